@@ -1,0 +1,62 @@
+# Each target sets up what it needs from Python 3.11+, pip and cargo alone.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := pyproject.toml Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml' 2>/dev/null)
+
+.PHONY: help build demo test test-all test-gpu lint format bench clean
+
+help:
+	@echo "make demo      simulate photos, compare all of them, open a report (sets everything up)"
+	@echo "make test      the test suite (sets everything up)"
+	@echo "make build     .venv with tartan in release mode and every extra but the GPU one"
+	@echo "make lint      ruff, mypy, rustfmt, clippy"
+	@echo "make test-all  also the slow and exhaustive suites"
+	@echo "make test-gpu  the CUDA suite; a missing GPU is a failure"
+	@echo "make bench     every benchmark against its peer"
+
+build: $(VENV)/.built
+
+$(VENV)/.built: $(SOURCES)
+	@command -v $(PYTHON) >/dev/null 2>&1 || { echo "tartan needs Python 3.11 or newer: install python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tartan needs Python 3.11 or newer: $(PYTHON) is older; set PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "tartan needs pip and venv: install python3-pip and python3-venv" >&2; exit 1; }
+	@command -v cargo >/dev/null 2>&1 || { echo "tartan needs Rust: install cargo (1.89 or newer)" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "maturin>=1.9,<2"
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --quiet --release --extras analytics,dev
+	@touch $@
+
+demo: build
+	$(BIN)/tartan demo
+
+test: build
+	cargo test --workspace --exclude tartan-python --release --quiet
+	$(BIN)/python -m pytest -m "not exhaustive"
+
+test-all: build
+	cargo test --workspace --exclude tartan-python --release --quiet
+	$(BIN)/python -m pytest
+
+test-gpu: build
+	TARTAN_REQUIRE_GPU=1 $(BIN)/python -m pytest -m gpu
+
+lint: build
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest tartan._native
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --release --quiet -- -D warnings
+
+format:
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	cargo fmt --all
+
+bench: build
+	$(BIN)/tartan bench all
+
+clean:
+	rm -rf $(VENV) target
