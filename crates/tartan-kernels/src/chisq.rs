@@ -1,0 +1,268 @@
+//! Maps as nonlinear least squares: chi2, gradient, diagonal blocks and Hessian products, by passes over row blocks.
+//!
+//! chi2 is the sum over ordered pairs of `W (delta - D)^2`, where `D` is the distance of two points of the map
+//! ([`Formula`]) and the weight `W = p_i p_j G(delta)` is made from the dissimilarity ([`Objective`]). All results are
+//! half derivatives: `chi2(x - s) = chi2(x) - 2 s.g + s.H s` to second order. A pair counts twice, once from either row.
+//!
+//! A call takes some rows of the symmetric matrix with all their columns and fills one output row for each. A row is
+//! summed over columns in a fixed order by one thread, so that results are the same for any split into blocks, ranks
+//! and threads. Terms and sums are f64. Nothing of size n x n is made: a row is treated [`CHUNK`] columns at a time,
+//! first dissimilarities and weights, then what depends on the map. Rows are shared out among rayon's threads.
+//!
+//! Missing pairs (negative int16, NaN), the diagonal, pairs beyond the cut and pairs with a weightless point have
+//! weight zero. All functions panic when lengths disagree.
+
+use rayon::prelude::*;
+
+mod density;
+mod load;
+mod sums;
+#[cfg(test)]
+mod tests;
+
+pub use density::{density, Histogram};
+pub use load::{Stored, Swapped};
+
+/// Columns that are treated at a time: their dissimilarities and weights stay in the nearest cache.
+pub const CHUNK: usize = 256;
+
+/// Dimensions that the kernels are compiled for.
+pub const MAX_DIMENSION: usize = 8;
+
+/// What is compared with a dissimilarity: a distance `sqrt(|dx|^2 + m^2)`, or the square `|dx|^2`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Formula {
+    /// `sqrt(|dx|^2 + m^2)` with the square of m.
+    Distance { minimum_squared: f64 },
+    /// `|dx|^2`.
+    Squared,
+}
+
+/// How dissimilarities are read and weighted.
+#[derive(Clone, Debug)]
+pub struct Objective {
+    /// What the map's side of a pair is.
+    pub formula: Formula,
+    /// Power of delta in the weight: -2, -1.5, -1, 0 or 1 of `weighting` 0 to 4.
+    pub weighting: u8,
+    /// Factor of all weights: the squared multiplier and the power of the mean that belongs to the weighting.
+    pub factor: f64,
+    /// Dissimilarities below this count as this in the weights of `weighting` 0 to 2.
+    pub floor: f64,
+    /// Stored values are multiplied by this.
+    pub scale: f64,
+    /// Pairs with a dissimilarity above this are left out.
+    pub cut: f64,
+    /// Stands for missing pairs; NaN leaves them out.
+    pub missing: f64,
+    /// Limits of bins, ascending: a pair with delta >= limit k has the weight of bin k + 1.
+    pub limits: Vec<f64>,
+    /// Weight of each bin: one more than limits, or empty when all are 1.
+    pub bin_weights: Vec<f64>,
+    /// Whether the Hessian has the second derivatives of D, or is that of Gauss and Newton.
+    pub second: bool,
+}
+
+impl Objective {
+    /// The same pairs, all with weight 1 but for the points'.
+    fn evenly(&self) -> Self {
+        Objective {
+            weighting: 3,
+            factor: 1.0,
+            bin_weights: Vec::new(),
+            ..self.clone()
+        }
+    }
+}
+
+/// The columns of a pass: coordinates one dimension after the other, and what each point weighs.
+#[derive(Clone, Copy)]
+pub struct Points<'a> {
+    /// Coordinates: `columns[d * n + j]` of point j.
+    pub columns: &'a [f64],
+    /// Weight p of each point; zero leaves a point out.
+    pub weights: &'a [f64],
+}
+
+impl<'a> Points<'a> {
+    /// Number of points.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.weights.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.weights.is_empty()
+    }
+
+    fn dimension(&self) -> usize {
+        assert!(!self.is_empty() && self.columns.len().is_multiple_of(self.len()));
+        self.columns.len() / self.len()
+    }
+
+    fn coordinates<const L: usize>(columns: &'a [f64], n: usize) -> [&'a [f64]; L] {
+        std::array::from_fn(|d| &columns[d * n..(d + 1) * n])
+    }
+}
+
+/// Some rows of the matrix, each with all columns.
+#[derive(Clone, Copy)]
+pub struct Rows<'a, T> {
+    /// Stored values, row after row.
+    pub values: &'a [T],
+    /// Index of each row, and so the column of its diagonal.
+    pub items: &'a [i64],
+}
+
+/// What `derivatives` fills, one row for each row of the block.
+pub struct Derivatives<'a> {
+    /// chi2 of the pairs of a row, and the part of it that is due to marked columns: 2 numbers a row.
+    pub chisq: &'a mut [f64],
+    /// Half gradient: L numbers a row.
+    pub gradient: &'a mut [f64],
+    /// Half Hessian, diagonal block: L x L numbers a row.
+    pub blocks: &'a mut [f64],
+}
+
+/// Run `$body` with the constant `$L` set to `$dimension`.
+macro_rules! with_dimension {
+    ($dimension:expr, $L:ident, $body:expr) => {
+        with_dimension!(@ $dimension, $L, $body, 1 2 3 4 5 6 7 8)
+    };
+    (@ $dimension:expr, $L:ident, $body:expr, $($value:literal)+) => {
+        match $dimension {
+            $($value => { const $L: usize = $value; $body })+
+            other => panic!("{other} dimensions; there may be 1 to {}", $crate::chisq::MAX_DIMENSION),
+        }
+    };
+}
+
+pub(crate) use with_dimension;
+
+/// Fill chi2, half gradient and diagonal blocks of the half Hessian for some rows.
+///
+/// `marked` is 1 for columns whose share of chi2 is wanted apart, else 0.
+pub fn derivatives<T: Stored>(
+    objective: &Objective,
+    rows: Rows<'_, T>,
+    points: Points<'_>,
+    marked: &[f64],
+    out: Derivatives<'_>,
+) {
+    let (n, dimension) = (points.len(), points.dimension());
+    check(objective, &rows, n);
+    assert_eq!(marked.len(), n);
+    let n_rows = rows.values.len() / n;
+    assert_eq!(out.chisq.len(), 2 * n_rows);
+    assert_eq!(out.gradient.len(), dimension * n_rows);
+    assert_eq!(out.blocks.len(), dimension * dimension * n_rows);
+    let jobs = rows
+        .values
+        .par_chunks_exact(n)
+        .zip(out.chisq.par_chunks_exact_mut(2))
+        .zip(out.gradient.par_chunks_exact_mut(dimension))
+        .zip(out.blocks.par_chunks_exact_mut(dimension * dimension));
+    jobs.enumerate()
+        .for_each(|(r, (((values, chisq), gradient), blocks))| {
+            let i = rows.items[r] as usize;
+            with_dimension!(dimension, L, {
+                let x = Points::coordinates::<L>(points.columns, n);
+                let mut sums = sums::Derived::<L>::new(objective, &x, i);
+                load::walk(objective, values, points.weights, i, |start, pairs| {
+                    sums.add(start, pairs, &marked[start..start + pairs.len()]);
+                });
+                sums.store(points.weights[i], chisq, gradient, blocks);
+            });
+        });
+}
+
+/// Fill the product of the half Hessian with a vector (laid out as the coordinates are) for some rows.
+pub fn product<T: Stored>(
+    objective: &Objective,
+    rows: Rows<'_, T>,
+    points: Points<'_>,
+    vector: &[f64],
+    out: &mut [f64],
+) {
+    let (n, dimension) = (points.len(), points.dimension());
+    check(objective, &rows, n);
+    assert_eq!(vector.len(), points.columns.len());
+    assert_eq!(out.len(), dimension * (rows.values.len() / n));
+    let jobs = rows
+        .values
+        .par_chunks_exact(n)
+        .zip(out.par_chunks_exact_mut(dimension));
+    jobs.enumerate().for_each(|(r, (values, place))| {
+        let i = rows.items[r] as usize;
+        with_dimension!(dimension, L, {
+            let x = Points::coordinates::<L>(points.columns, n);
+            let v = Points::coordinates::<L>(vector, n);
+            let mut sums = sums::Product::<L>::new(objective, &x, &v, i);
+            load::walk(objective, values, points.weights, i, |start, pairs| {
+                sums.add(start, pairs);
+            });
+            sums.store(points.weights[i], place);
+        });
+    });
+}
+
+/// What `survey` fills, one row for each row of the block.
+pub struct Survey<'a> {
+    /// Sum, smallest positive and largest of the dissimilarities that count: 3 numbers a row (0, inf, 0 of none).
+    pub numbers: &'a mut [f64],
+    /// How many pairs count, by bin: one more than limits numbers a row.
+    pub counts: &'a mut [i64],
+}
+
+/// Fill what the pairs of some rows are like: those that are present, within the cut and between points with weight.
+pub fn survey<T: Stored>(
+    objective: &Objective,
+    rows: Rows<'_, T>,
+    weights: &[f64],
+    out: Survey<'_>,
+) {
+    let n = weights.len();
+    check(objective, &rows, n);
+    let n_bins = objective.limits.len() + 1;
+    assert_eq!(out.numbers.len(), 3 * (rows.values.len() / n));
+    assert_eq!(out.counts.len(), n_bins * (rows.values.len() / n));
+    let even = objective.evenly();
+    let jobs = rows
+        .values
+        .par_chunks_exact(n)
+        .zip(out.numbers.par_chunks_exact_mut(3))
+        .zip(out.counts.par_chunks_exact_mut(n_bins));
+    jobs.enumerate()
+        .for_each(|(r, ((values, numbers), counts))| {
+            let i = rows.items[r] as usize;
+            numbers.copy_from_slice(&[0.0, f64::INFINITY, 0.0]);
+            counts.fill(0);
+            if weights[i] > 0.0 {
+                load::walk(&even, values, weights, i, |_, pairs| {
+                    note(&even.limits, pairs, numbers, counts);
+                });
+            }
+        });
+}
+
+fn note(limits: &[f64], pairs: load::Pairs<'_>, numbers: &mut [f64], counts: &mut [i64]) {
+    for (&delta, &weight) in pairs.delta.iter().zip(pairs.weight) {
+        if weight > 0.0 {
+            numbers[0] += delta;
+            numbers[1] = numbers[1].min(if delta > 0.0 { delta } else { f64::INFINITY });
+            numbers[2] = numbers[2].max(delta);
+            counts[limits.iter().filter(|&&limit| delta >= limit).count()] += 1;
+        }
+    }
+}
+
+fn check<T>(objective: &Objective, rows: &Rows<'_, T>, n: usize) {
+    assert!(n > 0 && rows.values.len().is_multiple_of(n));
+    assert_eq!(rows.values.len(), n * rows.items.len());
+    let inside = |&item: &i64| usize::try_from(item).is_ok_and(|i| i < n);
+    assert!(rows.items.iter().all(inside), "rows beyond the matrix");
+    let bins = objective.bin_weights.len();
+    assert!(bins == 0 || bins == objective.limits.len() + 1);
+}

@@ -1,0 +1,94 @@
+//! The last step of scores that begin as a matrix product.
+
+use super::{squared, Real, Tile, LANES, RUN};
+
+/// Squared distances below this fraction of the sum of the two squared norms are computed anew from the
+/// differences, because the product has cancelled too many digits of them.
+pub const REFINE_BELOW: f64 = 1.0 / 32.0;
+
+/// When more than one in this many distances of a tile must be computed anew, all are.
+const MANY: usize = 3;
+
+/// Turn inner products of unit vectors into cosine distances in place: 1 - x, clipped to [0, 2]; NaN stays NaN.
+pub fn finish_cosine<T: Real>(products: &mut [&mut [T]]) {
+    let (zero, one, two) = (T::default(), T::from_f64(1.0), T::from_f64(2.0));
+    for row in products {
+        for value in row.iter_mut() {
+            let distance = one - *value;
+            let distance = if distance < zero { zero } else { distance };
+            *value = if distance > two { two } else { distance };
+        }
+    }
+}
+
+/// Turn inner products into squared Euclidean distances, or their roots, in place.
+///
+/// The last position of a row of `left` and `right` is the squared norm of the positions before it. A distance
+/// whose square is small against the norms is computed anew from the differences ([`REFINE_BELOW`]); when many
+/// are, all are, since a tile costs less than its pairs one by one.
+pub fn finish_euclidean<T: Real>(
+    left: &[&[T]],
+    right: &[&[T]],
+    root: bool,
+    products: &mut [&mut [T]],
+) {
+    let tile = Tile::new(left, right, 1, products);
+    let norms: Vec<T> = right.iter().map(|row| row[tile.width]).collect();
+    let rows = || left.iter().map(|row| (&row[..tile.width], row[tile.width]));
+    let mut n_small = 0;
+    for ((_, norm), out) in rows().zip(products.iter_mut()) {
+        n_small += expand(norm, &norms, out);
+    }
+    if n_small > left.len() * right.len() / MANY {
+        return squared(&tile, root, products);
+    }
+    for ((row, norm), out) in rows().zip(products) {
+        if n_small > 0 {
+            refine(row, norm, right, &norms, out);
+        }
+        if root {
+            out.iter_mut().for_each(|value| *value = value.root());
+        }
+    }
+}
+
+/// Turn one row of products into squared distances; return how many are too small to keep.
+fn expand<T: Real>(norm: T, norms: &[T], out: &mut [T]) -> usize {
+    let small = T::from_f64(REFINE_BELOW);
+    let mut n_small = 0_u32;
+    for (value, &other) in out.iter_mut().zip(norms) {
+        let sum = norm + other;
+        *value = sum - (*value + *value);
+        n_small += u32::from(*value < small * sum);
+    }
+    n_small as usize
+}
+
+/// Compute the small distances of one row anew.
+fn refine<T: Real>(row: &[T], norm: T, right: &[&[T]], norms: &[T], out: &mut [T]) {
+    let small = T::from_f64(REFINE_BELOW);
+    for ((value, &other), column) in out.iter_mut().zip(norms).zip(right) {
+        if *value < small * (norm + other) {
+            *value = T::from_f64(squared_distance(row, column));
+        }
+    }
+}
+
+/// The squared distance of one pair, from the differences; `b` may be longer than `a`.
+fn squared_distance<T: Real>(a: &[T], b: &[T]) -> f64 {
+    let mut total = 0.0;
+    for (a, b) in a.chunks(LANES * RUN).zip(b[..a.len()].chunks(LANES * RUN)) {
+        let mut sums = [T::default(); LANES];
+        let (heads, tails) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+        for (&a, &b) in heads.remainder().iter().zip(tails.remainder()) {
+            total += ((a - b) * (a - b)).to_f64();
+        }
+        for (a, b) in heads.zip(tails) {
+            for lane in 0..LANES {
+                sums[lane] = sums[lane] + (a[lane] - b[lane]) * (a[lane] - b[lane]);
+            }
+        }
+        total += sums.iter().map(|sum| sum.to_f64()).sum::<f64>();
+    }
+    total
+}

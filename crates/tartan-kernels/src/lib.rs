@@ -1,0 +1,17 @@
+//! The hot loops of Tartan. Pure Rust: no Python, no files, no clocks.
+//!
+//! Every kernel has a scalar oracle in its tests.
+
+pub mod chisq;
+pub mod composition;
+pub mod dense;
+pub mod fasta;
+pub mod pairs;
+pub mod pwc;
+pub mod smacof;
+pub mod sort;
+pub mod spanning;
+pub mod sparse;
+pub mod sponge;
+pub mod survey;
+pub mod tree;

@@ -1,0 +1,155 @@
+//! Pairwise clustering: the product of stored dissimilarities and a few columns, and the small steps around it.
+//!
+//! `product` reads each stored value once and multiplies it with all columns: it is bound by memory up to about
+//! ten columns. Missing pairs are left out, and the sum of the column over the known pairs (the mass) is written
+//! beside the sum. `costs` and `assign` are the rest of a step of expectation-maximisation.
+//!
+//! Precision: int16 and f32 are multiplied in f32. A lane sums at most [`PANEL`] / lanes terms before it is carried
+//! over to f64, so a sum of terms of one sign is right to about 1e-6 of itself, mostly to 1e-7. f64 is multiplied
+//! in f64. Each row of the result depends on its own row of the matrix only, never on the number of threads or on
+//! the other rows of the call; sums over rows are taken in fixed chunks in order.
+
+use rayon::prelude::*;
+
+mod block;
+mod steps;
+#[cfg(test)]
+mod tests;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub use block::{Stored, Swapped};
+pub use steps::{assign, costs, scratch_len, Costs};
+
+use block::Level;
+
+/// Columns of the matrix that are multiplied before lanes are summed up. A multiple of every number of lanes.
+pub const PANEL: usize = 1024;
+
+/// Rows of one task: a multiple of every register block's rows.
+const TASK_ROWS: usize = 24;
+
+/// Below so many values a step is done by the calling thread: waking the others would take longer.
+const SMALL: usize = 1 << 15;
+
+/// Packed columns are a multiple of this long, so that vectors never end in the middle.
+pub const PADDING: usize = 16;
+
+/// The precision of products: f32 or f64.
+pub trait Real: Copy + Default + Send + Sync {
+    #[doc(hidden)]
+    fn of(value: f64) -> Self;
+    #[doc(hidden)]
+    fn wide(self) -> f64;
+    #[doc(hidden)]
+    fn add_product(self, a: Self, b: Self) -> Self;
+}
+
+macro_rules! real {
+    ($real:ty, $smallest:expr) => {
+        impl Real for $real {
+            /// Nearest value; what could turn denormal, which is slow, becomes 0.
+            #[inline(always)]
+            fn of(value: f64) -> Self {
+                if value.abs() < $smallest {
+                    0.0
+                } else {
+                    value as $real
+                }
+            }
+            #[inline(always)]
+            fn wide(self) -> f64 {
+                f64::from(self)
+            }
+            #[inline(always)]
+            fn add_product(self, a: Self, b: Self) -> Self {
+                self + a * b
+            }
+        }
+    };
+}
+
+real!(f32, 1e-30);
+real!(f64, 1e-250);
+
+/// Length of one packed column of n values.
+pub fn padded(n: usize) -> usize {
+    n.next_multiple_of(PADDING)
+}
+
+/// Transpose n x k columns into k runs of `padded(n)` values, zeros at their ends.
+pub fn pack<F: Real>(columns: &[f64], k: usize, packed: &mut [F]) {
+    assert!(
+        k > 0 && columns.len().is_multiple_of(k),
+        "columns are not n x k"
+    );
+    let stride = padded(columns.len() / k);
+    assert!(
+        packed.len() == stride * k,
+        "packed columns have another length"
+    );
+    let pack_run = |(c, run): (usize, &mut [F])| {
+        let (values, rest) = run.split_at_mut(columns.len() / k);
+        for (value, row) in values.iter_mut().zip(columns.chunks_exact(k)) {
+            *value = F::of(row[c]);
+        }
+        rest.fill(F::default());
+    };
+    if columns.len() < SMALL {
+        packed.chunks_mut(stride).enumerate().for_each(pack_run);
+    } else {
+        packed.par_chunks_mut(stride).enumerate().for_each(pack_run);
+    }
+}
+
+/// Write rows times columns: `out[r][c]` is the sum of `rows[r][b] * column[c][b]` over all known pairs (r, b).
+///
+/// `rows` holds rows of n stored values, `packed` the k columns from [`pack`], `out` k sums a row. With `mass`,
+/// missing values are left out of the sums, and `mass[r][c]` is the sum of `column[c][b]` over the known pairs;
+/// without it no value may be missing. Panics when lengths disagree.
+pub fn product<T: Stored>(
+    rows: &[T],
+    n: usize,
+    packed: &[T::Real],
+    k: usize,
+    out: &mut [f64],
+    mass: Option<&mut [f64]>,
+) {
+    product_at(Level::widest(), rows, n, packed, k, out, mass);
+}
+
+fn product_at<T: Stored>(
+    level: Level,
+    rows: &[T],
+    n: usize,
+    packed: &[T::Real],
+    k: usize,
+    out: &mut [f64],
+    mass: Option<&mut [f64]>,
+) {
+    assert!(
+        n > 0 && k > 0 && rows.len().is_multiple_of(n),
+        "rows are not r x n"
+    );
+    assert!(
+        packed.len() == padded(n) * k,
+        "packed columns have another length"
+    );
+    assert!(out.len() == rows.len() / n * k, "out must be r x k");
+    if let Some(mass) = &mass {
+        assert!(mass.len() == out.len(), "mass must be r x k");
+    }
+    if rows.len() * k < 4 * SMALL {
+        T::task(level, rows, n, packed, out, mass);
+        return;
+    }
+    let tasks = rows
+        .par_chunks(TASK_ROWS * n)
+        .zip(out.par_chunks_mut(TASK_ROWS * k));
+    match mass {
+        None => tasks.for_each(|(rows, out)| T::task(level, rows, n, packed, out, None)),
+        Some(mass) => tasks
+            .zip(mass.par_chunks_mut(TASK_ROWS * k))
+            .for_each(|((rows, out), mass)| T::task(level, rows, n, packed, out, Some(mass))),
+    }
+}

@@ -1,0 +1,367 @@
+//! Distances of composition vectors, a tile at a time.
+//!
+//! Write a = b - 1 on the strings with f0 > 0 (the set S) and b = 0 for the absent ones. Then
+//!
+//! ```text
+//! sum(a a') = sum(b b')  -  sum of b over S'  -  sum of b' over S  +  |S and S'|
+//! ```
+//!
+//! and the millions of -1 are never touched one by one. `|S and S'|` is, for each middle, the number of common left
+//! letters times the number of common right letters: two population counts. "b over S'" is one test of two bits
+//! for each entry of one side, and is done for 64 items of the other side at once: tables hold, for each middle
+//! and letter, a word with one bit an item. `sum(b b')` meets the columns in a table where strings are dense
+//! and in a list for each string where they are rare.
+//!
+//! The middles are walked in blocks, so that the tables of all items of a tile stay in the second cache level. The
+//! blocks are grouped into shards that threads share. Sums run in f64 in the order of strings within a shard, and
+//! over the shards in order: a distance depends on the two vectors only, not on the tile, the number of threads or
+//! the instruction set, and is the same with the two exchanged. Above k = 7, where tables would be mostly empty, pairs are
+//! merged one by one, with the same sums in the same order.
+
+use std::cell::RefCell;
+
+use rayon::prelude::*;
+
+use crate::composition::{n_middles, Composition, Word, COUNT_SHIFT, K_NARROW, LETTERS};
+
+mod block;
+mod common;
+pub(crate) mod dispatch;
+
+use block::Workspace;
+
+/// Parts of the middles that are summed apart; enough for the threads of one machine.
+const SHARDS: u64 = 64;
+/// Below this many pairs the tables cost more than they save.
+const FEW_PAIRS: usize = 6;
+
+/// A place in a vector: the next middle and the next entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Cursor {
+    middle: usize,
+    entry: usize,
+}
+
+/// Distances (1 - C) / 2 of all vectors of `left` with all of `right`, row by row.
+///
+/// A vector of norm zero has distance NaN.
+///
+/// # Panics
+/// If `out` does not hold `left.len() * right.len()` numbers, or a vector's arrays do not fit each other.
+pub fn distances<W: Word>(
+    left: &[Composition<'_, W>],
+    right: &[Composition<'_, W>],
+    k: usize,
+    out: &mut [f64],
+) {
+    assert_eq!(out.len(), left.len() * right.len());
+    for vector in left.iter().chain(right) {
+        assert!(vector.fits(), "the arrays of a vector fit each other");
+    }
+    if out.is_empty() {
+        return;
+    }
+    if k > K_NARROW || out.len() <= FEW_PAIRS {
+        merge_tile(left, right, k, out);
+    } else {
+        block_tile(left, right, k, out);
+    }
+    for (row, a) in out.chunks_mut(right.len()).zip(left) {
+        for (product, b) in row.iter_mut().zip(right) {
+            *product = (1.0 - *product / (a.norm * b.norm)) / 2.0;
+        }
+    }
+}
+
+impl<W: Word> Composition<'_, W> {
+    /// Whether the lengths of the arrays fit each other.
+    pub fn fits(&self) -> bool {
+        let counts = self
+            .masks
+            .iter()
+            .step_by(2)
+            .map(|mask| (mask >> COUNT_SHIFT) as usize);
+        self.masks.len() == 2 * self.middles.len()
+            && self.codes.len() == self.values.len()
+            && counts.sum::<usize>() == self.values.len()
+    }
+
+    /// The places where the shards begin, and the end.
+    fn shards(&self, k: usize) -> Vec<Cursor> {
+        let mut cursor = Cursor::default();
+        let mut places = Vec::with_capacity(SHARDS as usize + 1);
+        for shard in 0..SHARDS {
+            let begin = shard_begin(shard, k);
+            self.advance(&mut cursor, begin);
+            places.push(cursor);
+        }
+        places.push(Cursor {
+            middle: self.middles.len(),
+            entry: self.values.len(),
+        });
+        places
+    }
+
+    /// Move to the first middle that is `limit` or above.
+    #[inline]
+    fn advance(&self, cursor: &mut Cursor, limit: u64) {
+        while cursor.middle < self.middles.len() && self.middles[cursor.middle].to_u64() < limit {
+            cursor.entry += self.n_entries(cursor.middle);
+            cursor.middle += 1;
+        }
+    }
+
+    #[inline]
+    fn n_entries(&self, middle: usize) -> usize {
+        (self.masks[2 * middle] >> COUNT_SHIFT) as usize
+    }
+}
+
+/// First middle of a shard.
+fn shard_begin(shard: u64, k: usize) -> u64 {
+    (u128::from(n_middles(k)) * u128::from(shard) / u128::from(SHARDS)) as u64
+}
+
+/// Fill `out` with sums of products, through tables of blocks of middles.
+fn block_tile<W: Word>(
+    left: &[Composition<'_, W>],
+    right: &[Composition<'_, W>],
+    k: usize,
+    out: &mut [f64],
+) {
+    thread_local! {
+        static WORKSPACE: RefCell<Workspace> = RefCell::default();
+    }
+    let starts = |side: &[Composition<'_, W>]| {
+        side.par_iter()
+            .map(|vector| vector.shards(k))
+            .collect::<Vec<_>>()
+    };
+    let (left_starts, right_starts) = (starts(left), starts(right));
+    let at = |starts: &[Vec<Cursor>], shard: u64| {
+        starts
+            .iter()
+            .map(|places| places[shard as usize])
+            .collect::<Vec<_>>()
+    };
+    let parts: Vec<Vec<f64>> = (0..SHARDS)
+        .into_par_iter()
+        .map(|shard| {
+            let mut part = vec![0.0; left.len() * right.len()];
+            let range = shard_begin(shard, k)..shard_begin(shard + 1, k);
+            let cursors = (at(&left_starts, shard), at(&right_starts, shard));
+            WORKSPACE.with_borrow_mut(|workspace| {
+                workspace.shard(left, right, cursors, range, k, &mut part)
+            });
+            part
+        })
+        .collect();
+    out.fill(0.0);
+    for part in parts {
+        for (sum, value) in out.iter_mut().zip(part) {
+            *sum += value;
+        }
+    }
+}
+
+/// Fill `out` with sums of products, merging pair by pair.
+pub(crate) fn merge_tile<W: Word>(
+    left: &[Composition<'_, W>],
+    right: &[Composition<'_, W>],
+    k: usize,
+    out: &mut [f64],
+) {
+    let ends: Vec<u64> = (0..SHARDS).map(|shard| shard_begin(shard + 1, k)).collect();
+    out.par_iter_mut().enumerate().for_each(|(pair, sum)| {
+        *sum = merge(&left[pair / right.len()], &right[pair % right.len()], &ends);
+    });
+}
+
+/// The four sums of a part of the middles.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    common: f64,
+    left_in_right: f64,
+    right_in_left: f64,
+    n_common: u64,
+}
+
+impl Sums {
+    /// Sum of a a'. Symmetric to the bit.
+    fn product(self) -> f64 {
+        self.common - (self.left_in_right + self.right_in_left) + self.n_common as f64
+    }
+}
+
+/// Sum of products of one pair, shard by shard.
+fn merge<W: Word>(a: &Composition<'_, W>, b: &Composition<'_, W>, ends: &[u64]) -> f64 {
+    let (mut i, mut j) = (Cursor::default(), Cursor::default());
+    let mut total = 0.0;
+    for &end in ends {
+        let mut sums = Sums::default();
+        while i.middle < a.middles.len() && j.middle < b.middles.len() {
+            let (left, right) = (a.middles[i.middle], b.middles[j.middle]);
+            if left.min(right).to_u64() >= end {
+                break;
+            }
+            if left == right {
+                merge_middle(a, b, i, j, &mut sums);
+            }
+            // Both conditions move a cursor without a branch: which one is larger cannot be foreseen.
+            i.entry += if left <= right {
+                a.n_entries(i.middle)
+            } else {
+                0
+            };
+            j.entry += if right <= left {
+                b.n_entries(j.middle)
+            } else {
+                0
+            };
+            i.middle += usize::from(left <= right);
+            j.middle += usize::from(right <= left);
+        }
+        total += sums.product();
+    }
+    total
+}
+
+/// Add what one middle that both vectors have contributes.
+fn merge_middle<W: Word>(
+    a: &Composition<'_, W>,
+    b: &Composition<'_, W>,
+    i: Cursor,
+    j: Cursor,
+    sums: &mut Sums,
+) {
+    let masks = |v: &Composition<'_, W>, at: Cursor| {
+        (v.masks[2 * at.middle] & LETTERS, v.masks[2 * at.middle + 1])
+    };
+    let ((a_left, a_right), (b_left, b_right)) = (masks(a, i), masks(b, j));
+    sums.n_common += u64::from((a_left & b_left).count_ones() * (a_right & b_right).count_ones());
+    let inside =
+        |code: u16, left: u32, right: u32| (left >> (code >> 5) & right >> (code & 31) & 1) == 1;
+    let entries = |v: &Composition<'_, W>, at: Cursor| at.entry..at.entry + v.n_entries(at.middle);
+    for e in entries(a, i).filter(|&e| inside(a.codes[e], b_left, b_right)) {
+        sums.left_in_right += f64::from(a.values[e]) + 1.0;
+    }
+    let mut e = i.entry;
+    let end = entries(a, i).end;
+    for f in entries(b, j).filter(|&f| inside(b.codes[f], a_left, a_right)) {
+        sums.right_in_left += f64::from(b.values[f]) + 1.0;
+        while e < end && a.codes[e] < b.codes[f] {
+            e += 1;
+        }
+        if e < end && a.codes[e] == b.codes[f] {
+            sums.common += (f64::from(a.values[e]) + 1.0) * (f64::from(b.values[f]) + 1.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::composition::tests::{oracle, random_codes};
+    use crate::composition::Counter;
+
+    struct Owned<W> {
+        counter: Counter<W>,
+        norm: f64,
+    }
+
+    fn vectors<W: Word + Default>(k: usize, n: usize) -> (Vec<Vec<u8>>, Vec<Owned<W>>) {
+        let codes: Vec<_> = (0..n)
+            .map(|i| random_codes(900 + 40 * i, 3 + i as u64 % 5, 7 + i as u64))
+            .collect();
+        let owned = codes.iter().map(|codes| {
+            let mut counter = Counter::default();
+            let norm = counter.count(codes, k).norm;
+            Owned { counter, norm }
+        });
+        let owned = owned.collect();
+        (codes, owned)
+    }
+
+    fn views<W: Word>(owned: &[Owned<W>]) -> Vec<Composition<'_, W>> {
+        owned.iter().map(|o| o.counter.vector(o.norm)).collect()
+    }
+
+    fn check_definition<W: Word + Default>(k: usize) {
+        let (codes, owned) = vectors::<W>(k, 8);
+        let views = views(&owned);
+        let mut found = vec![0.0; 64];
+        distances(&views, &views, k, &mut found);
+        let maps: Vec<_> = codes.iter().map(|codes| oracle(codes, k)).collect();
+        for (i, a) in maps.iter().enumerate() {
+            for (j, b) in maps.iter().enumerate() {
+                let dot: f64 = a.iter().filter_map(|(s, x)| b.get(s).map(|y| x * y)).sum();
+                let norm = |m: &std::collections::BTreeMap<Vec<u8>, f64>| {
+                    m.values().map(|x| x * x).sum::<f64>().sqrt()
+                };
+                let distance = (1.0 - dot / (norm(a) * norm(b))) / 2.0;
+                assert!(
+                    (found[8 * i + j] - distance).abs() < 1e-7,
+                    "k={k} {i} {j} {} {distance}",
+                    found[8 * i + j]
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn equals_the_definition() {
+        for k in [3, 4, 5, 7] {
+            check_definition::<u32>(k);
+        }
+        for k in [8, 11, 14] {
+            check_definition::<u64>(k);
+        }
+    }
+
+    #[test]
+    fn tables_and_merge_agree_to_the_bit() {
+        for k in [3, 5, 6] {
+            let (_, owned) = vectors::<u32>(k, 150);
+            let views = views(&owned);
+            for (m, n) in [(1, 7), (7, 1), (3, 66), (70, 130), (64, 64), (9, 17)] {
+                let (left, right) = (&views[..m], &views[150 - n..]);
+                let (mut tables, mut merged) = (vec![0.0; m * n], vec![0.0; m * n]);
+                block_tile(left, right, k, &mut tables);
+                merge_tile(left, right, k, &mut merged);
+                assert!(tables == merged, "k={k} m={m} n={n}");
+                let mut exchanged = vec![0.0; m * n];
+                block_tile(right, left, k, &mut exchanged);
+                assert!((0..m * n).all(|p| merged[p] == exchanged[p % n * m + p / n]));
+            }
+        }
+    }
+
+    #[test]
+    fn zero_vectors_and_empty_tiles() {
+        let empty = Composition {
+            middles: &[] as &[u32],
+            masks: &[],
+            codes: &[],
+            values: &[],
+            norm: 0.0,
+        };
+        let mut out = vec![0.0; 16];
+        distances(&[empty; 4], &[empty; 4], 5, &mut out);
+        assert!(out.iter().all(|d| d.is_nan()));
+        distances(&[empty; 4], &[], 5, &mut []);
+    }
+
+    #[test]
+    #[should_panic(expected = "fit each other")]
+    fn arrays_that_do_not_fit_are_refused() {
+        let masks = [3 << COUNT_SHIFT | 1, 1];
+        let broken = Composition {
+            middles: &[0u32],
+            masks: &masks,
+            codes: &[0],
+            values: &[0.0],
+            norm: 1.0,
+        };
+        distances(&[broken], &[broken], 5, &mut [0.0]);
+    }
+}

@@ -1,0 +1,224 @@
+//! Tiles of dense distances: `tartan_kernels::dense` on NumPy arrays.
+
+use std::ops::Range;
+
+use numpy::ndarray::Axis;
+use numpy::npyffi::flags::{NPY_ARRAY_ALIGNED, NPY_ARRAY_WRITEABLE};
+use numpy::{
+    Element, PyArray2, PyArrayDescrMethods, PyArrayMethods, PyReadonlyArray2, PyUntypedArray,
+    PyUntypedArrayMethods,
+};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use tartan_kernels::dense::{self, Real, Value};
+
+/// Add the functions of this family to the native module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("REFINE_BELOW", dense::REFINE_BELOW)?;
+    module.add_function(wrap_pyfunction!(manhattan_tile, module)?)?;
+    module.add_function(wrap_pyfunction!(euclidean_tile, module)?)?;
+    module.add_function(wrap_pyfunction!(hamming_tile, module)?)?;
+    module.add_function(wrap_pyfunction!(hamming_bits_tile, module)?)?;
+    module.add_function(wrap_pyfunction!(jaccard_bits_tile, module)?)?;
+    module.add_function(wrap_pyfunction!(finish_cosine, module)?)?;
+    module.add_function(wrap_pyfunction!(finish_euclidean, module)?)
+}
+
+type Array<'a, 'py> = &'a Bound<'py, PyUntypedArray>;
+
+#[pyfunction]
+fn manhattan_tile(left: Array, right: Array, out: Array) -> PyResult<()> {
+    fn on<T: Element + Real>(left: Array, right: Array, out: Array) -> PyResult<bool> {
+        Ok(tile(left, right, out, 0, dense::manhattan::<T, f32>)?
+            || tile(left, right, out, 0, dense::manhattan::<T, f64>)?)
+    }
+    expect(on::<f32>(left, right, out)? || on::<f64>(left, right, out)?)
+}
+
+#[pyfunction]
+fn euclidean_tile(left: Array, right: Array, root: bool, out: Array) -> PyResult<()> {
+    fn on<T: Element + Real, S: Element + Real>(
+        left: Array,
+        right: Array,
+        root: bool,
+        out: Array,
+    ) -> PyResult<bool> {
+        let kernel = |l: &[&[T]], r: &[&[T]], o: &mut [&mut [S]]| dense::euclidean(l, r, root, o);
+        tile(left, right, out, 0, kernel)
+    }
+    expect(
+        on::<f32, f32>(left, right, root, out)?
+            || on::<f32, f64>(left, right, root, out)?
+            || on::<f64, f32>(left, right, root, out)?
+            || on::<f64, f64>(left, right, root, out)?,
+    )
+}
+
+#[pyfunction]
+fn hamming_tile(left: Array, right: Array, out: Array) -> PyResult<()> {
+    fn on<T: Element + Value>(left: Array, right: Array, out: Array) -> PyResult<bool> {
+        Ok(tile(left, right, out, 0, dense::hamming::<T, f32>)?
+            || tile(left, right, out, 0, dense::hamming::<T, f64>)?)
+    }
+    expect(
+        on::<i8>(left, right, out)?
+            || on::<i16>(left, right, out)?
+            || on::<i32>(left, right, out)?
+            || on::<i64>(left, right, out)?,
+    )
+}
+
+#[pyfunction]
+fn hamming_bits_tile(left: Array, right: Array, out: Array) -> PyResult<()> {
+    expect(
+        tile(left, right, out, 1, dense::hamming_bits::<f32>)?
+            || tile(left, right, out, 1, dense::hamming_bits::<f64>)?,
+    )
+}
+
+#[pyfunction]
+fn jaccard_bits_tile(left: Array, right: Array, out: Array) -> PyResult<()> {
+    expect(
+        tile(left, right, out, 1, dense::jaccard_bits::<f32>)?
+            || tile(left, right, out, 1, dense::jaccard_bits::<f64>)?,
+    )
+}
+
+#[pyfunction]
+fn finish_euclidean(left: Array, right: Array, root: bool, products: Array) -> PyResult<()> {
+    fn on<T: Element + Real>(left: Array, right: Array, root: bool, out: Array) -> PyResult<bool> {
+        let kernel =
+            |l: &[&[T]], r: &[&[T]], o: &mut [&mut [T]]| dense::finish_euclidean(l, r, root, o);
+        tile(left, right, out, 1, kernel)
+    }
+    expect(on::<f32>(left, right, root, products)? || on::<f64>(left, right, root, products)?)
+}
+
+#[pyfunction]
+fn finish_cosine(products: Array) -> PyResult<()> {
+    fn on<T: Element + Real>(products: Array) -> PyResult<bool> {
+        let Ok(array) = products.cast::<PyArray2<T>>() else {
+            return Ok(false);
+        };
+        with_rows_mut(array, dense::finish_cosine)?;
+        Ok(true)
+    }
+    expect(on::<f32>(products)? || on::<f64>(products)?)
+}
+
+/// Turn "no combination of dtypes fitted" into an error.
+fn expect(fitted: bool) -> PyResult<()> {
+    let message = "the dtypes of the arrays are not supported together, or an array is not 2-D";
+    fitted
+        .then_some(())
+        .ok_or_else(|| PyTypeError::new_err(message))
+}
+
+/// Run `kernel` without the GIL when the dtypes are T, T and S; false when they are not.
+fn tile<T: Element, S: Element>(
+    left: Array,
+    right: Array,
+    out: Array,
+    trailing: usize,
+    kernel: impl FnOnce(&[&[T]], &[&[T]], &mut [&mut [S]]) + Send,
+) -> PyResult<bool> {
+    let overlapping = may_overlap(left, out) || may_overlap(right, out);
+    let arrays = (
+        left.cast::<PyArray2<T>>(),
+        right.cast::<PyArray2<T>>(),
+        out.cast::<PyArray2<S>>(),
+    );
+    let (Ok(left), Ok(right), Ok(out)) = arrays else {
+        return Ok(false);
+    };
+    let (n_rows, n_columns, width) = (left.shape()[0], right.shape()[0], left.shape()[1]);
+    if right.shape()[1] != width || width <= trailing || out.shape() != [n_rows, n_columns] {
+        let message = format!(
+            "left {:?}, right {:?} and out {:?} do not fit together",
+            left.shape(),
+            right.shape(),
+            out.shape()
+        );
+        return Err(PyValueError::new_err(message));
+    }
+    if overlapping {
+        return Err(PyValueError::new_err(
+            "the output shares memory with an input",
+        ));
+    }
+    let (left, right) = (left.try_readonly()?, right.try_readonly()?);
+    let (left, right) = (rows(&left)?, rows(&right)?);
+    with_rows_mut(out, |places| {
+        kernel(&left, &right, places);
+    })?;
+    Ok(true)
+}
+
+/// The rows of an array that is read.
+pub(crate) fn rows<'a, T: Element>(array: &'a PyReadonlyArray2<'_, T>) -> PyResult<Vec<&'a [T]>> {
+    require(array, NPY_ARRAY_ALIGNED)?;
+    let view = array.as_array();
+    let row = |i| view.index_axis_move(Axis(0), i).to_slice();
+    (0..view.nrows())
+        .map(|i| row(i).ok_or_else(not_contiguous))
+        .collect()
+}
+
+/// Run `kernel` without the GIL on the rows of an array that is written.
+fn with_rows_mut<T: Element>(
+    array: &Bound<'_, PyArray2<T>>,
+    kernel: impl FnOnce(&mut [&mut [T]]) + Send,
+) -> PyResult<()> {
+    require(array, NPY_ARRAY_ALIGNED | NPY_ARRAY_WRITEABLE)?;
+    let (shape, row_bytes) = (array.shape(), std::mem::size_of::<T>() * array.shape()[1]);
+    if shape[0] > 1 && array.strides()[0].unsigned_abs() < row_bytes {
+        return Err(PyValueError::new_err("the rows of the output overlap"));
+    }
+    // SAFETY: the array is aligned, writeable, and its rows are apart (checked above). `tile` refuses inputs that
+    // share memory with it. No other thread writes these elements meanwhile: that is the caller's promise, as
+    // with every NumPy function that releases the GIL. The borrow checker of the numpy crate is not used, since
+    // it takes two column blocks of one array, which threads fill side by side, for a conflict.
+    let mut view = unsafe { array.as_array_mut() };
+    let rows = view
+        .outer_iter_mut()
+        .map(|row| row.into_slice().ok_or_else(not_contiguous));
+    let mut rows = rows.collect::<PyResult<Vec<_>>>()?;
+    array.py().detach(|| kernel(&mut rows));
+    Ok(())
+}
+
+/// Whether two arrays may share memory: the spans of their addresses meet.
+fn may_overlap(a: Array, b: Array) -> bool {
+    let (a, b) = (extent(a), extent(b));
+    a.start < b.end && b.start < a.end
+}
+
+/// The addresses from the first to the last byte of an array.
+fn extent(array: Array) -> Range<isize> {
+    // SAFETY: reading a field of an array object that the GIL and the reference keep alive.
+    let first = unsafe { (*array.as_array_ptr()).data } as isize;
+    let (mut low, mut high) = (first, first + array.dtype().itemsize() as isize);
+    for (&length, &stride) in array.shape().iter().zip(array.strides()) {
+        let reach = (length as isize - 1) * stride;
+        low += reach.min(0);
+        high += reach.max(0);
+    }
+    if array.is_empty() {
+        first..first
+    } else {
+        low..high
+    }
+}
+
+fn require<T: Element>(array: &Bound<'_, PyArray2<T>>, flags: i32) -> PyResult<()> {
+    // SAFETY: reading a field of an array object that the GIL and the reference keep alive.
+    let found = unsafe { (*array.as_array_ptr()).flags };
+    let message = "arrays must be aligned, and the output writeable";
+    (found & flags == flags)
+        .then_some(())
+        .ok_or_else(|| PyValueError::new_err(message))
+}
+
+fn not_contiguous() -> PyErr {
+    PyValueError::new_err("the rows of an array must be contiguous")
+}

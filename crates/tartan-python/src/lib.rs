@@ -1,0 +1,31 @@
+//! `tartan._native`: convert, release the GIL, call, map the error. Nothing else.
+
+use pyo3::prelude::*;
+
+mod chisq;
+mod dense;
+mod matrix;
+mod pairs;
+mod phylogeny;
+mod pwc;
+mod smacof;
+mod sort;
+mod sort_kernels;
+mod sponge;
+mod tree;
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    chisq::register(module)?;
+    dense::register(module)?;
+    matrix::register(module)?;
+    pairs::register(module)?;
+    phylogeny::register(module)?;
+    sponge::register(module)?;
+    sort::register(module)?;
+    sort_kernels::register(module)?;
+    smacof::register(module)?;
+    pwc::register(module)?;
+    tree::register(module)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))
+}

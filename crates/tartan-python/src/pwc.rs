@@ -1,0 +1,203 @@
+//! Pairwise clustering: `tartan_kernels::pwc` on NumPy arrays.
+
+use numpy::{
+    Element, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2,
+    PyReadwriteArray1, PyReadwriteArray2, PyUntypedArray, PyUntypedArrayMethods,
+};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use tartan_kernels::pwc::{self, Costs, Real, Stored, Swapped};
+
+/// Add the functions of this family to the native module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(pwc_padded, module)?)?;
+    module.add_function(wrap_pyfunction!(pwc_scratch_len, module)?)?;
+    module.add_function(wrap_pyfunction!(pwc_pack, module)?)?;
+    module.add_function(wrap_pyfunction!(pwc_product, module)?)?;
+    module.add_function(wrap_pyfunction!(pwc_costs, module)?)?;
+    module.add_function(wrap_pyfunction!(pwc_assign, module)?)
+}
+
+type Array<'a, 'py> = &'a Bound<'py, PyUntypedArray>;
+type In<'py> = PyReadonlyArray2<'py, f64>;
+type Out<'py> = PyReadwriteArray2<'py, f64>;
+type Sums<'py> = PyReadwriteArray1<'py, f64>;
+
+#[pyfunction]
+fn pwc_padded(n: usize) -> usize {
+    pwc::padded(n)
+}
+
+#[pyfunction]
+fn pwc_scratch_len(n: usize, k: usize) -> usize {
+    pwc::scratch_len(n, k)
+}
+
+#[pyfunction]
+fn pwc_pack(py: Python, columns: In, packed: Array) -> PyResult<()> {
+    fn on<F: Element + Real>(py: Python, columns: &In, packed: Array) -> PyResult<bool> {
+        let Ok(packed) = packed.cast::<PyArray1<F>>() else {
+            return Ok(false);
+        };
+        let [n, k] = shape(columns);
+        let mut packed = packed.try_readwrite().map_err(value_error)?;
+        let (columns, packed) = (columns.as_slice()?, packed.as_slice_mut()?);
+        same(k > 0 && packed.len() == pwc::padded(n) * k)?;
+        py.detach(|| pwc::pack(columns, k, packed));
+        Ok(true)
+    }
+    expect(on::<f32>(py, &columns, packed)? || on::<f64>(py, &columns, packed)?)
+}
+
+#[pyfunction]
+#[pyo3(signature = (rows, swapped, packed, out, mass=None))]
+fn pwc_product(
+    py: Python,
+    rows: Array,
+    swapped: bool,
+    packed: Array,
+    out: Out,
+    mass: Option<Out>,
+) -> PyResult<()> {
+    let mut to = Products { out, mass };
+    expect(
+        multiply::<i16, i16>(py, rows, packed, !swapped, |v| v, &mut to)?
+            || multiply::<i16, Swapped>(py, rows, packed, swapped, as_swapped, &mut to)?
+            || multiply::<f32, f32>(py, rows, packed, !swapped, |v| v, &mut to)?
+            || multiply::<f64, f64>(py, rows, packed, !swapped, |v| v, &mut to)?,
+    )
+}
+
+/// What a product writes.
+struct Products<'py> {
+    out: Out<'py>,
+    mass: Option<Out<'py>>,
+}
+
+fn as_swapped(values: &[i16]) -> &[Swapped] {
+    // SAFETY: `Swapped` is a transparent wrapper of i16.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), values.len()) }
+}
+
+/// Multiply without the GIL when `rows` hold E and are wanted as T; false when they are not.
+fn multiply<E: Element, T: Stored>(
+    py: Python,
+    rows: Array,
+    packed: Array,
+    wanted: bool,
+    cast: impl Fn(&[E]) -> &[T] + Sync,
+    to: &mut Products,
+) -> PyResult<bool>
+where
+    T::Real: Element,
+{
+    let (Ok(rows), Ok(packed), true) = (
+        rows.cast::<PyArray2<E>>(),
+        packed.cast::<PyArray1<T::Real>>(),
+        wanted,
+    ) else {
+        return Ok(false);
+    };
+    let (rows, packed) = (
+        rows.try_readonly().map_err(value_error)?,
+        packed.try_readonly().map_err(value_error)?,
+    );
+    let ([r, n], [out_rows, k]) = (shape(&rows), [to.out.shape()[0], to.out.shape()[1]]);
+    let mass_fits = to.mass.as_ref().is_none_or(|m| m.shape() == [r, k]);
+    same(n > 0 && k > 0 && out_rows == r && mass_fits)?;
+    if !rows.data().is_aligned() {
+        return Err(PyValueError::new_err("rows must be aligned in memory"));
+    }
+    let (rows, packed) = (cast(rows.as_slice()?), packed.as_slice()?);
+    same(packed.len() == pwc::padded(n) * k)?;
+    let out = to.out.as_slice_mut()?;
+    let mass = to.mass.as_mut().map(|m| m.as_slice_mut()).transpose()?;
+    py.detach(|| pwc::product(rows, n, packed, k, out, mass));
+    Ok(true)
+}
+
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // the state of one step and what is written
+fn pwc_costs(
+    py: Python,
+    product: In,
+    mass: Option<In>,
+    members: In,
+    scale: f64,
+    unknown: f64,
+    mut eps: Out,
+    mut sizes: Sums,
+    mut inner: Sums,
+    mut change: Sums,
+    mut scratch: Sums,
+) -> PyResult<()> {
+    let [n, k] = shape(&members);
+    let same_shape = |m: &In| m.shape() == [n, k];
+    let matrices = same_shape(&product) && mass.as_ref().is_none_or(same_shape);
+    let sums = [sizes.len(), inner.len(), change.len()] == [k, k, k];
+    same(k > 0 && matrices && eps.shape() == [n, k] && sums)?;
+    same(scratch.len() == pwc::scratch_len(n, k))?;
+    let (product, members) = (product.as_slice()?, members.as_slice()?);
+    let mass = mass.as_ref().map(|m| m.as_slice()).transpose()?;
+    let (eps, scratch) = (eps.as_slice_mut()?, scratch.as_slice_mut()?);
+    let mut written = Costs {
+        sizes: sizes.as_slice_mut()?,
+        inner: inner.as_slice_mut()?,
+        change: change.as_slice_mut()?,
+    };
+    py.detach(|| {
+        pwc::costs(
+            product,
+            mass,
+            members,
+            scale,
+            unknown,
+            eps,
+            &mut written,
+            scratch,
+        );
+    });
+    Ok(())
+}
+
+#[pyfunction]
+fn pwc_assign(
+    py: Python,
+    eps: In,
+    prior: PyReadonlyArray1<f64>,
+    copies: PyReadonlyArray1<f64>,
+    width: usize,
+    temperature: f64,
+    mut members: Out,
+) -> PyResult<()> {
+    let [n, k] = shape(&eps);
+    let whole = width > 0 && k > 0 && k.is_multiple_of(width);
+    same(whole && members.shape() == [n, k] && prior.len() == k && copies.len() == k)?;
+    let (eps, prior, copies) = (eps.as_slice()?, prior.as_slice()?, copies.as_slice()?);
+    let members = members.as_slice_mut()?;
+    py.detach(|| pwc::assign(eps, prior, copies, width, temperature, members));
+    Ok(())
+}
+
+fn shape<T: Element>(array: &PyReadonlyArray2<T>) -> [usize; 2] {
+    [array.shape()[0], array.shape()[1]]
+}
+
+fn same(fits: bool) -> PyResult<()> {
+    let message = "the shapes of the arrays do not belong together";
+    fits.then_some(())
+        .ok_or_else(|| PyValueError::new_err(message))
+}
+
+fn value_error(error: impl std::fmt::Display) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+/// Turn "no combination of dtypes fitted" into an error.
+fn expect(fitted: bool) -> PyResult<()> {
+    let message =
+        "the dtypes of the arrays are not supported together, or an array has other dimensions";
+    fitted
+        .then_some(())
+        .ok_or_else(|| PyTypeError::new_err(message))
+}

@@ -1,0 +1,340 @@
+//! Passes of SMACOF: `tartan_kernels::smacof` on NumPy arrays.
+
+use numpy::{
+    Element, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, PyReadwriteArray1,
+    PyReadwriteArray2, PyUntypedArrayMethods,
+};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use tartan_kernels::smacof::lanes::{Number, Stored};
+use tartan_kernels::smacof::walk::{Rule, Weights, PAD};
+use tartan_kernels::smacof::{Level, Real, Rows, Workspace, GROUP};
+
+/// Add the class of this family to the native module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("SMACOF_GROUP", GROUP)?;
+    module.add_class::<SmacofPass>()
+}
+
+/// A rule as Python has it: an object with these attributes.
+#[derive(FromPyObject)]
+struct Asked {
+    diff: f64,
+    floor: f64,
+    tiny: f64,
+    missing: bool,
+    swap: bool,
+    sammon: Option<f64>,
+    product: bool,
+    weights_swap: bool,
+}
+
+/// A workspace, and the weights of points: of columns (padded), and of guests, which are 1.
+struct Space<E> {
+    work: Workspace<E>,
+    weights: Option<Vec<E>>,
+    ones: Vec<E>,
+}
+
+enum Precision {
+    Narrow(Space<f32>),
+    Wide(Space<f64>),
+}
+
+#[pyclass(module = "tartan._native")]
+struct SmacofPass {
+    space: Precision,
+    n: usize,
+    dim: usize,
+}
+
+/// Run a body for the precision at hand.
+macro_rules! with_space {
+    ($self:ident, $space:ident => $body:expr) => {
+        match &mut $self.space {
+            Precision::Narrow($space) => $body,
+            Precision::Wide($space) => $body,
+        }
+    };
+}
+
+#[pymethods]
+impl SmacofPass {
+    #[new]
+    #[pyo3(signature = (n, dim, wide, point_weights=None, *, level=None))]
+    fn new(
+        n: usize,
+        dim: usize,
+        wide: bool,
+        point_weights: Option<PyReadonlyArray1<'_, f64>>,
+        level: Option<&str>,
+    ) -> PyResult<Self> {
+        if n == 0 || dim == 0 {
+            return Err(PyValueError::new_err("no points or no dimensions"));
+        }
+        let weights = point_weights
+            .map(|w| w.as_slice().map(<[f64]>::to_vec))
+            .transpose()?;
+        if weights.as_ref().is_some_and(|w| w.len() != n) {
+            return Err(PyValueError::new_err(
+                "the weights are those of other points",
+            ));
+        }
+        let level = chosen(level)?;
+        let space = if wide {
+            Precision::Wide(Space::new(n, dim, weights, level))
+        } else {
+            Precision::Narrow(Space::new(n, dim, weights, level))
+        };
+        Ok(Self { space, n, dim })
+    }
+
+    fn place(&mut self, py: Python<'_>, points: PyReadonlyArray2<'_, f64>) -> PyResult<()> {
+        expect_shape(points.shape(), [self.n, self.dim], "points")?;
+        let points = points.as_slice()?;
+        with_space!(self, space => py.detach(|| space.work.place(points)));
+        Ok(())
+    }
+
+    #[pyo3(signature = (delta, rule, start, stop, weights=None))]
+    fn triangle(
+        &mut self,
+        delta: &Bound<'_, PyAny>,
+        rule: Asked,
+        start: usize,
+        stop: usize,
+        weights: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        if !start.is_multiple_of(GROUP) || start > stop || stop > self.n {
+            let message = format!(
+                "rows {start} to {stop} of {} points, in groups of {GROUP}",
+                self.n
+            );
+            return Err(PyValueError::new_err(message));
+        }
+        let shape = [self.n, self.n];
+        let weights = Matrix::of(weights, shape)?;
+        with_space!(self, space => stored(delta, shape, Triangle { space, rule, weights, rows: start..stop }))
+    }
+
+    fn finish(&mut self, py: Python<'_>, mut sums: PyReadwriteArray2<'_, f64>) -> PyResult<f64> {
+        expect_shape(sums.shape(), [self.n, self.dim], "sums")?;
+        let sums = sums.as_slice_mut()?;
+        Ok(with_space!(self, space => py.detach(|| space.work.finish(sums))))
+    }
+
+    #[pyo3(signature = (delta, rule, at, sums, losses, weights=None))]
+    fn rows(
+        &mut self,
+        delta: &Bound<'_, PyAny>,
+        rule: Asked,
+        at: &Bound<'_, PyAny>,
+        mut sums: PyReadwriteArray2<'_, f64>,
+        mut losses: PyReadwriteArray1<'_, f64>,
+        weights: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let shape = [losses.len(), self.n];
+        expect_shape(sums.shape(), [shape[0], self.dim], "sums")?;
+        let weights = Matrix::of(weights, shape)?;
+        let (sums, losses) = (sums.as_slice_mut()?, losses.as_slice_mut()?);
+        let guests = at
+            .cast::<PyArray2<f64>>()
+            .ok()
+            .map(PyArrayMethods::try_readonly)
+            .transpose()?;
+        let at = match &guests {
+            Some(points) => {
+                expect_shape(
+                    points.shape(),
+                    [shape[0], self.dim],
+                    "coordinates of the rows",
+                )?;
+                Rows::Guests(points.as_slice()?)
+            }
+            None => Rows::From(first_row(at, shape)?),
+        };
+        with_space!(self, space => stored(delta, shape, Block { space, rule, weights, at, sums, losses }))
+    }
+}
+
+fn first_row(at: &Bound<'_, PyAny>, [m, n]: [usize; 2]) -> PyResult<usize> {
+    let first: usize = at.extract()?;
+    if first + m > n {
+        return Err(PyValueError::new_err(format!(
+            "rows {first} to {} of {n} points",
+            first + m
+        )));
+    }
+    Ok(first)
+}
+
+fn chosen(level: Option<&str>) -> PyResult<Level> {
+    match level {
+        None => Ok(Level::detect()),
+        Some("portable") => Ok(Level::Portable),
+        Some(other) => Err(PyValueError::new_err(format!(
+            "level {other:?} is neither None nor 'portable'"
+        ))),
+    }
+}
+
+fn expect_shape(found: &[usize], expected: [usize; 2], what: &str) -> PyResult<()> {
+    let message =
+        || PyValueError::new_err(format!("{what} of shape {found:?} instead of {expected:?}"));
+    (found == expected).then_some(()).ok_or_else(message)
+}
+
+impl<E: Real> Space<E> {
+    fn new(n: usize, dim: usize, weights: Option<Vec<f64>>, level: Level) -> Self {
+        let pad = |w: Vec<f64>| {
+            let mut w: Vec<E> = w.into_iter().map(E::of).collect();
+            w.resize(n.div_ceil(PAD) * PAD, E::default());
+            w
+        };
+        Self {
+            work: Workspace::with_level(n, dim, level),
+            weights: weights.map(pad),
+            ones: Vec::new(),
+        }
+    }
+}
+
+/// A matrix of weights.
+enum Matrix<'py> {
+    Absent,
+    Short(PyReadonlyArray2<'py, i16>),
+    Real(PyReadonlyArray2<'py, f32>),
+}
+
+impl<'py> Matrix<'py> {
+    fn of(array: Option<&Bound<'py, PyAny>>, shape: [usize; 2]) -> PyResult<Self> {
+        let Some(array) = array else {
+            return Ok(Self::Absent);
+        };
+        if let Ok(values) = array.cast::<PyArray2<i16>>() {
+            expect_shape(values.shape(), shape, "weights")?;
+            return Ok(Self::Short(values.try_readonly()?));
+        }
+        let message = |_| PyTypeError::new_err("weights must be an array of int16 or float32");
+        let values = array.cast::<PyArray2<f32>>().map_err(message)?;
+        expect_shape(values.shape(), shape, "weights")?;
+        Ok(Self::Real(values.try_readonly()?))
+    }
+
+    fn view(&self) -> PyResult<View<'_>> {
+        Ok(match self {
+            Self::Absent => View::Absent,
+            Self::Short(values) => View::Short(values.as_slice()?),
+            Self::Real(values) => View::Real(values.as_slice()?),
+        })
+    }
+}
+
+#[derive(Clone, Copy)]
+enum View<'a> {
+    Absent,
+    Short(&'a [i16]),
+    Real(&'a [f32]),
+}
+
+impl Asked {
+    fn rule<'a, E: Number>(
+        &self,
+        matrix: View<'a>,
+        points: Option<(&'a [E], &'a [E])>,
+    ) -> Rule<'a, E> {
+        let weights = match (matrix, points) {
+            (View::Short(values), _) => Weights::Short {
+                values,
+                swap: self.weights_swap,
+            },
+            (View::Real(values), _) => Weights::Real { values },
+            (View::Absent, Some((rows, columns))) => Weights::Points { rows, columns },
+            (View::Absent, None) => Weights::Unit,
+        };
+        Rule {
+            diff: E::of(self.diff),
+            floor: E::of(self.floor),
+            tiny: E::of(self.tiny),
+            missing: self.missing,
+            swap: self.swap,
+            sammon: self.sammon.map(E::of),
+            product: self.product,
+            weights,
+        }
+    }
+}
+
+/// What is done with a matrix once its type is known.
+trait Work {
+    fn on<S: Element + Stored>(self, py: Python<'_>, delta: &[S]) -> PyResult<()>;
+}
+
+/// Find the type of a matrix and do the work.
+fn stored(delta: &Bound<'_, PyAny>, shape: [usize; 2], work: impl Work) -> PyResult<()> {
+    fn on<'py, S: Element>(
+        delta: &Bound<'py, PyAny>,
+        shape: [usize; 2],
+    ) -> PyResult<Option<PyReadonlyArray2<'py, S>>> {
+        let Ok(array) = delta.cast::<PyArray2<S>>() else {
+            return Ok(None);
+        };
+        expect_shape(array.shape(), shape, "dissimilarities")?;
+        Ok(Some(array.try_readonly()?))
+    }
+    let py = delta.py();
+    if let Some(values) = on::<i16>(delta, shape)? {
+        return work.on(py, values.as_slice()?);
+    }
+    if let Some(values) = on::<f32>(delta, shape)? {
+        return work.on(py, values.as_slice()?);
+    }
+    if let Some(values) = on::<f64>(delta, shape)? {
+        return work.on(py, values.as_slice()?);
+    }
+    Err(PyTypeError::new_err(
+        "dissimilarities must be a two-dimensional array of int16, float32 or float64",
+    ))
+}
+
+struct Triangle<'a, 'py, E> {
+    space: &'a mut Space<E>,
+    rule: Asked,
+    weights: Matrix<'py>,
+    rows: std::ops::Range<usize>,
+}
+
+impl<E: Real> Work for Triangle<'_, '_, E> {
+    fn on<S: Element + Stored>(self, py: Python<'_>, delta: &[S]) -> PyResult<()> {
+        let (matrix, n, space) = (self.weights.view()?, self.space.work.n(), self.space);
+        let points = space.weights.as_ref().map(|w| (&w[..n], &w[..]));
+        let rule = self.rule.rule(matrix, points);
+        let (work, rows) = (&mut space.work, self.rows);
+        py.detach(|| work.triangle(delta, &rule, rows));
+        Ok(())
+    }
+}
+
+struct Block<'a, 'py, E> {
+    space: &'a mut Space<E>,
+    rule: Asked,
+    weights: Matrix<'py>,
+    at: Rows<'a>,
+    sums: &'a mut [f64],
+    losses: &'a mut [f64],
+}
+
+impl<E: Real> Work for Block<'_, '_, E> {
+    fn on<S: Element + Stored>(self, py: Python<'_>, delta: &[S]) -> PyResult<()> {
+        let (matrix, m, space) = (self.weights.view()?, self.losses.len(), self.space);
+        space.ones.resize(m, E::of(1.0));
+        let points = space.weights.as_ref().map(|w| match self.at {
+            Rows::From(first) => (&w[first..first + m], &w[..]),
+            Rows::Guests(_) => (&space.ones[..], &w[..]),
+        });
+        let rule = self.rule.rule(matrix, points);
+        let work = &mut space.work;
+        py.detach(|| work.rows(delta, &rule, self.at, self.sums, self.losses));
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+//! Trees of distances: `tartan_kernels::tree` on NumPy arrays.
+
+use std::time::{Duration, Instant};
+
+use numpy::{Element, IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyUntypedArrayMethods};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use tartan_kernels::tree::{self, Distance, NotDistances};
+
+/// Add the functions of this family to the native module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(neighbor_joining, module)?)
+}
+
+type Arrays<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<f64>>);
+
+/// How often Python hears how far it is.
+const BETWEEN_REPORTS: Duration = Duration::from_millis(200);
+
+#[pyfunction]
+#[pyo3(signature = (distances, report=None))]
+fn neighbor_joining<'py>(
+    py: Python<'py>,
+    distances: &Bound<'py, PyAny>,
+    report: Option<Py<PyAny>>,
+) -> PyResult<Arrays<'py>> {
+    if let Ok(matrix) = distances.cast::<PyArray2<f32>>() {
+        return join(py, matrix, report);
+    }
+    if let Ok(matrix) = distances.cast::<PyArray2<f64>>() {
+        return join(py, matrix, report);
+    }
+    Err(PyTypeError::new_err(
+        "distances must be a two-dimensional array of float32 or float64",
+    ))
+}
+
+fn join<'py, T: Element + Distance>(
+    py: Python<'py>,
+    matrix: &Bound<'py, PyArray2<T>>,
+    report: Option<Py<PyAny>>,
+) -> PyResult<Arrays<'py>> {
+    let [n, columns] = [matrix.shape()[0], matrix.shape()[1]];
+    if n != columns || n == 0 {
+        return Err(PyValueError::new_err(format!(
+            "distances have shape ({n}, {columns}); they must be square"
+        )));
+    }
+    let mut writable = matrix
+        .try_readwrite()
+        .map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let values = writable.as_slice_mut()?;
+    let mut raised = None;
+    let joined = py.detach(|| {
+        tree::check(values, n)?;
+        Ok(tree::neighbor_joining_while(
+            values,
+            n,
+            reporting(report, &mut raised),
+        ))
+    });
+    if let Some(error) = raised {
+        return Err(error);
+    }
+    let joined = joined
+        .map_err(|problem: NotDistances| PyValueError::new_err(describe(problem)))?
+        .expect("only a report that raises stops it");
+    Ok((
+        joined.parents.into_pyarray(py),
+        joined.lengths.into_pyarray(py),
+    ))
+}
+
+/// Tell Python at once and then now and then how many nodes are left; what that raises is kept, and ends the work.
+fn reporting(
+    report: Option<Py<PyAny>>,
+    raised: &mut Option<PyErr>,
+) -> impl FnMut(usize) -> bool + '_ {
+    let mut last: Option<Instant> = None;
+    move |left| {
+        let Some(call) = &report else { return true };
+        if last.is_some_and(|last| last.elapsed() < BETWEEN_REPORTS) {
+            return true;
+        }
+        *raised = Python::attach(|py| call.call1(py, (left,)).err());
+        last = Some(Instant::now());
+        raised.is_none()
+    }
+}
+
+fn describe(problem: NotDistances) -> String {
+    match problem {
+        NotDistances::NotFinite { row, column } => {
+            format!(
+                "the distance in row {row}, column {column} is not finite; leave failed items out"
+            )
+        }
+        NotDistances::Unequal { row, column } => {
+            format!("row {row}, column {column} differs from row {column}, column {row}; make the matrix symmetric")
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Disk-to-disk sort: more records than memory holds, at the speed of the disk.
+//!
+//! Phase 1 cuts the input into chunks that fit a buffer, sorts them, and stores each as a run (`sort_phase`, `run`).
+//! Phase 2 fetches ranges of all runs, merges each in memory and writes it to its place (`forecast`, `fetch`,
+//! `merge_phase`, `sink`). Within a phase reading, sorting, packing and writing go on at the same time, in threads
+//! that hand buffers on through bounded queues. Memory is what `engine::Plan` says; the output does not depend on it,
+//! nor on the number of threads, and equal keys keep their order.
+//!
+//! Nothing here knows of Python.
+
+pub mod buffer;
+pub mod control;
+pub mod copy;
+pub mod disk;
+pub mod engine;
+pub mod error;
+pub mod fetch;
+pub mod folders;
+pub mod forecast;
+pub mod form;
+pub mod job;
+pub mod levels;
+pub mod memory;
+pub mod merge_phase;
+pub mod pack_policy;
+pub mod queue;
+pub mod resume;
+pub mod run;
+pub mod sink;
+pub mod sort_phase;
+pub mod source;
+
+#[cfg(test)]
+mod testing;

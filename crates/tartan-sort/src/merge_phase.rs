@@ -1,0 +1,140 @@
+//! Phase 2: ranges of all runs are fetched, merged and handed on in order, all at the same time.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::buffer::Buffer;
+use crate::control::Edge;
+use crate::disk::DataFile;
+use crate::engine::Engine;
+use crate::error::{Failure, Kind, Result};
+use crate::fetch::{Fetcher, Range};
+use crate::forecast::OpenRun;
+use crate::queue::Queue;
+use crate::run::Run;
+
+/// Bytes of the smallest range that is worth one, where there are fewer ranges than threads could use.
+const SMALL_RANGE_BYTES: u64 = 4 << 20;
+
+/// Open the files of some runs.
+pub fn open(engine: &Engine, runs: &[Run]) -> Result<Vec<OpenRun>> {
+    let open = |run: &Run| {
+        let file =
+            DataFile::open(&run.path, engine.plan.direct).map_err(|failure| {
+                match failure.errno {
+                    Some(libc::ENOENT) => Failure {
+                        kind: Kind::FolderLost,
+                        ..failure
+                    },
+                    _ => failure,
+                }
+            })?;
+        engine.note(|facts| facts.direct_runs = Some(file.is_direct()));
+        Ok(OpenRun {
+            run: run.clone(),
+            file: Arc::new(file),
+        })
+    };
+    runs.iter().map(open).collect()
+}
+
+/// Merge runs, and give each merged range to `take`, in order. `take` returns the buffer when it is done with it.
+pub fn merge(
+    engine: &Engine,
+    runs: &[Run],
+    mut take: impl FnMut(Buffer) -> Result<Option<Buffer>>,
+) -> Result<()> {
+    let (control, open) = (&engine.control, open(engine, runs)?);
+    let room = engine.plan.buffers;
+    let (fetched, merged) = (Queue::new(room), Queue::new(room));
+    let left = AtomicUsize::new(engine.plan.threads);
+    std::thread::scope(|scope| {
+        scope.spawn(|| control.guard(|| fetch_ranges(engine, &open, &fetched)));
+        for _ in 0..engine.plan.threads {
+            let (fetched, merged, left) = (&fetched, &merged, &left);
+            scope.spawn(move || {
+                control.guard(|| merge_some(engine, fetched, merged));
+                if left.fetch_sub(1, SeqCst) == 1 {
+                    merged.close();
+                }
+            });
+        }
+        control.guard(|| in_order(engine, &merged, &mut take));
+    });
+    control.check()
+}
+
+/// Records that a range should have: a full buffer, or less where that keeps all threads busy.
+fn target(engine: &Engine, runs: &[OpenRun]) -> usize {
+    let plan = &engine.plan;
+    let records: u64 = runs.iter().map(|open| open.run.header.records).sum();
+    let small = SMALL_RANGE_BYTES / plan.form.width() as u64;
+    let share = records.div_ceil(4 * plan.threads as u64).max(small);
+    share.min(plan.capacity() as u64) as usize
+}
+
+fn fetch_ranges(engine: &Engine, runs: &[OpenRun], fetched: &Queue<Range>) -> Result<()> {
+    let mut fetcher = Fetcher::new(engine, runs, target(engine, runs))?;
+    let mut number = 0;
+    while let Some(range) = fetcher.next_range(number)? {
+        fetched.send(range, &engine.control, engine.control.flow(Edge::RunRead))?;
+        number += 1;
+    }
+    fetched.close();
+    Ok(())
+}
+
+fn merge_some(engine: &Engine, fetched: &Queue<Range>, merged: &Queue<Range>) -> Result<()> {
+    let (control, form) = (&engine.control, &engine.plan.form);
+    let flow = control.flow(Edge::Merge);
+    let mut spare = engine.take_spare();
+    while let Some(mut range) = fetched.receive(control, flow)? {
+        let since = Instant::now();
+        match are_in_order(engine, &range) {
+            true => range.buffer.in_order(form),
+            false => range.buffer.sort(form, spare.as_mut(), 1),
+        }
+        flow.worked(range.buffer.bytes(), since);
+        merged.send(range, control, flow)?;
+    }
+    engine.leave_spare(spare);
+    Ok(())
+}
+
+/// Whether the slices follow each other, as those of a sorted source do.
+fn are_in_order(engine: &Engine, range: &Range) -> bool {
+    let (form, content) = (&engine.plan.form, range.buffer.content());
+    let (width, mut key) = (form.width(), vec![0; form.key_bytes()]);
+    range
+        .ends
+        .iter()
+        .take(range.ends.len().saturating_sub(1))
+        .all(|&end| {
+            form.key(&content[end..end + width], &mut key);
+            form.compare(&content[end - width..end], &key).is_le()
+        })
+}
+
+fn in_order(
+    engine: &Engine,
+    merged: &Queue<Range>,
+    take: &mut impl FnMut(Buffer) -> Result<Option<Buffer>>,
+) -> Result<()> {
+    let (control, mut early, mut next) = (&engine.control, BTreeMap::new(), 0);
+    while let Some(range) = merged.receive(control, control.flow(Edge::OutputWrite))? {
+        early.insert(range.number, range.buffer);
+        while let Some(buffer) = early.remove(&next) {
+            next += 1;
+            if let Some(buffer) = take(buffer)? {
+                engine.give_back(buffer)?;
+            }
+            let done = control.ranges_done.fetch_add(1, SeqCst) + 1;
+            if engine.plan.abort_after_ranges == Some(done) {
+                std::process::abort();
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,358 @@
+//! Header and footer of a run file, and the check that a file is a whole run.
+
+use std::path::{Path, PathBuf};
+
+use super::index::IndexWindow;
+use crate::disk::{DataFile, Direct};
+use crate::error::{Failure, Kind, Result};
+use crate::memory::ALIGN;
+
+/// Version of the format.
+pub const VERSION: u32 = 1;
+/// Bytes of the header and of the footer.
+pub const PAGE: usize = ALIGN;
+
+const HEADER_MAGIC: &[u8; 8] = b"TARTRUN\0";
+const FOOTER_MAGIC: &[u8; 8] = b"TARTEND\0";
+/// Bytes of an index entry besides the key: offset, stored bytes, checksum.
+pub const ENTRY_REST: usize = 16;
+
+/// What a run holds, known before it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub fingerprint: [u8; 32],
+    /// Tells forms of records apart.
+    pub signature: u32,
+    pub record_bytes: u32,
+    pub key_bytes: u32,
+    /// Records of every block but the last.
+    pub block_records: u32,
+    /// 0 for a sorted chunk, one more for each merge.
+    pub level: u32,
+    /// Whether blocks may be packed.
+    pub packed: bool,
+    /// The range of the source that the run holds.
+    pub first_record: u64,
+    pub records: u64,
+}
+
+/// What is known when all blocks are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Footer {
+    /// Bytes of all blocks as stored.
+    pub data_bytes: u64,
+    pub index_offset: u64,
+    pub index_checksum: u32,
+}
+
+/// A whole run on disk.
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub path: PathBuf,
+    pub header: Header,
+    pub footer: Footer,
+    pub file_bytes: u64,
+}
+
+/// Writes numbers one behind the other into a page, and their checksum at its end.
+struct PageWriter {
+    page: Vec<u8>,
+}
+
+impl PageWriter {
+    fn new(magic: &[u8; 8]) -> PageWriter {
+        PageWriter {
+            page: magic.to_vec(),
+        }
+    }
+
+    fn u32(mut self, value: u32) -> PageWriter {
+        self.page.extend(value.to_le_bytes());
+        self
+    }
+
+    fn u64(mut self, value: u64) -> PageWriter {
+        self.page.extend(value.to_le_bytes());
+        self
+    }
+
+    fn bytes(mut self, bytes: &[u8]) -> PageWriter {
+        self.page.extend(bytes);
+        self
+    }
+
+    fn close(mut self) -> Vec<u8> {
+        self.page.resize(PAGE - 4, 0);
+        let checksum = crc32fast::hash(&self.page);
+        self.page.extend(checksum.to_le_bytes());
+        self.page
+    }
+}
+
+struct PageReader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> PageReader<'a> {
+    /// None when the page has another beginning or another checksum.
+    fn open(page: &'a [u8], magic: &[u8; 8]) -> Option<PageReader<'a>> {
+        let (content, checksum) = page.split_at_checked(PAGE - 4)?;
+        let good = content.starts_with(magic) && crc32fast::hash(content).to_le_bytes() == checksum;
+        good.then_some(PageReader {
+            rest: &content[8..],
+        })
+    }
+
+    fn bytes<const N: usize>(&mut self) -> [u8; N] {
+        let (bytes, rest) = self
+            .rest
+            .split_first_chunk::<N>()
+            .expect("all fields fit one page");
+        self.rest = rest;
+        *bytes
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.bytes())
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.bytes())
+    }
+}
+
+impl Header {
+    /// The first page of the file.
+    pub fn page(&self) -> Vec<u8> {
+        PageWriter::new(HEADER_MAGIC)
+            .u32(VERSION)
+            .u32(self.signature)
+            .bytes(&self.fingerprint)
+            .u32(self.record_bytes)
+            .u32(self.key_bytes)
+            .u32(self.block_records)
+            .u32(self.level)
+            .u32(u32::from(self.packed))
+            .u64(self.first_record)
+            .u64(self.records)
+            .close()
+    }
+
+    fn parse(page: &[u8]) -> std::result::Result<Header, &'static str> {
+        let mut reader = PageReader::open(page, HEADER_MAGIC)
+            .ok_or("the header is damaged, or this is no run file")?;
+        if reader.u32() != VERSION {
+            return Err("the run file has another version of the format");
+        }
+        Ok(Header {
+            signature: reader.u32(),
+            fingerprint: reader.bytes(),
+            record_bytes: reader.u32(),
+            key_bytes: reader.u32(),
+            block_records: reader.u32(),
+            level: reader.u32(),
+            packed: reader.u32() != 0,
+            first_record: reader.u64(),
+            records: reader.u64(),
+        })
+    }
+
+    pub fn blocks(&self) -> u64 {
+        self.records.div_ceil(u64::from(self.block_records.max(1)))
+    }
+
+    /// Bytes of an index entry.
+    pub fn entry_bytes(&self) -> usize {
+        self.key_bytes as usize + ENTRY_REST
+    }
+
+    /// First source record behind the run.
+    pub fn end(&self) -> u64 {
+        self.first_record + self.records
+    }
+
+    /// Name of the file, unique within a job.
+    pub fn name(&self) -> String {
+        format!(
+            "run-{:016x}-{:016x}-{}.trun",
+            self.first_record, self.records, self.level
+        )
+    }
+}
+
+impl Footer {
+    /// The last page of the file whose first page is `header`.
+    pub fn page(&self, header: &[u8]) -> Vec<u8> {
+        PageWriter::new(FOOTER_MAGIC)
+            .u64(self.data_bytes)
+            .u64(self.index_offset)
+            .u32(self.index_checksum)
+            .u32(crc32fast::hash(header))
+            .close()
+    }
+
+    fn parse(page: &[u8], header: &[u8]) -> std::result::Result<Footer, &'static str> {
+        let mut reader = PageReader::open(page, FOOTER_MAGIC)
+            .ok_or("the footer is missing or damaged: the run is not whole")?;
+        let footer = Footer {
+            data_bytes: reader.u64(),
+            index_offset: reader.u64(),
+            index_checksum: reader.u32(),
+        };
+        match reader.u32() == crc32fast::hash(header) {
+            true => Ok(footer),
+            false => Err("the footer belongs to another run"),
+        }
+    }
+}
+
+impl Run {
+    /// Read header, footer and index of a file and check them.
+    pub fn inspect(path: &Path) -> Result<Run> {
+        let file = DataFile::open(path, Direct::Never)?;
+        let corrupt = |text: &str, offset| Failure::at(Kind::CorruptRun, text, path, Some(offset));
+        let file_bytes = file.stamp()?.0;
+        let last_page = file_bytes.saturating_sub(PAGE as u64);
+        let (mut first, mut last) = (vec![0; PAGE], vec![0; PAGE]);
+        if file.read_small(&mut first, 0)? < PAGE || file.read_small(&mut last, last_page)? < PAGE {
+            return Err(corrupt(
+                "the run file is shorter than a header and a footer",
+                file_bytes,
+            ));
+        }
+        let header = Header::parse(&first).map_err(|text| corrupt(text, 0))?;
+        let footer = Footer::parse(&last, &first).map_err(|text| corrupt(text, last_page))?;
+        let run = Run {
+            path: path.to_owned(),
+            header,
+            footer,
+            file_bytes,
+        };
+        run.check_places()
+            .map_err(|text| corrupt(text, last_page))?;
+        run.check_index(&file)?;
+        Ok(run)
+    }
+
+    /// The same, and read every block against its checksum.
+    pub fn verify(path: &Path) -> Result<Run> {
+        let run = Run::inspect(path)?;
+        let file = DataFile::open(path, Direct::Never)?;
+        let (mut window, mut stored) = (IndexWindow::new(&run), Vec::new());
+        while !window.is_done() {
+            window.load(&run, &file)?;
+            let block = window.block(&run);
+            stored.resize(block.stored as usize, 0);
+            let got = file.read_small(&mut stored, block.offset)?;
+            if got < stored.len() || crc32fast::hash(&stored) != block.checksum {
+                let text = "a block does not match its checksum";
+                return Err(Failure::at(
+                    Kind::CorruptRun,
+                    text,
+                    path,
+                    Some(block.offset),
+                ));
+            }
+            window.advance();
+        }
+        Ok(run)
+    }
+
+    /// Bytes of the index.
+    pub fn index_bytes(&self) -> u64 {
+        self.header.blocks() * self.header.entry_bytes() as u64
+    }
+
+    /// Bits that a value takes in the blocks.
+    pub fn bits_per_value(&self) -> f64 {
+        8.0 * self.footer.data_bytes as f64 / self.header.records.max(1) as f64
+    }
+
+    fn check_places(&self) -> std::result::Result<(), &'static str> {
+        let (header, footer) = (&self.header, &self.footer);
+        let known = header.records > 0 && header.block_records > 0 && header.record_bytes > 0;
+        let index = (PAGE as u64)
+            .checked_add(footer.data_bytes)
+            .map(|end| end.next_multiple_of(PAGE as u64));
+        let end = header
+            .blocks()
+            .checked_mul(header.entry_bytes() as u64)
+            .and_then(|bytes| bytes.checked_add(footer.index_offset))
+            .map(|end| end.next_multiple_of(PAGE as u64) + PAGE as u64);
+        let whole = index == Some(footer.index_offset) && end == Some(self.file_bytes);
+        match known && whole && header.first_record.checked_add(header.records).is_some() {
+            true => Ok(()),
+            false => Err("the parts of the run file do not fit its size: the run is not whole"),
+        }
+    }
+
+    fn check_index(&self, file: &DataFile) -> Result<()> {
+        let (mut hasher, mut window) = (crc32fast::Hasher::new(), vec![0; 64 << 10]);
+        let (mut offset, mut left) = (self.footer.index_offset, self.index_bytes());
+        while left > 0 {
+            let count = left.min(window.len() as u64) as usize;
+            let got = file.read_small(&mut window[..count], offset)?;
+            hasher.update(&window[..got]);
+            if got < count {
+                break;
+            }
+            offset += count as u64;
+            left -= count as u64;
+        }
+        match left == 0 && hasher.finalize() == self.footer.index_checksum {
+            true => Ok(()),
+            false => Err(Failure::at(
+                Kind::CorruptRun,
+                "the index does not match its checksum",
+                &self.path,
+                Some(self.footer.index_offset),
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        Header {
+            fingerprint: [7; 32],
+            signature: 5,
+            record_bytes: 8,
+            key_bytes: 8,
+            block_records: 4096,
+            level: 2,
+            packed: true,
+            first_record: 1 << 40,
+            records: 10_000,
+        }
+    }
+
+    #[test]
+    fn pages_come_back() {
+        let (header, footer) = (
+            header(),
+            Footer {
+                data_bytes: 1,
+                index_offset: 2,
+                index_checksum: 3,
+            },
+        );
+        let page = header.page();
+        assert_eq!(Header::parse(&page), Ok(header.clone()));
+        assert_eq!(Footer::parse(&footer.page(&page), &page), Ok(footer));
+        assert_eq!((header.blocks(), header.entry_bytes()), (3, 24));
+    }
+
+    #[test]
+    fn every_damaged_byte_is_seen() {
+        let page = header().page();
+        for place in (0..200).chain([PAGE - 1]) {
+            let mut damaged = page.clone();
+            damaged[place] ^= 1;
+            assert!(Header::parse(&damaged).is_err(), "byte {place}");
+        }
+        assert!(Header::parse(&page[1..]).is_err());
+    }
+}

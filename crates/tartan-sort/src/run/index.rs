@@ -1,0 +1,107 @@
+//! The index of a run, read in order through a small window.
+
+use super::format::{Run, ENTRY_REST};
+use crate::disk::DataFile;
+use crate::error::{Failure, Kind, Result};
+
+/// Where a block lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    pub offset: u64,
+    /// Bytes as stored; as many as plain when the block is not packed.
+    pub stored: u32,
+    pub checksum: u32,
+    pub records: u32,
+}
+
+/// Bytes of the window.
+pub const WINDOW_BYTES: usize = 8 << 10;
+
+/// Reads the entries of one run, one after the other.
+pub struct IndexWindow {
+    window: Vec<u8>,
+    /// Number of the current entry, and of the first one in the window.
+    current: u64,
+    first: u64,
+    entry_bytes: usize,
+    key_bytes: usize,
+    blocks: u64,
+}
+
+impl IndexWindow {
+    pub fn new(run: &Run) -> IndexWindow {
+        IndexWindow {
+            window: Vec::new(),
+            current: 0,
+            first: 0,
+            entry_bytes: run.header.entry_bytes(),
+            key_bytes: run.header.key_bytes as usize,
+            blocks: run.header.blocks(),
+        }
+    }
+
+    /// Whether no entry is left.
+    pub fn is_done(&self) -> bool {
+        self.current >= self.blocks
+    }
+
+    /// The first key of the current block; `load` came before.
+    pub fn key(&self) -> &[u8] {
+        &self.entry()[..self.key_bytes]
+    }
+
+    /// The current block.
+    pub fn block(&self, run: &Run) -> Block {
+        let rest = &self.entry()[self.key_bytes..];
+        let number =
+            |from: usize| u32::from_le_bytes(rest[from..from + 4].try_into().expect("four bytes"));
+        let header = &run.header;
+        let before = self.current * u64::from(header.block_records);
+        Block {
+            offset: u64::from_le_bytes(rest[..8].try_into().expect("eight bytes")),
+            stored: number(8),
+            checksum: number(12),
+            records: (header.records - before).min(u64::from(header.block_records)) as u32,
+        }
+    }
+
+    pub fn advance(&mut self) {
+        self.current += 1;
+    }
+
+    /// Make sure that the current entry is in the window.
+    pub fn load(&mut self, run: &Run, file: &DataFile) -> Result<()> {
+        let held = self.window.len() / self.entry_bytes;
+        if self.is_done() || self.current < self.first + held as u64 {
+            return Ok(());
+        }
+        let most = (WINDOW_BYTES / self.entry_bytes).max(1) as u64;
+        let count = most.min(self.blocks - self.current) as usize;
+        self.window.resize(count * self.entry_bytes, 0);
+        let offset = run.footer.index_offset + self.current * self.entry_bytes as u64;
+        if file.read_small(&mut self.window, offset)? < self.window.len() {
+            return Err(Failure::at(
+                Kind::CorruptRun,
+                "the index ends too early",
+                &run.path,
+                Some(offset),
+            ));
+        }
+        self.first = self.current;
+        Ok(())
+    }
+
+    fn entry(&self) -> &[u8] {
+        let start = (self.current - self.first) as usize * self.entry_bytes;
+        &self.window[start..start + self.entry_bytes]
+    }
+}
+
+/// One entry as stored.
+pub fn write_entry(index: &mut Vec<u8>, key: &[u8], block: &Block) {
+    index.extend(key);
+    index.extend(block.offset.to_le_bytes());
+    index.extend(block.stored.to_le_bytes());
+    index.extend(block.checksum.to_le_bytes());
+    debug_assert!(index.len().is_multiple_of(key.len() + ENTRY_REST));
+}

@@ -1,0 +1,140 @@
+//! Streams of reads and writes at every alignment, by every method, direct and buffered.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::*;
+use tartan_sort::copy::copy;
+use tartan_sort::disk::{DataFile, Direct, Method, ReadStream, RingPlan, WriteStream};
+use tartan_sort::error::Kind;
+
+const METHODS: [Method; 2] = [Method::Auto, Method::Threads];
+const DIRECT: [Direct; 2] = [Direct::Auto, Direct::Never];
+
+fn ring(method: Method) -> RingPlan {
+    RingPlan {
+        bytes: 16 << 10,
+        depth: 3,
+        method,
+    }
+}
+
+#[test]
+fn ranges_come_in_the_order_asked_for() {
+    let folder = Folder::new();
+    let bytes = bytes_of(&noise(20_001, 1));
+    std::fs::write(folder.file("data"), &bytes).unwrap();
+    for (method, direct) in METHODS.into_iter().zip(DIRECT) {
+        let file = Arc::new(DataFile::open(&folder.file("data"), direct).unwrap());
+        let mut stream = ReadStream::new(ring(method), Kind::Read).unwrap();
+        let ranges = [
+            (0, 1),
+            (4095, 2),
+            (4096, 8192),
+            (100_001, 0),
+            (77, 8000),
+            (160_007, 1),
+            (159_000, 1008),
+        ];
+        let mut asked = ranges.iter();
+        for &(offset, length) in &ranges {
+            while stream.has_room() {
+                let Some(&(offset, length)) = asked.next() else {
+                    break;
+                };
+                stream.ask(&file, offset as u64, length).unwrap();
+            }
+            assert!(stream.front().unwrap() == &bytes[offset..offset + length]);
+            stream.release();
+        }
+        assert!(stream.is_empty());
+        stream.ask(&file, 160_000, 9).unwrap();
+        let failure = failure(stream.front().map(<[u8]>::len));
+        assert_eq!((failure.kind, failure.offset), (Kind::Read, Some(160_008)));
+    }
+}
+
+#[test]
+fn what_is_appended_is_in_the_file_and_no_more() {
+    for (method, direct) in METHODS.into_iter().zip(DIRECT) {
+        let (folder, mut stream) = (Folder::new(), WriteStream::new(ring(method)).unwrap());
+        for offset in [0, 1, 4096, 5000] {
+            for length in [0, 1, 4095, 4096, 16_384, 16_385, 200_000] {
+                let before = vec![5; offset as usize];
+                std::fs::write(
+                    folder.file("data"),
+                    [before.as_slice(), &vec![6; 300_000]].concat(),
+                )
+                .unwrap();
+                let file = DataFile::create(&folder.file("data"), direct).unwrap();
+                stream.begin(Arc::new(file), offset).unwrap();
+                let bytes = bytes_of(&noise(25_000, length as u64));
+                bytes[..length]
+                    .chunks(7001)
+                    .for_each(|piece| stream.append(piece).unwrap());
+                assert_eq!(stream.position(), offset + length as u64);
+                stream.finish().unwrap();
+                let written = std::fs::read(folder.file("data")).unwrap();
+                assert!(
+                    written == [&before, &bytes[..length]].concat(),
+                    "{length} bytes at {offset}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_copy_is_equal() {
+    let folder = Folder::new();
+    let bytes = bytes_of(&noise(50_001, 2));
+    std::fs::write(folder.file("data"), &bytes).unwrap();
+    for (method, direct) in METHODS.into_iter().zip(DIRECT) {
+        let copied = copy(
+            &folder.file("data"),
+            &folder.file("copy"),
+            ring(method),
+            direct,
+        );
+        assert_eq!(copied.unwrap(), bytes.len() as u64);
+        assert!(std::fs::read(folder.file("copy")).unwrap() == bytes);
+    }
+}
+
+#[test]
+fn direct_files_go_on_buffered_where_that_is_allowed() {
+    let folder = Folder::new();
+    std::fs::write(folder.file("data"), [1; 5000]).unwrap();
+    let mut bytes = [0; 10];
+    let file = DataFile::open(&folder.file("data"), Direct::Auto).unwrap();
+    let direct = file.is_direct();
+    assert_eq!(file.give_up_direct().unwrap(), direct);
+    assert!(!file.is_direct() && !file.give_up_direct().unwrap());
+    assert_eq!(file.read_small(&mut bytes, 4995).unwrap(), 5);
+    match DataFile::open(&folder.file("data"), Direct::Always) {
+        Ok(file) => assert_eq!(failure(file.give_up_direct()).kind, Kind::DirectRefused),
+        Err(failure) => assert_eq!(failure.kind, Kind::DirectRefused),
+    }
+}
+
+/// A direct file whose requests the kernel refuses, for its memory is not aligned, goes on buffered.
+#[test]
+fn a_refused_request_is_repeated_buffered() {
+    let folder = Folder::new();
+    std::fs::write(folder.file("data"), [3; 9000]).unwrap();
+    let odd = RingPlan {
+        bytes: (16 << 10) + 100,
+        depth: 2,
+        method: Method::Auto,
+    };
+    let file = Arc::new(DataFile::open(&folder.file("data"), Direct::Auto).unwrap());
+    let mut stream = ReadStream::new(odd, Kind::Read).unwrap();
+    for _ in 0..2 {
+        stream.ask(&file, 10, 4000).unwrap();
+    }
+    for _ in 0..2 {
+        assert_eq!(stream.front().unwrap(), [3; 4000]);
+        stream.release();
+    }
+}
