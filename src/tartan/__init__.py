@@ -1,0 +1,32 @@
+"""Compare everything with everything: fast, resumable, larger than memory.
+
+``allpairs`` computes the score of every pair of items and returns a ``Run``; ``open`` opens one; ``resume`` and ``add``
+go on with one. An ``Application`` says what an item is and how two of them compare.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tartan.application import Application
+from tartan.errors import TartanError
+
+if TYPE_CHECKING:
+    from tartan.api import Run, add, allpairs, open, resume  # noqa: A004
+
+__all__ = ["Application", "Run", "TartanError", "add", "allpairs", "open", "resume"]
+
+_LAZY = ("Run", "add", "allpairs", "open", "resume")
+
+
+def __getattr__(name: str) -> Any:
+    # Zarr and Arrow take a quarter of a second to import: only those who need them pay.
+    if name in _LAZY:
+        from tartan import api
+
+        return getattr(api, name)
+    if name == "__version__":
+        from tartan.runtime.machine import tartan_version
+
+        return tartan_version()
+    raise AttributeError(f"module 'tartan' has no attribute {name!r}")

@@ -1,0 +1,294 @@
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "CHISQ_MAX_DIMENSION",
+    "REFINE_BELOW",
+    "SMACOF_GROUP",
+    "SmacofPass",
+    "SortFailure",
+    "SortJob",
+    "SpanningForest",
+    "__version__",
+    "chisq_density",
+    "chisq_derivatives",
+    "chisq_product",
+    "chisq_survey",
+    "composition_distances",
+    "composition_vector",
+    "copy_file",
+    "count_pairs",
+    "decode_pairs",
+    "encode_pairs",
+    "euclidean_tile",
+    "finish_cosine",
+    "finish_euclidean",
+    "hamming_bits_tile",
+    "hamming_tile",
+    "jaccard_bits_tile",
+    "manhattan_tile",
+    "neighbor_joining",
+    "pwc_assign",
+    "pwc_costs",
+    "pwc_pack",
+    "pwc_padded",
+    "pwc_product",
+    "pwc_scratch_len",
+    "run_facts",
+    "sort_keys",
+    "sort_overhead",
+    "sponge_assign",
+    "sponge_label",
+    "sponge_lists",
+    "sponge_moments",
+    "sponge_sum",
+    "survey_square",
+    "verify_run",
+]
+
+__version__: str
+
+CHISQ_MAX_DIMENSION: int
+REFINE_BELOW: float
+SMACOF_GROUP: int
+
+@final
+class SmacofPass:
+    def __new__(
+        cls,
+        n: int,
+        dim: int,
+        wide: bool,
+        point_weights: NDArray[np.float64] | None = None,
+        *,
+        level: str | None = None,
+    ) -> SmacofPass: ...
+    def place(self, points: NDArray[np.float64]) -> None: ...
+    def triangle(
+        self, delta: NDArray[Any], rule: object, start: int, stop: int, weights: NDArray[Any] | None = None
+    ) -> None: ...
+    def finish(self, sums: NDArray[np.float64]) -> float: ...
+    def rows(
+        self,
+        delta: NDArray[Any],
+        rule: object,
+        at: int | NDArray[np.float64],
+        sums: NDArray[np.float64],
+        losses: NDArray[np.float64],
+        weights: NDArray[Any] | None = None,
+    ) -> None: ...
+
+def manhattan_tile(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any]) -> None: ...
+def euclidean_tile(left: NDArray[Any], right: NDArray[Any], root: bool, out: NDArray[Any]) -> None: ...
+def hamming_tile(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any]) -> None: ...
+def hamming_bits_tile(left: NDArray[np.uint64], right: NDArray[np.uint64], out: NDArray[Any]) -> None: ...
+def jaccard_bits_tile(left: NDArray[np.uint64], right: NDArray[np.uint64], out: NDArray[Any]) -> None: ...
+def finish_cosine(products: NDArray[Any]) -> None: ...
+def finish_euclidean(left: NDArray[Any], right: NDArray[Any], root: bool, products: NDArray[Any]) -> None: ...
+def composition_vector(
+    data: bytes, k: int, *, map_unknown: bool = False, max_bytes: int = ..., max_ratio: int = 200
+) -> tuple[NDArray[Any], ...]: ...
+def composition_distances(
+    left: list[tuple[NDArray[Any], ...]], right: list[tuple[NDArray[Any], ...]], k: int
+) -> NDArray[np.float64]: ...
+def survey_square(
+    upper: NDArray[Any], lower: NDArray[Any] | None, on_diagonal: bool, swapped: bool, missing_allowed: bool
+) -> tuple[
+    tuple[int, int, int],
+    tuple[float, float, float, float],
+    tuple[float, int, int],
+    tuple[float, int],
+    tuple[int, int] | None,
+]: ...
+def sort_keys(array: NDArray[Any], path: str, threads: int) -> None: ...
+def neighbor_joining(
+    distances: NDArray[Any], report: Callable[[int], object] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]: ...
+def pwc_padded(n: int) -> int: ...
+def pwc_scratch_len(n: int, k: int) -> int: ...
+def pwc_pack(columns: NDArray[np.float64], packed: NDArray[Any]) -> None: ...
+def pwc_product(
+    rows: NDArray[Any],
+    swapped: bool,
+    packed: NDArray[Any],
+    out: NDArray[np.float64],
+    mass: NDArray[np.float64] | None = None,
+) -> None: ...
+def pwc_costs(
+    product: NDArray[np.float64],
+    mass: NDArray[np.float64] | None,
+    members: NDArray[np.float64],
+    scale: float,
+    unknown: float,
+    eps: NDArray[np.float64],
+    sizes: NDArray[np.float64],
+    inner: NDArray[np.float64],
+    change: NDArray[np.float64],
+    scratch: NDArray[np.float64],
+) -> None: ...
+def pwc_assign(
+    eps: NDArray[np.float64],
+    prior: NDArray[np.float64],
+    copies: NDArray[np.float64],
+    width: int,
+    temperature: float,
+    members: NDArray[np.float64],
+) -> None: ...
+def encode_pairs(
+    scores: NDArray[np.float32], codes: NDArray[np.uint8], row: int, column: int, descending: bool, last: int
+) -> NDArray[np.uint64]: ...
+def count_pairs(
+    scores: NDArray[np.float32], codes: NDArray[np.uint8], descending: bool, counts: NDArray[np.uint64]
+) -> None: ...
+def decode_pairs(
+    words: NDArray[np.uint64], descending: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]: ...
+
+@final
+class SpanningForest:
+    @property
+    def trees(self) -> int: ...
+    def __new__(cls, n: int) -> SpanningForest: ...
+    def offer(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.int64]: ...
+
+_Lists = tuple[int, NDArray[np.uint64], NDArray[np.uint16], NDArray[np.uint64], NDArray[np.uint32]]
+_Centres = tuple[NDArray[np.float64], NDArray[np.float64]]
+_Step = tuple[float, float, NDArray[np.float64], tuple[float, float] | None]
+
+def sponge_lists(
+    points: NDArray[np.float64], centres: _Centres, limits: tuple[int, int, float], chunk: int
+) -> tuple[NDArray[np.uint64], NDArray[np.uint16], NDArray[np.uint64], NDArray[np.uint32]]: ...
+def sponge_assign(
+    points: NDArray[np.float64],
+    lists: _Lists,
+    centres: _Centres,
+    step: _Step,
+    memory: NDArray[np.float32],
+    sums: NDArray[np.float64],
+    totals: NDArray[np.float64],
+) -> None: ...
+def sponge_moments(
+    points: NDArray[np.float64], lists: _Lists, centres: _Centres, step: _Step, sums: NDArray[np.float64]
+) -> None: ...
+def sponge_label(
+    points: NDArray[np.float64],
+    lists: _Lists,
+    centres: _Centres,
+    offsets: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    energies: NDArray[np.float64],
+) -> None: ...
+def sponge_sum(chunk_centres: NDArray[np.uint32], sums: NDArray[np.float64], n_centres: int) -> NDArray[np.float64]: ...
+def chisq_derivatives(
+    objective: Any,
+    block: NDArray[Any],
+    items: NDArray[np.int64],
+    columns: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    marked: NDArray[np.float64],
+    chisq: NDArray[np.float64],
+    gradient: NDArray[np.float64],
+    blocks: NDArray[np.float64],
+) -> None: ...
+def chisq_product(
+    objective: Any,
+    block: NDArray[Any],
+    items: NDArray[np.int64],
+    columns: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    vector: NDArray[np.float64],
+    out: NDArray[np.float64],
+) -> None: ...
+def chisq_survey(
+    objective: Any,
+    block: NDArray[Any],
+    items: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    numbers: NDArray[np.float64],
+    counts: NDArray[np.int64],
+) -> None: ...
+def chisq_density(
+    objective: Any,
+    block: NDArray[Any],
+    items: NDArray[np.int64],
+    columns: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    ends: tuple[float, float],
+    counts: NDArray[np.int64],
+) -> None: ...
+
+class SortFailure(Exception):  # noqa: N818
+    kind: str
+    path: str | None
+    offset: int | None
+    errno: int | None
+
+@final
+class SortJob:
+    def __new__(
+        cls,
+        *,
+        record_bytes: int,
+        key: Sequence[tuple[int, str, bool]],
+        fingerprint: bytes,
+        folders: Sequence[str | PathLike[str]],
+        buffer_bytes: int,
+        buffers: int,
+        threads: int = 2,
+        fan_in: int = 256,
+        block_bytes: int = 32768,
+        ring_bytes: int = 1048576,
+        ring_depth: int = 8,
+        pack: str = "auto",
+        direct: str = "auto",
+        io: str = "auto",
+        abort_after_runs: int | None = None,
+        abort_after_ranges: int | None = None,
+    ) -> SortJob: ...
+    def sort_files(
+        self, sources: Sequence[tuple[str | PathLike[str], int, int]], runs: Sequence[str | PathLike[str]] = ...
+    ) -> None: ...
+    def push(self, data: NDArray[np.uint8]) -> None: ...
+    def adopt(self, runs: Sequence[str | PathLike[str]]) -> None: ...
+    def missing(self) -> list[tuple[int, int]]: ...
+    def seek(self, record: int) -> None: ...
+    def finish_push(self) -> None: ...
+    def write_file(self, path: str | PathLike[str], offset: int = 0, sync: bool = True) -> None: ...
+    def open_sorted(self) -> None: ...
+    def read_into(self, out: NDArray[np.uint8]) -> int: ...
+    def wait(self, timeout_seconds: float) -> bool: ...
+    def cancel(self) -> None: ...
+    def progress(self) -> dict[str, Any]: ...
+    def runs(self) -> list[dict[str, Any]]: ...
+    def statistics(self) -> dict[str, Any]: ...
+    def close(self, keep_runs: bool) -> None: ...
+    def __enter__(self) -> SortJob: ...
+    def __exit__(self, *_error: object) -> None: ...
+
+def run_facts(path: str | PathLike[str]) -> dict[str, Any]: ...
+def verify_run(path: str | PathLike[str]) -> dict[str, Any]: ...
+def copy_file(
+    source: str | PathLike[str],
+    target: str | PathLike[str],
+    *,
+    ring_bytes: int = 1048576,
+    ring_depth: int = 8,
+    direct: str = "auto",
+    io: str = "auto",
+) -> int: ...
+def sort_overhead(
+    *,
+    record_bytes: int,
+    key: Sequence[tuple[int, str, bool]],
+    buffer_bytes: int,
+    buffers: int,
+    threads: int = 2,
+    fan_in: int = 256,
+    block_bytes: int = 32768,
+    ring_bytes: int = 1048576,
+    ring_depth: int = 8,
+) -> int: ...

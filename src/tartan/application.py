@@ -1,0 +1,168 @@
+"""What a user writes: an application. Everything has a default, so a compare alone is complete.
+
+An item travels ``read -> parse -> preprocess`` once per load, and a *tile* of items is compared at a time.
+``xp`` is the array namespace of the device (array-api-compat): NumPy on the CPU, CuPy on a GPU. Write device
+code once against it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+__all__ = ["Application", "as_application"]
+
+
+class Application:
+    """Base class of everything that Tartan can compare.
+
+    Class attributes
+    ----------------
+    releases_gil : bool
+        True says that ``parse``, ``preprocess`` and ``compare`` spend their time outside the interpreter lock
+        and never crash: they then run in threads of this process, without worker processes.
+    symmetric : bool
+        compare(a, b) equals compare(b, a): only pairs i < j are computed.
+    diagonal : bool
+        Whether pairs (i, i) are computed too.
+    similarity : bool or None
+        True: a large score means alike. False: a small one does, and an item has distance 0 to itself. None: not
+        said; neighbours are then those with small scores.
+    ragged : bool or None
+        True: items differ in size, a tile gets lists of items. False: all items have the dtype and shape of
+        the first, a tile gets arrays with the items along axis 0. None: decided by looking at a few items.
+    outputs : mapping of str to dtype
+        Named results of one pair and their dtypes. One output may be returned as a bare array; several are
+        returned as a dict.
+    tile_side : int
+        Width from which ``compare`` is efficient. Wider tiles compute more below the diagonal in vain, so 1 is best for
+        slow comparisons, some dozens for matrix products.
+    item_suffixes : tuple of str
+        File suffixes (lower case, such as ".jpg") that a folder given as input is searched for.
+
+    Notes
+    -----
+    ``self.__init__`` takes the parameters of the application as keyword arguments and stores each under its
+    own name; ``parameters`` then finds them, the manifest records them, and ``--set name=value`` sets them.
+    """
+
+    name: ClassVar[str | None] = None
+    releases_gil: bool = False
+    symmetric: bool = True
+    diagonal: bool = False
+    similarity: bool | None = None
+    ragged: bool | None = None
+    outputs: Mapping[str, Any] = {"scores": np.float32}
+    tile_side: int = 1
+    item_suffixes: tuple[str, ...] = ()
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters that influence scores, by name; recorded in the manifest."""
+        names = [p for p in inspect.signature(type(self).__init__).parameters if p != "self"]
+        return {name: getattr(self, name) for name in names if hasattr(self, name)}
+
+    def parse(self, key: str, data: Any) -> Any:
+        """Turn the bytes of one item into an array, a tuple of arrays, or any picklable object (CPU).
+
+        Parameters
+        ----------
+        key : str
+            The stable key of the item (its file name, or its index as text).
+        data : bytes or object
+            Contents of the file, or the element of the sequence that was given as items.
+        """
+        return data
+
+    def preprocess(self, item: Any, xp: Any) -> Any:
+        """Prepare one parsed item for comparison (on the device of ``xp``); default: nothing."""
+        return item
+
+    # An application may define ``preprocess_block(items, xp)`` instead, which takes and returns a whole block of
+    # equal-sized items along axis 0, and returns rows that contain NaN for items that cannot be compared.
+
+    def compare(self, left: Any, right: Any, xp: Any) -> Any:
+        """Score a tile: ``left`` holds m items, ``right`` k items; return an (m, k) array or a dict of them."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither compare nor compare_pair")
+
+    # ``compare_pair(a, b)`` may be defined instead of ``compare``: one pair at a time, any Python callable,
+    # returning a number, or a dict of numbers.
+
+    def postprocess(self, scores: np.ndarray) -> np.ndarray:
+        """Transform a block of finished scores on the CPU, element by element; default: nothing."""
+        return scores
+
+    def describe_failure(self, item: Any) -> str | None:
+        """Say why a preprocessed item cannot be compared, or None when it can."""
+        return None
+
+
+class _FunctionApplication(Application):
+    """A plain function of two items, as an application."""
+
+    def __init__(self, function: Callable[[Any, Any], float]) -> None:
+        self._function = function
+
+    def parameters(self) -> dict[str, Any]:
+        return {}
+
+    def compare_pair(self, a: Any, b: Any) -> float:
+        return self._function(a, b)
+
+
+def as_application(app: Any) -> Application:
+    """Accept an Application, a subclass of it, or a plain function of two items.
+
+    Raises
+    ------
+    ConfigError
+        If it is none of the three, or defines no comparison.
+    """
+    from tartan.errors import ConfigError
+
+    if inspect.isclass(app) and issubclass(app, Application):
+        try:
+            inspect.signature(app).bind()
+        except TypeError as error:
+            raise ConfigError(f"{app.__name__}: {error}; give an instance, as {app.__name__}(...)") from None
+        app = app()
+    if not isinstance(app, Application) and not callable(app):
+        raise ConfigError(f"{app!r} is neither a tartan.Application nor a function of two items")
+    application = app if isinstance(app, Application) else _FunctionApplication(app)
+    if not compares_pairs(application) and type(application).compare is Application.compare:
+        raise ConfigError(f"{type(application).__name__} defines neither compare nor compare_pair")
+    return application
+
+
+def compares_pairs(app: Application) -> bool:
+    """Whether the application compares one pair at a time."""
+    return callable(getattr(app, "compare_pair", None))
+
+
+def output_dtypes(app: Application) -> dict[str, np.dtype[Any]]:
+    """Return the named outputs of an application with their dtypes, in order.
+
+    Raises
+    ------
+    ConfigError
+        If there is none, or one is no number.
+    """
+    from tartan.errors import ConfigError
+
+    given: Mapping[str, Any] | Sequence[str] = app.outputs
+    names = (given,) if isinstance(given, str) else given
+    outputs = names if isinstance(names, Mapping) else dict.fromkeys(names, np.float32)
+    example = f"{type(app).__name__}.outputs names each score with its dtype, such as {{'scores': 'float32'}}"
+    if not outputs:
+        raise ConfigError(f"there is no output: {example}")
+    dtypes = {}
+    for name, dtype in outputs.items():
+        try:
+            dtypes[str(name)] = np.dtype(dtype)
+        except TypeError as error:
+            raise ConfigError(f"output {name!r}: {error}; {example}") from None
+        if dtypes[str(name)].kind not in "biufc":
+            raise ConfigError(f"output {name!r} of dtype {dtypes[str(name)]} is no number; {example}")
+    return dtypes

@@ -1,0 +1,311 @@
+"""The metrics of dense vectors: how a block of rows is prepared, and how a tile of prepared rows is scored.
+
+On NumPy arrays a tile is one matrix product with a native last step, or a native kernel. On the arrays of any other
+namespace (CuPy) it is the same arithmetic in that namespace's own functions, the *portable* form, which runs on
+NumPy too and is the oracle of the native one.
+
+What is wrong with a row is not decided here but in ``Vectors.check_block``; rows that hold NaN give NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from tartan import _native
+
+__all__ = ["METRICS", "Metric", "row_slices"]
+
+# Up to this length, distances from the differences themselves cost no more than the product.
+DIRECT_WIDTH = 32
+
+# Elements of a temporary array: small enough for a cache on the CPU.
+BLOCK_ELEMENTS = 1 << 18
+# The same on a GPU, where a block must be large to be fast.
+PORTABLE_ELEMENTS = 1 << 24
+
+
+class Metric(Protocol):
+    """One metric at one precision of scores."""
+
+    def prepare(self, rows: Any, xp: Any) -> Any:
+        """Turn (m, d) rows into the (m, d') block that ``tile`` takes."""
+        ...
+
+    def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
+        """Write the scores of (m, d') against (k, d') rows to ``out`` (m, k)."""
+        ...
+
+    def limit(self, dtype: np.dtype[Any]) -> tuple[float, int] | None:
+        """Say how long a row of ``dtype`` may be: (largest p-norm, p), or None when any will do."""
+        ...
+
+
+@dataclass(frozen=True)
+class UnitProduct:
+    """Cosine distance, and correlation distance, which is the cosine distance of centred rows."""
+
+    scores: np.dtype[Any]
+    centred: bool
+
+    def limit(self, dtype: np.dtype[Any]) -> None:
+        return None
+
+    def prepare(self, rows: Any, xp: Any) -> Any:
+        m, d = rows.shape
+        block = xp.empty((m, d), dtype=self.scores)
+        for part in row_slices(m, d, _block_elements(rows)):
+            block[part] = self._unit(rows[part], xp)
+        return block
+
+    def _unit(self, rows: Any, xp: Any) -> Any:
+        wide = rows.astype(np.float64)
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            if rows.dtype == np.float64:  # squares of all other types stay inside the range of float64
+                _, exponent = xp.frexp(xp.max(xp.abs(wide), axis=1))
+                wide = xp.ldexp(wide, -exponent[:, None])
+            if self.centred:
+                constant = xp.min(wide, axis=1) == xp.max(wide, axis=1)
+                wide -= xp.mean(wide, axis=1)[:, None]
+                wide[constant] = np.nan
+            wide /= xp.sqrt(xp.sum(wide * wide, axis=1))[:, None]
+        return wide
+
+    def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
+        with np.errstate(invalid="ignore"):
+            xp.matmul(left, right.T, out=out)
+        if _on_host(out):
+            _native.finish_cosine(out)
+        else:
+            _finish_cosine(out, xp)
+
+
+def _finish_cosine(products: Any, xp: Any) -> None:
+    xp.subtract(1, products, out=products)
+    xp.maximum(products, 0, out=products)
+    xp.minimum(products, 2, out=products)
+
+
+@dataclass(frozen=True)
+class Euclidean:
+    """Squared Euclidean distance, or its root."""
+
+    scores: np.dtype[Any]
+    root: bool
+
+    def limit(self, dtype: np.dtype[Any]) -> tuple[float, int]:
+        """Hold |a - b|^2 <= 4 max(|a|^2, |b|^2) inside the ranges of the work and of the scores."""
+        work = float(np.finfo(work_dtype(dtype, self.scores)).max)
+        result = float(np.finfo(self.scores).max)
+        largest = min(np.sqrt(work) / 2, result / 2 if self.root else np.sqrt(result) / 2)
+        return float(largest) * (1 - 1e-6), 2
+
+    def prepare(self, rows: Any, xp: Any) -> Any:
+        work = work_dtype(rows.dtype, self.scores)
+        m, d = rows.shape
+        if d <= DIRECT_WIDTH:
+            return _marked(rows.astype(work, copy=False), xp)
+        block = xp.empty((m, d + 1), dtype=work)
+        for part in row_slices(m, d, _block_elements(rows)):
+            block[part, :d] = rows[part]
+            wide = block[part, :d].astype(np.float64)
+            with np.errstate(invalid="ignore", over="ignore"):
+                norms = xp.sum(wide * wide, axis=1)
+                fits = norms <= self.limit(rows.dtype)[0] ** 2
+            block[part, d] = xp.where(fits, norms, np.nan)
+        return block
+
+    def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
+        if left.shape[1] <= DIRECT_WIDTH:
+            self._direct(left, right, out, xp)
+        elif left.dtype == out.dtype:
+            self._product(left, right, out, xp)
+        else:
+            m, k = out.shape
+            for part in row_slices(m, k, _block_elements(out)):
+                products = xp.empty((part.stop - part.start, k), dtype=left.dtype)
+                self._product(left[part], right, products, xp)
+                out[part] = products
+
+    def _direct(self, left: Any, right: Any, out: Any, xp: Any) -> None:
+        if _on_host(out):
+            _native.euclidean_tile(left, right, self.root, out)
+            return
+        _broadcast(left, right, out, lambda a, b: xp.sum((a - b) ** 2, axis=2), xp)
+        if self.root:
+            xp.sqrt(out, out=out)
+
+    def _product(self, left: Any, right: Any, out: Any, xp: Any) -> None:
+        with np.errstate(invalid="ignore", over="ignore"):
+            xp.matmul(left[:, :-1], right[:, :-1].T, out=out)
+        if _on_host(out):
+            _native.finish_euclidean(left, right, self.root, out)
+        else:
+            _finish_euclidean(left, right, self.root, out, xp)
+
+
+def _finish_euclidean(left: Any, right: Any, root: bool, products: Any, xp: Any) -> None:
+    """Turn inner products into (squared) distances in place; recompute what has cancelled."""
+    sums = left[:, -1:] + right[:, -1][None, :]
+    products *= -2
+    products += sums
+    rows, columns = xp.nonzero(products < _native.REFINE_BELOW * sums)
+    step = max(1, PORTABLE_ELEMENTS // left.shape[1])
+    for start in range(0, len(rows), step):
+        i, j = rows[start : start + step], columns[start : start + step]
+        difference = left[i, :-1] - right[j, :-1]
+        products[i, j] = xp.sum(difference * difference, axis=1)
+    if root:
+        xp.sqrt(products, out=products)
+
+
+@dataclass(frozen=True)
+class Manhattan:
+    """Sum of absolute differences."""
+
+    scores: np.dtype[Any]
+
+    def limit(self, dtype: np.dtype[Any]) -> tuple[float, int]:
+        work = np.finfo(work_dtype(dtype, self.scores)).max
+        return min(float(work), float(np.finfo(self.scores).max)) / 2 * (1 - 1e-6), 1
+
+    def prepare(self, rows: Any, xp: Any) -> Any:
+        return _marked(rows.astype(work_dtype(rows.dtype, self.scores), copy=False), xp)
+
+    def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
+        if _on_host(out):
+            _native.manhattan_tile(left, right, out)
+        else:
+            _broadcast(left, right, out, lambda a, b: xp.sum(xp.abs(a - b), axis=2), xp)
+
+
+@dataclass(frozen=True)
+class Hamming:
+    """Fraction of positions that differ: packed bits of booleans (uint64), else bit patterns (int8 to int64)."""
+
+    scores: np.dtype[Any]
+
+    def limit(self, dtype: np.dtype[Any]) -> None:
+        return None
+
+    def prepare(self, rows: Any, xp: Any) -> Any:
+        if rows.dtype == np.bool_:
+            return _pack(rows, xp.full(rows.shape[0], rows.shape[1], dtype=np.uint64), xp)
+        if rows.dtype.kind == "f":
+            rows = rows + rows.dtype.type(0)  # -0 becomes 0: equal values then have equal bits
+        return xp.ascontiguousarray(rows).view(np.dtype(f"i{rows.dtype.itemsize}"))
+
+    def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
+        packed = left.dtype == np.uint64
+        if _on_host(out):
+            (_native.hamming_bits_tile if packed else _native.hamming_tile)(left, right, out)
+        elif packed:
+            lengths = left[:, -1:].astype(np.float64)
+            _broadcast(left[:, :-1], right[:, :-1], out, lambda a, b: _count_ones(a ^ b, xp), xp)
+            out /= lengths
+        else:
+            _broadcast(left, right, out, lambda a, b: xp.mean(a != b, axis=2), xp)
+
+
+@dataclass(frozen=True)
+class Jaccard:
+    """Share of the positions that are set in one of two sets but not in both; 0 for two empty sets."""
+
+    scores: np.dtype[Any]
+
+    def limit(self, dtype: np.dtype[Any]) -> None:
+        return None
+
+    def prepare(self, rows: Any, xp: Any) -> Any:
+        members = rows if rows.dtype == np.bool_ else rows != 0
+        return _pack(members, xp.sum(members, axis=1, dtype=np.uint64), xp)
+
+    def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
+        if _on_host(out):
+            _native.jaccard_bits_tile(left, right, out)
+            return
+        _broadcast(left[:, :-1], right[:, :-1], out, lambda a, b: _count_ones(a & b, xp), xp)
+        either = (left[:, -1:] + right[:, -1][None, :]).astype(np.float64) - out
+        out[...] = (either - out) / xp.maximum(either, 1)
+
+
+METRICS: dict[str, Callable[[np.dtype[Any]], Metric]] = {
+    "cosine": lambda scores: UnitProduct(scores, centred=False),
+    "correlation": lambda scores: UnitProduct(scores, centred=True),
+    "euclidean": lambda scores: Euclidean(scores, root=True),
+    "sqeuclidean": lambda scores: Euclidean(scores, root=False),
+    "manhattan": Manhattan,
+    "hamming": Hamming,
+    "jaccard": Jaccard,
+}
+
+
+def work_dtype(items: np.dtype[Any], scores: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the precision in which differences are taken: float32 only where it holds every item exactly."""
+    return np.promote_types(np.result_type(items, np.float32), scores)
+
+
+def row_slices(n_rows: int, width: int, elements: int) -> Iterator[slice]:
+    """Cut n_rows rows of ``width`` into slices of about ``elements`` elements, at least one row each."""
+    step = max(1, elements // max(1, width))
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))
+
+
+def _on_host(array: Any) -> bool:
+    return isinstance(array, np.ndarray)
+
+
+def _block_elements(array: Any) -> int:
+    return BLOCK_ELEMENTS if _on_host(array) else PORTABLE_ELEMENTS
+
+
+def _marked(rows: Any, xp: Any) -> Any:
+    """Return the rows, a copy with NaN in place of those that hold inf or span more than the type can."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        bad = ~xp.isfinite(xp.max(rows, axis=1) - xp.min(rows, axis=1))
+    if bool(xp.any(bad)):
+        rows = rows.copy()
+        rows[bad] = np.nan
+    return xp.ascontiguousarray(rows)
+
+
+def _pack(bits: Any, last: Any, xp: Any) -> Any:
+    """Pack (m, d) booleans to (m, words) uint64, zeros after the end, and append ``last`` (m,) as a word."""
+    m, d = bits.shape
+    words = -(-d // 64)
+    padded = xp.zeros((m, words * 64), dtype=np.bool_)
+    padded[:, :d] = bits
+    packed = xp.empty((m, words + 1), dtype=np.uint64)
+    packed[:, :words] = xp.packbits(padded.reshape(-1), bitorder="little").view(np.uint64).reshape(m, words)
+    packed[:, words] = last
+    return packed
+
+
+def _count_ones(words: Any, xp: Any) -> Any:
+    """Count the ones of (.., .., words) uint64 over the last axis, as float64."""
+    if hasattr(xp, "bitwise_count"):
+        return xp.sum(xp.bitwise_count(words), axis=2, dtype=np.float64)
+    return xp.sum(_ones_by_halving(words), axis=2, dtype=np.float64)
+
+
+def _ones_by_halving(words: Any) -> Any:
+    """Count the ones of each uint64: sums of neighbouring 1, 2 and 4 bit fields, then of the bytes."""
+    u = np.uint64
+    pairs = words - ((words >> u(1)) & u(0x5555555555555555))
+    fours = (pairs & u(0x3333333333333333)) + ((pairs >> u(2)) & u(0x3333333333333333))
+    bytewise = (fours + (fours >> u(4))) & u(0x0F0F0F0F0F0F0F0F)
+    for shift in (8, 16, 32):
+        bytewise = bytewise + (bytewise >> u(shift))
+    return bytewise & u(0xFF)
+
+
+def _broadcast(left: Any, right: Any, out: Any, score: Callable[[Any, Any], Any], xp: Any) -> None:
+    """Fill ``out`` by blocks with ``score((m', 1, d), (1, k', d))``, in temporaries of bounded size."""
+    m, k, d = left.shape[0], right.shape[0], left.shape[1]
+    for columns in row_slices(k, d, PORTABLE_ELEMENTS):
+        for rows in row_slices(m, d * (columns.stop - columns.start), PORTABLE_ELEMENTS):
+            out[rows, columns] = score(left[rows, None, :], right[None, columns, :])

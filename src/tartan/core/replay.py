@@ -1,0 +1,371 @@
+"""Drive the whole policy in virtual time: predict loads, traffic and time of a run on a described machine.
+
+The same ``Scheduler`` that drives a real run gets its events here from a heap of future ends instead of threads. Every
+resource is a queue: storage, the CPU workers that parse, and per device its upload, compute and download engines.
+The result is a function of its arguments; random stage times come from the given seed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from tartan.core.bound import workload_bound
+from tartan.core.model import StageTimes, modelled_seconds, system_efficiency
+from tartan.core.schedule import Action, Commit, Compare, DeviceSlots, Load, Move, Prepare, Scheduler, Upload
+from tartan.core.sizing import Costs, choose_grid, choose_layout, device_room, make_order, tile_filter
+from tartan.core.workload import AllPairs, Workload
+from tartan.errors import InternalError
+
+__all__ = ["Cost", "Machine", "Replay", "ReplayResult", "WorkloadCosts", "replay"]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Mean and standard deviation of a stage time, in seconds."""
+
+    mean: float
+    std: float = 0.0
+
+    def draw(self, rng: np.random.Generator, count: int) -> float:
+        """Return the time of ``count`` independent executions one after the other, each gamma distributed."""
+        if not self.std:
+            return self.mean * count
+        return float(rng.gamma(count * (self.mean / self.std) ** 2, self.std**2 / self.mean))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One node.
+
+    Attributes
+    ----------
+    host_slots : int
+    device_slots : tuple of int or None
+        Slots of each device; None for a device that works in host memory.
+    cpu_workers : int
+        Parses that run at a time.
+    storage_bytes_per_second, copy_bytes_per_second : float
+        Input files; each direction between host and device.
+    device_speed : tuple of float
+        Relative speed of each device.
+    disk_level : bool
+        Keep preprocessed items on a local disk.
+    disk_bytes_per_second : float
+    """
+
+    host_slots: int
+    device_slots: tuple[int | None, ...] = (None,)
+    cpu_workers: int = 1
+    storage_bytes_per_second: float = float("inf")
+    copy_bytes_per_second: float = float("inf")
+    device_speed: tuple[float, ...] = ()
+    disk_level: bool = False
+    disk_bytes_per_second: float = 1e9
+
+    def speed(self, device: int) -> float:
+        return self.device_speed[device] if self.device_speed else 1.0
+
+
+@dataclass(frozen=True)
+class WorkloadCosts:
+    """What the items and pairs of a workload cost.
+
+    Attributes
+    ----------
+    n_items : int
+    file_bytes, item_bytes : float
+        Means of one input file and of one preprocessed item.
+    parse, preprocess, compare, postprocess : Cost
+        Parse and preprocess of one item; compare and postprocess of one pair.
+    tile_seconds : float
+        Fixed cost of one compare call.
+    """
+
+    n_items: int
+    file_bytes: float = 0.0
+    item_bytes: float = 0.0
+    parse: Cost = Cost(0.0)
+    preprocess: Cost = Cost(0.0)
+    compare: Cost = Cost(0.0)
+    postprocess: Cost = Cost(0.0)
+    tile_seconds: float = 0.0
+
+    def stage_times(self) -> StageTimes:
+        return StageTimes(
+            parse=self.parse.mean,
+            preprocess=self.preprocess.mean,
+            compare=self.compare.mean,
+            postprocess=self.postprocess.mean,
+        )
+
+
+@dataclass(frozen=True)
+class ReplayResult:
+    """Prediction of one run."""
+
+    n_items: int
+    n_pairs: int
+    seconds: float
+    loads: int
+    load_factor: float
+    load_factor_bound: float
+    system_efficiency: float
+    modelled_seconds: float
+    busy_seconds: dict[str, float]
+    uploads: int
+    disk_hits: int
+    tiles: int
+    load_sequence: tuple[int, ...] = field(repr=False, default=())
+
+
+@dataclass
+class _Engine:
+    """A resource that serves ``servers`` jobs at a time, in order of arrival."""
+
+    free_at: list[float]
+    busy: float = 0.0
+
+    def serve(self, now: float, seconds: float) -> float:
+        start = max(now, heapq.heappop(self.free_at))
+        heapq.heappush(self.free_at, start + seconds)
+        self.busy += seconds
+        return start + seconds
+
+
+class Replay:
+    """One replay. ``run`` returns the prediction; the scheduler stays readable afterwards."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        workload: Workload,
+        costs: WorkloadCosts,
+        machine: Machine,
+        seed: int = 0,
+        watch: Callable[[Scheduler, Action], None] | None = None,
+    ) -> None:
+        self.scheduler = scheduler
+        self.loads: list[int] = []
+        self._workload = workload
+        self._costs = costs
+        self._machine = machine
+        self._rng = np.random.default_rng(seed)
+        self._watch = watch
+        self._events: list[tuple[float, int, Callable[[], list[Action]]]] = []
+        self._serial = 0
+        self._now = 0.0
+        self._on_disk: set[int] = set()
+        self._disk_hits = 0
+        self._uploads = 0
+        self._tiles = 0
+        devices = len(machine.device_slots)
+        self._storage = _Engine([0.0])
+        self._disk = _Engine([0.0])
+        self._cpu = _Engine([0.0] * machine.cpu_workers)
+        self._copies_up = [_Engine([0.0]) for _ in range(devices)]
+        self._compute = [_Engine([0.0]) for _ in range(devices)]
+        self._copies_down = [_Engine([0.0]) for _ in range(devices)]
+
+    def run(self) -> ReplayResult:
+        """Replay to the end.
+
+        Raises
+        ------
+        InternalError
+            If the scheduler waits for nothing: a deadlock.
+        """
+        self._dispatch(self.scheduler.start())
+        while self._events:
+            self._now, _, end = heapq.heappop(self._events)
+            self._dispatch(end())
+        if not self.scheduler.finished:
+            raise InternalError("the replay came to a stop before its end")
+        return self._result()
+
+    def _dispatch(self, actions: list[Action]) -> None:
+        for action in actions:
+            if self._watch is not None:
+                self._watch(self.scheduler, action)
+            match action:
+                case Load(span):
+                    self._load(span)
+                case Move(span):
+                    self._at(self._now, partial(self.scheduler.moved, span))
+                case Prepare(device, span):
+                    self._prepare(device, span)
+                case Upload(device, span):
+                    self._uploads += 1
+                    end = self._copy(self._copies_up[device], self._now, span)
+                    self._at(end, partial(self.scheduler.uploaded, device, span))
+                case Compare(device):
+                    self._compare(device, action)
+                case Commit(chunk):
+                    self._at(self._now, partial(self.scheduler.committed, chunk))
+
+    def _at(self, when: float, end: Callable[[], list[Action]]) -> None:
+        self._serial += 1
+        heapq.heappush(self._events, (when, self._serial, end))
+
+    def _copy(self, engine: _Engine, now: float, span: int) -> float:
+        n_bytes = self.scheduler.grid.span_length(span) * self._costs.item_bytes
+        return engine.serve(now, n_bytes / self._machine.copy_bytes_per_second)
+
+    def _load(self, span: int) -> None:
+        self.loads.append(span)
+        length = self.scheduler.grid.span_length(span)
+        if span in self._on_disk:
+            self._disk_hits += length
+            end = self._disk.serve(self._now, length * self._costs.item_bytes / self._machine.disk_bytes_per_second)
+            self._at(end, lambda: self.scheduler.loaded(span, ready=True))
+            return
+        end = self._now
+        for _ in range(length):
+            read = self._storage.serve(self._now, self._costs.file_bytes / self._machine.storage_bytes_per_second)
+            end = max(end, self._cpu.serve(read, self._costs.parse.draw(self._rng, 1)))
+        self._at(end, lambda: self.scheduler.loaded(span))
+
+    def _prepare(self, device: int, span: int) -> None:
+        length = self.scheduler.grid.span_length(span)
+        own = self._machine.device_slots[device] is not None
+        there = self._copy(self._copies_up[device], self._now, span) if own else self._now
+        seconds = self._costs.preprocess.draw(self._rng, length) / self._machine.speed(device)
+
+        def upload_ended() -> list[Action]:
+            self._at(self._compute[device].serve(self._now, seconds), compute_ended)
+            return []
+
+        def compute_ended() -> list[Action]:
+            back = self._copy(self._copies_down[device], self._now, span) if own else self._now
+            self._at(back, stored)
+            return self.scheduler.prepared(device, span)
+
+        def stored() -> list[Action]:
+            if self._machine.disk_level:
+                self._on_disk.add(span)
+                self._disk.serve(self._now, length * self._costs.item_bytes / self._machine.disk_bytes_per_second)
+            return self.scheduler.stored(span)
+
+        self._at(there, upload_ended)
+
+    def _compare(self, device: int, action: Compare) -> None:
+        pairs = self._workload.count(self.scheduler.grid.rect(action.tile))
+        seconds = self._costs.tile_seconds + self._costs.compare.draw(self._rng, pairs)
+        end = self._compute[device].serve(self._now, seconds / self._machine.speed(device))
+        self._tiles += 1
+        self._at(end, lambda: self.scheduler.compared(device, action.tile))
+
+    def _result(self) -> ReplayResult:
+        n, n_pairs = self._workload.n_items, self._workload.n_pairs
+        factor = self.scheduler.n_loads / n
+        times = self._costs.stage_times()
+        speed = sum(self._machine.speed(d) for d in range(len(self._compute)))
+        return ReplayResult(
+            n_items=n,
+            n_pairs=n_pairs,
+            seconds=self._now,
+            loads=self.scheduler.n_loads,
+            load_factor=factor,
+            load_factor_bound=workload_bound(self._workload, self._machine.host_slots),
+            system_efficiency=system_efficiency(n, n_pairs, times, self._now, speed),
+            modelled_seconds=modelled_seconds(
+                n,
+                n_pairs,
+                factor,
+                times,
+                workers=self._machine.cpu_workers,
+                speed=speed,
+                file_bytes=self._costs.file_bytes,
+                storage_bytes_per_second=self._machine.storage_bytes_per_second,
+            ),
+            busy_seconds={
+                "read": self._storage.busy,
+                "parse": self._cpu.busy,
+                "upload": sum(e.busy for e in self._copies_up),
+                "compute": sum(e.busy for e in self._compute),
+                "download": sum(e.busy for e in self._copies_down),
+                "disk": self._disk.busy,
+            },
+            uploads=self._uploads,
+            disk_hits=self._disk_hits,
+            tiles=self._tiles,
+            load_sequence=tuple(self.loads),
+        )
+
+
+def make_scheduler(
+    workload: Workload, costs: WorkloadCosts, machine: Machine, *, order: str = "panel", chunk: int | None = None
+) -> Scheduler:
+    """Build the scheduler of a described run, sized as a real run would be."""
+    device_slots = [s for s in machine.device_slots if s is not None]
+    smallest = min(device_slots) if device_slots else None
+    grid = choose_grid(
+        workload,
+        machine.host_slots,
+        device_slots=smallest,
+        chunk=chunk,
+        order=order,
+        costs=planning_costs(costs, machine),
+    )
+    layout = choose_layout(grid, workload, machine.host_slots, order)
+    needed = tile_filter(grid, workload)
+    devices = [DeviceSlots(None if s is None else device_room(grid, s), depth=4) for s in machine.device_slots]
+    return Scheduler(
+        grid,
+        make_order(grid, workload, layout, needed, order),
+        needed,
+        layout.room,
+        devices,
+        policy="lru" if order == "quadrant" else "planned",
+        max_open_chunks=layout.open_chunks,
+        prepare_on_device=True,
+    )
+
+
+def planning_costs(costs: WorkloadCosts, machine: Machine) -> Costs:
+    """Return what sizing must know of a described run."""
+    copy = costs.item_bytes / machine.copy_bytes_per_second
+    return Costs(
+        load_seconds=max(costs.parse.mean / machine.cpu_workers, costs.file_bytes / machine.storage_bytes_per_second),
+        preprocess_seconds=costs.preprocess.mean,
+        compare_seconds=costs.compare.mean,
+        upload_seconds=copy,
+        tile_seconds=max(costs.tile_seconds, 1e-4),
+    )
+
+
+def replay(
+    costs: WorkloadCosts,
+    machine: Machine,
+    *,
+    workload: Workload | None = None,
+    order: str = "panel",
+    chunk: int | None = None,
+    disk_level: bool | None = None,
+    seed: int = 0,
+) -> ReplayResult:
+    """Predict a run of all pairs (or of another workload) on a described machine.
+
+    Parameters
+    ----------
+    costs : WorkloadCosts
+    machine : Machine
+    workload : Workload, optional
+        Default all pairs of ``costs.n_items``.
+    order : {"panel", "quadrant"}
+    chunk : int, optional
+        Side of a chunk.
+    disk_level : bool, optional
+        Overrides the machine's.
+    seed : int
+        For the stage times that have a spread.
+    """
+    workload = workload or AllPairs(costs.n_items)
+    if disk_level is not None:
+        machine = replace(machine, disk_level=disk_level)
+    scheduler = make_scheduler(workload, costs, machine, order=order, chunk=chunk)
+    return Replay(scheduler, workload, costs, machine, seed).run()

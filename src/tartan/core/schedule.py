@@ -1,0 +1,559 @@
+"""What happens next in a node: events in, actions out.
+
+The scheduler walks the order, admits tiles while their items get host room, hands them to devices, and counts chunks to
+their end. It holds no clock, thread or array: the runtime and the replay both drive it, so a run and its prediction
+make the same loads.
+
+A tile's way: *admitted* (all its spans have host room and are pinned) -> *queued* for a device -> *pulled* (they have
+device room too, where the device has its own memory) -> *compared*. Admission follows the order and is all or nothing,
+so a running tile never waits for room that another running tile holds: there is no deadlock for slots.
+
+A span's way in the host level: loading -> parsed -> (prepared on a device, stored) -> ready. With ``prepare_on_device``
+false a load ends ready, because it includes preprocessing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from tartan.core.cache import Arrival, Level, Need, Room, State
+from tartan.core.grid import Grid, Tile
+from tartan.core.needs import Needs, check_room
+from tartan.core.order import Segment
+from tartan.errors import ConfigError, InternalError
+
+__all__ = [
+    "Action",
+    "Commit",
+    "Compare",
+    "DeviceSlots",
+    "Load",
+    "Move",
+    "Prepare",
+    "Scheduler",
+    "Upload",
+]
+
+Chunk = tuple[int, int]
+
+
+class Load(NamedTuple):
+    """Fill a host slot from outside the host level."""
+
+    span: int
+    address: int
+
+
+class Move(NamedTuple):
+    """Copy a span within the host level, to where its strip lies."""
+
+    span: int
+    address: int
+    source: int
+
+
+class Prepare(NamedTuple):
+    """Upload a parsed span, preprocess it on a device, and store the outcome in its host slot."""
+
+    device: int
+    span: int
+    address: int
+
+
+class Upload(NamedTuple):
+    """Copy a ready span from its host slot to a device slot."""
+
+    device: int
+    span: int
+    address: int
+
+
+class Compare(NamedTuple):
+    """Compare a tile on a device; all its items are there."""
+
+    device: int
+    tile: Tile
+
+
+class Commit(NamedTuple):
+    """All tiles of a chunk are compared."""
+
+    chunk: Chunk
+
+
+Action = Load | Move | Prepare | Upload | Compare | Commit
+
+
+@dataclass
+class DeviceSlots:
+    """A device as the scheduler sees it.
+
+    Attributes
+    ----------
+    room : Room or None
+        Its own slots; None when it works in host memory.
+    depth : int
+        Tiles that it may hold at a time, waiting and running.
+    """
+
+    room: Room | None
+    depth: int
+
+
+@dataclass
+class _Job:
+    """A tile between admission and its end."""
+
+    tile: Tile
+    spans: tuple[int, ...]
+    position: tuple[int, int]
+    missing: int = 0
+    device: int = -1
+
+
+@dataclass
+class _DeviceState:
+    slots: DeviceSlots
+    level: Level | None
+    needs: Needs | None
+    queue: deque[_Job] = field(default_factory=deque)
+    held: int = 0
+    done: int = 0
+    full: bool = False
+    waiting: dict[int, list[_Job]] = field(default_factory=dict)
+
+
+class _Upcoming:
+    """When each span is next used on a device, looking a few columns ahead; worked out when first asked."""
+
+    LOOK_AHEAD_TILES = 64
+
+    def __init__(self, segment: Segment | None, position: tuple[int, int], grid: Grid) -> None:
+        self._segment = segment if segment is not None and segment.index == position[0] else None
+        self._position = position
+        self._grid = grid
+        self._strips: dict[int, int] | None = None
+        self._columns: dict[int, int] = {}
+
+    def __call__(self, span: int) -> tuple[int, int] | None:
+        if self._strips is None:
+            start = self._position[1]
+            ahead = self._segment.tiles[start : start + self.LOOK_AHEAD_TILES] if self._segment else []
+            offsets = range(len(ahead) - 1, -1, -1)
+            self._strips = dict(zip([tile.strip for tile in reversed(ahead)], offsets))
+            self._columns = dict(zip([tile.span for tile in reversed(ahead)], offsets))
+        by_row = self._strips.get(self._grid.strip_of(span))
+        by_column = self._columns.get(span)
+        uses = [use for use in (by_row, by_column) if use is not None]
+        return (self._position[0], min(uses)) if uses else None
+
+
+class Scheduler:
+    """The policy of one node.
+
+    Parameters
+    ----------
+    grid : Grid
+    segments : iterator of Segment
+        The order.
+    needed : callable
+        Whether a tile is still to be computed (as given to the order).
+    host : Room
+        Host slots.
+    devices : sequence of DeviceSlots
+    span_size : callable, optional
+        Size of a span where slots are unequal; default its number of items.
+    policy : {"planned", "lru"}
+    max_admitted, max_open_chunks : int
+        Tiles and chunks under way at a time.
+    prepare_on_device : bool
+        Whether loads end parsed and a device preprocesses them.
+    on_evict : callable, optional
+        Told of each span that leaves the host level.
+    on_device_evict : callable, optional
+        Told (device, span) of each span that leaves a device with memory of its own.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        segments: Iterator[Segment],
+        needed: Callable[[Tile], bool],
+        host: Room,
+        devices: Sequence[DeviceSlots],
+        *,
+        span_size: Callable[[int], int] | None = None,
+        policy: str = "planned",
+        max_admitted: int = 256,
+        max_open_chunks: int = 64,
+        prepare_on_device: bool = False,
+        on_evict: Callable[[int], None] | None = None,
+        on_device_evict: Callable[[int, int], None] | None = None,
+    ) -> None:
+        check_room(grid, host, "--host-cache")
+        self.grid = grid
+        self.host = Level(host, "lru" if policy == "lru" else "planned", self._evicted)
+        self.n_loads = 0
+        self._on_evict = on_evict
+        self._needed = needed
+        self._segments = segments
+        self._size = span_size or grid.span_length
+        self._max_admitted = max_admitted
+        self._max_open = max_open_chunks
+        self._prepare_on_device = prepare_on_device
+        self._on_device_evict = on_device_evict
+        self._devices = [self._device_state(index, slots) for index, slots in enumerate(devices)]
+        self._current: Segment | None = next(segments, None)
+        self._next: Segment | None = next(segments, None)
+        self._position = 0
+        self._jobs: dict[Tile, _Job] = {}
+        self._host_waiting: dict[int, list[_Job]] = {}
+        self._parsed: set[int] = set()
+        self._moving_parsed: set[int] = set()
+        self._preparing: dict[int, int] = {}
+        self._uploads_waiting: dict[int, list[int]] = {}
+        self._open: dict[Chunk, int] = {}
+        self._committing = 0
+        self._stopped = False
+        self._host_full = False
+        self._needs = Needs(grid, host)
+
+    def _device_state(self, index: int, slots: DeviceSlots) -> _DeviceState:
+        if slots.room is None:
+            return _DeviceState(slots, None, None)
+        check_room(self.grid, slots.room, "--device-cache")
+        evicted = partial(self._on_device_evict, index) if self._on_device_evict is not None else None
+        return _DeviceState(slots, Level(slots.room, "planned", evicted), Needs(self.grid, slots.room))
+
+    # -- questions -------------------------------------------------------------------------------------------
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do or under way."""
+        exhausted = self._current is None or self._stopped
+        return exhausted and not self._jobs and not self._committing
+
+    @property
+    def n_open_chunks(self) -> int:
+        return len(self._open)
+
+    @property
+    def n_admitted(self) -> int:
+        return len(self._jobs)
+
+    def device_level(self, device: int) -> Level | None:
+        return self._devices[device].level
+
+    def tile_spans(self, tile: Tile) -> tuple[int, ...]:
+        rows = self.grid.row_spans(tile)
+        return (*rows,) if rows.stop > tile.span else (*rows, tile.span)
+
+    # -- events ----------------------------------------------------------------------------------------------
+
+    def start(self) -> list[Action]:
+        return self._advance([])
+
+    def stop(self) -> None:
+        """Admit nothing more; what is under way may end."""
+        self._stopped = True
+
+    def loaded(self, span: int, size: int | None = None, *, ready: bool = False) -> list[Action]:
+        """A Load ended; ``size`` corrects the size of an unaddressed span.
+
+        ``ready`` says that the span needs no preprocessing: it came preprocessed from the disk level.
+        """
+        if size is not None:
+            self.host.resize(span, size)
+        actions: list[Action] = []
+        if self._prepare_on_device and not ready:
+            return self._host_parsed(span, actions)
+        return self._host_ready(span, actions)
+
+    def moved(self, span: int) -> list[Action]:
+        """A Move ended."""
+        if span in self._moving_parsed:
+            self._moving_parsed.remove(span)
+            return self._host_parsed(span, [])
+        return self._host_ready(span, [])
+
+    def prepared(self, device: int, span: int) -> list[Action]:
+        """A span is preprocessed and lies in its device slot (in its host slot, where they are one)."""
+        actions: list[Action] = []
+        if self._devices[device].level is not None:
+            self._device_ready(device, span, actions)
+        return self._advance(actions)
+
+    def stored(self, span: int) -> list[Action]:
+        """A prepared span lies in its host slot."""
+        state = self._devices[self._preparing.pop(span)]
+        self.host.release([span])
+        if state.level is not None:
+            state.full &= not state.level.release([span])
+        return self._host_ready(span, [])
+
+    def uploaded(self, device: int, span: int) -> list[Action]:
+        actions: list[Action] = []
+        self._device_ready(device, span, actions)
+        return self._advance(actions)
+
+    def compared(self, device: int, tile: Tile) -> list[Action]:
+        """A tile is done: its scores lie in the buffer of its chunk."""
+        job = self._jobs.pop(tile)
+        state = self._devices[device]
+        state.held -= 1
+        state.done += 1
+        # Room that stays as full as it was need not be asked again.
+        self._host_full &= not self.host.release(job.spans)
+        if state.level is not None:
+            state.full &= not state.level.release(job.spans)
+        actions: list[Action] = []
+        chunk = self.grid.chunk_of(tile)
+        self._open[chunk] -= 1
+        if not self._open[chunk]:
+            del self._open[chunk]
+            self._committing += 1
+            actions.append(Commit(chunk))
+        return self._advance(actions)
+
+    def committed(self, chunk: Chunk) -> list[Action]:
+        self._committing -= 1
+        return self._advance([])
+
+    # -- admission -------------------------------------------------------------------------------------------
+
+    def _advance(self, actions: list[Action]) -> list[Action]:
+        while not (self._stopped or self._host_full or self._current is None) and self._admit(actions):
+            pass
+        for device in range(len(self._devices)):
+            while self._pull(device, actions):
+                pass
+        return actions
+
+    def _admit(self, actions: list[Action]) -> bool:
+        """Admit the next tile of the order, if there is room."""
+        segment = self._current
+        assert segment is not None
+        if self._position >= len(segment.tiles):
+            self._current, self._next = self._next, next(self._segments, None)
+            self._position = 0
+            return True
+        tile = segment.tiles[self._position]
+        chunk = self.grid.chunk_of(tile)
+        if len(self._jobs) >= self._max_admitted:
+            return False
+        busy = len(self._open) + self._committing
+        if chunk not in self._open and busy >= self._max_open and (self._jobs or self._committing):
+            return False
+        spans = self.tile_spans(tile)
+        arrivals = self.host.reserve(self._host_needs(tile, spans, segment.rows), self._host_next_use)
+        if arrivals is None:
+            if not (self._jobs or self._preparing or self.host.n_arriving):
+                if self.host.evict_idle():
+                    return True
+                raise ConfigError(
+                    f"the host cache has room for {self.host.room.total}, too little for one tile of "
+                    f"{len(spans)} spans; give more with --host-cache",
+                    context={"option": "--host-cache"},
+                )
+            self._host_full = True
+            return False
+        job = _Job(tile, spans, (segment.index, self._position))
+        self._position += 1
+        self._jobs[tile] = job
+        if chunk not in self._open:
+            self._open[chunk] = sum(1 for t in self.grid.chunk_tiles(chunk) if self._needed(t))
+        self._fill(arrivals, actions)
+        self._await_host(job)
+        return True
+
+    def _host_needs(self, tile: Tile, spans: tuple[int, ...], resident_rows: range) -> list[Need]:
+        if not self.host.room.rows:
+            return [Need(span, self._size(span), -1, 0, 0) for span in spans]
+        return self._needs.of(tile, resident_rows)
+
+    def _host_next_use(self, span: int) -> tuple[int, int] | None:
+        assert self._current is not None
+        use = self._current.next_use(span, self._position)
+        if use is None and self._next is not None:
+            use = self._next.next_use(span, 0)
+        return use
+
+    def _fill(self, arrivals: list[Arrival], actions: list[Action]) -> None:
+        for arrival in arrivals:
+            if arrival.source is None:
+                self.n_loads += self.grid.span_length(arrival.span)
+                actions.append(Load(arrival.span, arrival.address))
+            else:
+                if arrival.span in self._parsed:
+                    self._parsed.remove(arrival.span)
+                    self._moving_parsed.add(arrival.span)
+                actions.append(Move(arrival.span, arrival.address, arrival.source))
+
+    def _await_host(self, job: _Job) -> None:
+        """Queue a job for a device: at once when devices prepare, else when its spans are ready."""
+        if self._prepare_on_device:
+            self._queue(job)
+            return
+        for span in job.spans:
+            if self.host.state(span) is not State.READY:
+                job.missing += 1
+                self._host_waiting.setdefault(span, []).append(job)
+        if not job.missing:
+            self._queue(job)
+
+    def _evicted(self, span: int) -> None:
+        self._parsed.discard(span)
+        if self._on_evict is not None:
+            self._on_evict(span)
+
+    def _host_parsed(self, span: int, actions: list[Action]) -> list[Action]:
+        """Let the first device that waits for a span preprocess it; where none does, it may be evicted again."""
+        self.host.parsed(span)
+        self._host_full = False
+        self._parsed.add(span)
+        for device in self._uploads_waiting.get(span, [])[:1]:
+            self._prepare(device, span, actions)
+        return self._advance(actions)
+
+    def _host_ready(self, span: int, actions: list[Action]) -> list[Action]:
+        self.host.ready(span)
+        self._host_full = False
+        for job in self._host_waiting.pop(span, []):
+            job.missing -= 1
+            if not job.missing:
+                if job.device >= 0:
+                    actions.append(Compare(job.device, job.tile))
+                else:
+                    self._queue(job)
+        for device in self._uploads_waiting.pop(span, []):
+            level = self._devices[device].level
+            if level is not None and level.state(span) is State.ARRIVING:
+                actions.append(Upload(device, span, level.address(span)))
+        return self._advance(actions)
+
+    # -- devices ---------------------------------------------------------------------------------------------
+
+    def _queue(self, job: _Job) -> None:
+        self._devices[self._owner(job)].queue.append(job)
+
+    def _owner(self, job: _Job) -> int:
+        """Share the strips of a panel among the devices, in proportion to what each has done."""
+        if len(self._devices) == 1:
+            return 0
+        rows = self._current.rows if self._current is not None else range(0)
+        first = int(self.grid.strip_spans[job.tile.strip])
+        place = (first - rows.start) / max(1, len(rows)) if rows else job.position[1] % 97 / 97
+        weights = [state.done + 1 for state in self._devices]
+        limit, total = 0.0, sum(weights)
+        for device, weight in enumerate(weights):
+            limit += weight / total
+            if place < limit:
+                return device
+        return len(weights) - 1
+
+    def _pull(self, device: int, actions: list[Action]) -> bool:
+        """Let a device take its next tile, its own first, else the last one of the longest queue."""
+        state = self._devices[device]
+        if state.held >= state.slots.depth or state.full:
+            return False
+        source = state.queue or max((d.queue for d in self._devices), key=len)
+        if not source:
+            return False
+        job = source[0] if source is state.queue else source[-1]
+        if not self._occupy(device, job, actions):
+            return False
+        if source is state.queue:
+            source.popleft()
+        else:
+            source.pop()
+        state.held += 1
+        job.device = device
+        self._await_device(device, job, actions)
+        return True
+
+    def _occupy(self, device: int, job: _Job, actions: list[Action]) -> bool:
+        """Reserve device room for a job and start what must be copied or prepared."""
+        level, needs = self._devices[device].level, self._devices[device].needs
+        if level is None or needs is None:
+            return True
+        arrivals = level.reserve(needs.of(job.tile), _Upcoming(self._current, job.position, self.grid))
+        if arrivals is None:
+            if not self._devices[device].held and device not in self._preparing.values():
+                if level.evict_idle():
+                    return self._occupy(device, job, actions)
+                raise ConfigError(
+                    f"the device cache has room for {level.room.total} items, too little for one tile; "
+                    "give more with --device-cache",
+                    context={"option": "--device-cache"},
+                )
+            self._devices[device].full = True
+            return False
+        for arrival in arrivals:
+            self._bring(device, arrival.span, actions)
+        return True
+
+    def _bring(self, device: int, span: int, actions: list[Action]) -> None:
+        level = self._devices[device].level
+        if level is None:
+            raise InternalError("a device without slots needs no copies")
+        if self.host.state(span) is State.READY:
+            actions.append(Upload(device, span, level.address(span)))
+            return
+        self._uploads_waiting.setdefault(span, []).append(device)
+        if span in self._parsed:
+            self._prepare(device, span, actions)
+
+    def _bring_to_host_device(self, device: int, span: int, actions: list[Action]) -> None:
+        """Let a device without memory of its own preprocess a span, unless another device already does."""
+        if span in self._parsed:
+            self._prepare(device, span, actions)
+        elif span not in self._preparing:
+            self._uploads_waiting.setdefault(span, []).append(device)
+
+    def _prepare(self, device: int, span: int, actions: list[Action]) -> None:
+        """Let a device preprocess a parsed span; its slots stay pinned until the outcome is stored."""
+        self._parsed.discard(span)
+        self._preparing[span] = device
+        self.host.hold(span)
+        waiting = self._uploads_waiting.get(span, [])
+        if device in waiting:
+            waiting.remove(device)
+        level = self._devices[device].level
+        if level is not None:
+            level.hold(span)
+        address = self.host.address(span) if level is None else level.address(span)
+        actions.append(Prepare(device, span, address))
+
+    def _await_device(self, device: int, job: _Job, actions: list[Action]) -> None:
+        state = self._devices[device]
+        if state.level is None and not self._prepare_on_device:
+            actions.append(Compare(device, job.tile))
+            return
+        job.missing = 0
+        for span in job.spans:
+            if state.level is not None:
+                here, waiting = state.level.state(span) is State.READY, state.waiting
+            else:
+                here, waiting = self.host.state(span) is State.READY, self._host_waiting
+                if not here and self._prepare_on_device:
+                    self._bring_to_host_device(device, span, actions)
+            if not here:
+                job.missing += 1
+                waiting.setdefault(span, []).append(job)
+        if not job.missing:
+            actions.append(Compare(device, job.tile))
+
+    def _device_ready(self, device: int, span: int, actions: list[Action]) -> None:
+        state = self._devices[device]
+        if state.level is None:
+            raise InternalError("a device without slots gets no uploads")
+        state.level.ready(span)
+        state.full = False
+        for job in state.waiting.pop(span, []):
+            job.missing -= 1
+            if not job.missing:
+                actions.append(Compare(device, job.tile))

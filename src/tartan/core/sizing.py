@@ -1,0 +1,326 @@
+"""How a run is cut and how its cache is divided: the decisions that turn room and costs into a grid and a layout.
+
+The grid is fixed in the manifest (it fixes the shapes of compare calls); the layout may change from one execution to
+the next. With b streaming slots of S, loads grow as n^2 / (2 (S - b)), and a compare call gets cheaper a pair as b
+grows: the span's width is chosen by cost, and two spans never take more than a twenty-fifth of S.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from tartan.core.cache import Room
+from tartan.core.grid import Grid, Tile
+from tartan.core.order import Needed, Segment, panel_order, quadrant_order
+from tartan.core.workload import NewAgainstOld, Rectangle, Workload
+from tartan.errors import ConfigError
+
+__all__ = ["Costs", "Layout", "choose_grid", "choose_layout", "device_room", "make_order", "tile_filter"]
+
+LARGEST_CHUNK = 2048
+LARGEST_TILE = 1024
+MOST_CHUNKS_A_SIDE = 200
+SPANS_A_SIDE = 128
+OPEN_CHUNK_BYTES = 256 * 2**20
+SMALLEST_BUFFER_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What one item and one pair cost, in seconds on the resource that does it.
+
+    Attributes
+    ----------
+    load_seconds : float
+        Read and parse of one item, divided by what runs at once.
+    preprocess_seconds : float
+        Of one item, on the device.
+    compare_seconds : float
+        Of one pair, on the device.
+    upload_seconds : float
+        Of one item to the device; 0 when it shares host memory.
+    tile_seconds : float
+        Fixed cost of one compare call.
+    touch_seconds : float
+        Reading one item once from the memory of the device.
+    """
+
+    load_seconds: float = 0.0
+    preprocess_seconds: float = 0.0
+    compare_seconds: float = 0.0
+    upload_seconds: float = 0.0
+    tile_seconds: float = 1e-4
+    touch_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the slots of a level are divided for one execution.
+
+    Attributes
+    ----------
+    room : Room
+    panel_items : int
+        Height of a panel.
+    column_window : int or None
+        See ``panel_order``.
+    open_chunks : int
+        Most chunks that are open at a time in this order.
+    """
+
+    room: Room
+    panel_items: int
+    column_window: int | None
+    open_chunks: int
+
+
+def choose_grid(
+    workload: Workload,
+    slots: int,
+    *,
+    device_slots: int | None = None,
+    chunk: int | None = None,
+    order: str = "panel",
+    costs: Costs | None = None,
+    longest_tile_seconds: float = 1.0,
+    tile_side: int = 1,
+) -> Grid:
+    """Cut the pairs of a new run.
+
+    Parameters
+    ----------
+    workload : Workload
+    slots : int
+        Room of the host level, in items; at least 2.
+    device_slots : int or None
+        Room of the smallest device with memory of its own.
+    chunk : int or None
+        Side of a chunk; None chooses.
+    order : {"panel", "quadrant"}
+    costs : Costs, optional
+    longest_tile_seconds : float
+        Aim for compare calls no longer than this.
+    tile_side : int
+        Narrower tiles are slow for this application; kept where everything fits in memory.
+
+    Raises
+    ------
+    ConfigError
+        If a cache holds fewer than two items.
+    """
+    costs = costs or Costs()
+    for option, room in (("--host-cache", slots), ("--device-cache", device_slots)):
+        if room is not None and room < 2:
+            raise ConfigError(
+                f"{option} has room for {room} item; comparing needs at least 2: give {option} 2items or more",
+                context={"option": option},
+            )
+    n = workload.n_items
+    smallest = min(slots, device_slots or slots)
+    if order == "quadrant":
+        side = _quadrant_side(slots, device_slots, costs, longest_tile_seconds)
+        return Grid(n, chunk or _default_chunk(n), 0, side, side, workload.borders, workload.has_diagonal)
+    if smallest >= n:
+        chunk = chunk or max(_default_chunk(n), min(tile_side, n))
+        return _resident_grid(workload, chunk, costs, longest_tile_seconds, tile_side)
+    return _streaming_grid(workload, slots, device_slots, chunk, costs, longest_tile_seconds)
+
+
+def _default_chunk(n: int) -> int:
+    return max(min(LARGEST_CHUNK, ceil(n / 8)), min(n, 32), ceil(n / 4096))
+
+
+def _quadrant_side(slots: int, device_slots: int | None, costs: Costs, longest: float) -> int:
+    """Cut tiles so small that the least recently used one of 50 goes, and that a device holds those of four tiles."""
+    side = slots // 50 if device_slots is None else min(slots // 50, device_slots // 8)
+    return _tile_side(costs, longest, max(1, min(side, LARGEST_TILE)))
+
+
+def _resident_grid(workload: Workload, chunk: int, costs: Costs, longest: float, tile_side: int) -> Grid:
+    """Cut tall tiles, as narrow as the application likes: what they compute below the diagonal grows with the width."""
+    n = workload.n_items
+    side = _tile_side(costs, longest, min(chunk, LARGEST_TILE))
+    span = max(1, min(side, max(ceil(n / SPANS_A_SIDE), min(tile_side, ceil(n / 4)))))
+    return Grid(n, chunk, 0, side, span, workload.borders, workload.has_diagonal)
+
+
+def _tile_side(costs: Costs, longest: float, largest: int) -> int:
+    """Return the side of a square tile, a power of two below ``largest`` when pairs are slow."""
+    if costs.compare_seconds * largest**2 <= longest:
+        return largest
+    side = 1
+    while (2 * side) ** 2 * costs.compare_seconds <= longest and 2 * side < largest:
+        side *= 2
+    return side
+
+
+def _streaming_grid(
+    workload: Workload,
+    slots: int,
+    device_slots: int | None,
+    chunk: int | None,
+    costs: Costs,
+    longest: float,
+) -> Grid:
+    n = workload.n_items
+    span = _choose_span(n, workload.n_pairs, slots, device_slots, costs)
+    panel = _panel_height(slots, span)
+    strip = _strip_height(panel, span, device_slots)
+    if chunk is None:
+        chunk = _streaming_chunk(n, panel)
+    if chunk <= panel and (aligned := panel // chunk * chunk) * 100 >= panel * 99:
+        panel = aligned
+        strip = min(strip, panel)
+    while strip > 1 and strip * span * costs.compare_seconds > longest:
+        strip = ceil(strip / 2)
+    return Grid(n, chunk, panel, strip, span, workload.borders, workload.has_diagonal)
+
+
+def _panel_height(slots: int, span: int) -> int:
+    return max(1, slots - _streams(slots, span) * span)
+
+
+def _streams(slots: int, span: int) -> int:
+    """Return how many spans stream at a time: one is compared while the next is loaded."""
+    return 2 if slots >= 3 * span + 1 else 1
+
+
+def _strip_height(panel: int, span: int, device_slots: int | None) -> int:
+    """Cut a panel into at least four strips, such that six and two spans fit the device."""
+    parts = max(4 if panel >= 16 else 1, ceil(panel / LARGEST_TILE))
+    strip = ceil(panel / parts)
+    if device_slots is not None:
+        strip = min(strip, max(1, (device_slots - 2 * span) // 6))
+    return ceil(panel / ceil(panel / strip))
+
+
+def _streaming_chunk(n: int, panel: int) -> int:
+    if panel > LARGEST_CHUNK:
+        return panel // ceil(panel / LARGEST_CHUNK)
+    least = max(min(n, 64), ceil(n / MOST_CHUNKS_A_SIDE))
+    return panel * ceil(least / panel)
+
+
+def _choose_span(n: int, n_pairs: int, slots: int, device_slots: int | None, costs: Costs) -> int:
+    """Choose the width of a span by cost: two of them take at most a twenty-fifth of the room."""
+    best, least = 1, float("inf")
+    for divisor in (100, 50):
+        span = max(1, min(slots // divisor, LARGEST_CHUNK))
+        if device_slots is not None:
+            span = max(1, min(span, device_slots // 4))
+        seconds = _seconds(n, n_pairs, slots, device_slots, span, costs)
+        if seconds <= least:
+            best, least = span, seconds
+    return best
+
+
+def _seconds(n: int, n_pairs: int, slots: int, device_slots: int | None, span: int, costs: Costs) -> float:
+    """Estimate the time of a run: the slowest of device, host and copies, and some of the others' time.
+
+    Overlap is never perfect, so a resource that is busy almost as long as the slowest costs too.
+    """
+    panel = _panel_height(slots, span)
+    strip = _strip_height(panel, span, device_slots)
+    loads = n * (n / panel + 1) / 2
+    tiles = n_pairs / (strip * span)
+    device = loads * costs.preprocess_seconds + n_pairs * costs.compare_seconds
+    device += tiles * (costs.tile_seconds + (strip + span) * costs.touch_seconds)
+    uploads = 0.0
+    if device_slots is not None:
+        kept = max(0, device_slots - 2 * span - strip)
+        uploads = n_pairs / (panel * span) * (max(0, panel - kept) + span)
+    resources = (device, loads * costs.load_seconds, uploads * costs.upload_seconds)
+    return max(resources) + 0.1 * sum(resources)
+
+
+def choose_layout(grid: Grid, workload: Workload, slots: int, order: str = "panel", pair_bytes: int = 5) -> Layout:
+    """Divide the host slots of one execution.
+
+    Parameters
+    ----------
+    slots : int
+        Room in items.
+    pair_bytes : int
+        Bytes that one pair takes in an open chunk, over all outputs.
+    """
+    n = grid.n_items
+    side_bytes = grid.chunk * pair_bytes
+    if order == "quadrant":
+        room = Room(n, 0) if slots >= n else Room(0, slots, column_frame=min(grid.span, slots))
+        return Layout(room, slots, None, _most_open(grid, side_bytes * grid.chunk))
+    if slots >= n:
+        return Layout(Room(n, 0), grid.chunk, None, 4)
+    columns = _stream_slots(grid, workload, slots)
+    panel = slots - columns
+    aligned = panel % grid.chunk == 0 or (panel == grid.panel and grid.panel % grid.chunk == 0)
+    window = None
+    if not aligned and n * side_bytes > OPEN_CHUNK_BYTES:
+        if panel >= grid.chunk:
+            panel, aligned = panel // grid.chunk * grid.chunk, True
+        else:
+            window = grid.chunk
+    rows = ceil(panel / grid.chunk) + 1
+    open_chunks = rows * 2 if aligned or window else ceil(n / grid.chunk) + rows * 2
+    room = Room(slots - columns, columns, column_frame=min(grid.span, columns))
+    return Layout(room, panel, window, open_chunks)
+
+
+def _most_open(grid: Grid, chunk_bytes: int) -> int:
+    """Return how many chunks may be open in quadrant order.
+
+    Quadrants that end inside chunks leave a row of chunks open; beyond that, memory decides (a buffer takes a page).
+    """
+    n_chunks = grid.n_chunks * (grid.n_chunks + 1) // 2
+    affordable = OPEN_CHUNK_BYTES // max(SMALLEST_BUFFER_BYTES, chunk_bytes)
+    return min(n_chunks, max(2 * grid.n_chunks + 8, affordable))
+
+
+def _stream_slots(grid: Grid, workload: Workload, slots: int) -> int:
+    """Return the column slots: two spans, or all columns when the columns are few (A x B, new against old)."""
+    streams = _streaming_room(grid, slots)
+    if isinstance(workload, NewAgainstOld | Rectangle):
+        columns = workload.columns()
+        first, last = np.searchsorted(grid.span_lines, [columns.start, columns.stop])
+        few = int(last - first) * grid.span
+        if few <= min(slots // 2, slots - grid.longest_strip):
+            return max(streams, few)
+    return streams
+
+
+def device_room(grid: Grid, slots: int) -> Room:
+    """Divide the slots of a device: two spans stream, the rest holds strips; nothing streams where all items fit."""
+    if slots >= grid.n_items:
+        return Room(grid.n_items, 0)
+    columns = _streaming_room(grid, slots)
+    rows = slots - columns
+    return Room(rows, columns, row_frame=min(grid.longest_strip, rows), column_frame=min(grid.span, columns))
+
+
+def _streaming_room(grid: Grid, slots: int) -> int:
+    """Return the slots of the spans that stream: two of them, or less where the rest would not hold a strip."""
+    wanted = _streams(slots, grid.span) * grid.span
+    return min(wanted, max(grid.longest_span, slots - grid.longest_strip), slots - 1)
+
+
+def make_order(
+    grid: Grid, workload: Workload, layout: Layout, needed: Needed, order: str = "panel"
+) -> Iterator[Segment]:
+    """Return the order of an execution."""
+    if order == "quadrant":
+        return quadrant_order(grid, workload, needed)
+    if order != "panel":
+        raise ConfigError(f"order: {order!r} is unknown; choose panel or quadrant", context={"option": "--order"})
+    return panel_order(grid, workload, layout.panel_items, needed, layout.column_window)
+
+
+def tile_filter(grid: Grid, workload: Workload) -> Needed:
+    """Return a function that says whether a tile holds a wanted pair."""
+
+    def needed(tile: Tile) -> bool:
+        return workload.count(grid.rect(tile)) > 0
+
+    return needed

@@ -1,0 +1,310 @@
+"""An NVIDIA GPU through CuPy. The only module that needs CuPy; importing it does not import CuPy.
+
+Each engine has a stream of its own and a blocking event: a thread that waits for its stream sleeps and holds no
+interpreter lock. No work is ever issued to the null stream. Memory comes from a pool that belongs to the device.
+
+Why nothing races although streams are unordered among each other: every method waits for its own stream before it
+returns, so a later call of any engine finds the work done. One thing does not follow from this: temporary arrays
+that a compare drops while its kernels still run go back to the pool, and an allocation in another thread could be
+given the same bytes and fill them. The pool keeps its free blocks apart by stream, so ``allocate`` takes its blocks
+in the name of the upload stream, where compute's temporaries never arrive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tartan.devices.checks import check_copy, check_open, nbytes_of
+from tartan.errors import DeviceError, DeviceMemoryError
+
+__all__ = ["CudaDevice", "found_gpus", "import_cupy"]
+
+T = TypeVar("T")
+_WAY_OUT = "or use --device cpu"
+
+
+def import_cupy() -> Any:
+    """Return the module CuPy.
+
+    Raises
+    ------
+    DeviceError
+        If it is not installed or does not load.
+    """
+    try:
+        import cupy
+    except ImportError as error:
+        raise DeviceError(
+            "device 'cuda' needs CuPy, which cannot be imported "
+            f"({error}); install the extra: pip install 'tartan-allpairs[cuda]', {_WAY_OUT}",
+            code="no-cupy",
+        ) from error
+    return cupy
+
+
+class _Lane:
+    """A stream and the events by which its work is awaited."""
+
+    def __init__(self, cupy: Any) -> None:
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self._cupy = cupy
+
+    def mark(self) -> Any:
+        """Return an event behind all work issued so far."""
+        event = self._cupy.cuda.Event(block=True, disable_timing=True)
+        event.record(self.stream)
+        return event
+
+    def wait(self, mark: Any = None) -> None:
+        """Sleep until all work issued so far is done, or all before a mark."""
+        (self.mark() if mark is None else mark).synchronize()
+
+
+class CudaDevice:
+    """One CUDA GPU, as ``Device``.
+
+    Parameters
+    ----------
+    index : int
+        Number of the GPU, from 0, as CUDA counts them.
+    cupy : module, optional
+        What to use in CuPy's place (``tartan.testing.fake_cupy``).
+    memory_limit_bytes : int, optional
+        Take no more GPU memory than this; default: all that is free.
+
+    Raises
+    ------
+    DeviceError
+        If CuPy is missing, or there is no such GPU.
+    """
+
+    shares_host_memory = False
+
+    def __init__(self, index: int = 0, *, cupy: Any = None, memory_limit_bytes: int | None = None) -> None:
+        self._cupy = import_cupy() if cupy is None else cupy
+        self.name = f"cuda:{index}"
+        self._index = index
+        self._closed = False
+        self._memory_limit_bytes = memory_limit_bytes
+        _check_index(self._cupy, index)
+        self.xp: Any = _namespace(self._cupy)
+        self._launching = threading.Lock()
+        with self._errors("opening"), self._cupy.cuda.Device(index):
+            self._pool = self._cupy.cuda.MemoryPool()
+            self._pool.set_limit(size=memory_limit_bytes)
+            self._upload, self._compute, self._download = (_Lane(self._cupy) for _ in range(3))
+
+    def allocate(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
+        check_open(self._closed, self.name)
+        with self._errors(f"allocation of {nbytes_of(shape, dtype)} bytes"), self._on(self._upload):
+            try:
+                return self._cupy.empty(shape, dtype)
+            except self._cupy.cuda.memory.OutOfMemoryError:
+                self._pool.free_all_blocks()  # cached blocks of other sizes count against the limit
+                return self._cupy.empty(shape, dtype)
+
+    def free_bytes(self) -> int:
+        check_open(self._closed, self.name)
+        with self._errors("query"), self._cupy.cuda.Device(self._index):
+            free = int(self._cupy.cuda.runtime.memGetInfo()[0]) + int(self._pool.free_bytes())
+            if self._memory_limit_bytes is None:
+                return free
+            return max(0, min(free, self._memory_limit_bytes - int(self._pool.used_bytes())))
+
+    def staging(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
+        check_open(self._closed, self.name)
+        nbytes = nbytes_of(shape, dtype)
+        if nbytes == 0:
+            return np.empty(shape, dtype)
+        try:
+            with self._cupy.cuda.Device(self._index):
+                memory = self._cupy.cuda.alloc_pinned_memory(nbytes)
+        except (self._cupy.cuda.runtime.CUDARuntimeError, self._cupy.cuda.memory.OutOfMemoryError):
+            return np.empty(shape, dtype)  # memory that cannot be pinned is slower, not wrong
+        dtype = np.dtype(dtype)
+        return np.frombuffer(memory, dtype, nbytes // dtype.itemsize).reshape(shape)
+
+    def upload(self, host: np.ndarray, target: Any) -> None:
+        check_open(self._closed, self.name)
+        self._check_device_array(target, "upload")
+        check_copy(host, target, what="upload")
+        if not target.flags.c_contiguous:
+            raise DeviceError("upload: the device array is not C-contiguous", code="copy-not-contiguous")
+        if host.nbytes == 0:
+            return
+        with self._errors("upload"), self._on(self._upload):
+            target.data.copy_from_host_async(host.ctypes.data, host.nbytes, self._upload.stream)
+            self._upload.wait()
+
+    def download(self, source: Any, host: np.ndarray) -> None:
+        check_open(self._closed, self.name)
+        self._check_device_array(source, "download")
+        check_copy(host, source, what="download")
+        if host.nbytes == 0:
+            return
+        with self._errors("download"), self._on(self._download):
+            dense = self._cupy.ascontiguousarray(source)
+            dense.data.copy_to_host_async(host.ctypes.data, host.nbytes, self._download.stream)
+            self._download.wait()
+
+    def compute(self, stage: str, count: int, call: Callable[[], T]) -> T:
+        check_open(self._closed, self.name)
+        with self._compute_errors(f"{stage} of {count}"), self._on(self._compute):
+            mark = None
+            try:
+                with self._launching:
+                    try:
+                        return call()
+                    finally:
+                        mark = self._compute.mark()
+            finally:
+                self._compute.wait(mark)  # also after an error: its kernels still read the slots
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        # A lost device refuses this too, and its memory goes with the process.
+        with (
+            contextlib.suppress(self._cupy.cuda.runtime.CUDARuntimeError),
+            self._cupy.cuda.Device(self._index),
+        ):
+            for lane in (self._upload, self._compute, self._download):
+                lane.wait()
+            self._pool.free_all_blocks()
+
+    @contextlib.contextmanager
+    def _on(self, lane: _Lane) -> Iterator[None]:
+        """Select this GPU, a stream and the pool for the calling thread."""
+        cuda = self._cupy.cuda
+        with cuda.Device(self._index), lane.stream, cuda.using_allocator(self._pool.malloc):
+            yield
+
+    @contextlib.contextmanager
+    def _errors(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except self._cupy.cuda.memory.OutOfMemoryError as error:
+            raise self._out_of_memory(action, error) from error
+        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+            raise self._failure(action, error) from error
+
+    @contextlib.contextmanager
+    def _compute_errors(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except self._cupy.cuda.memory.OutOfMemoryError as error:
+            with self._cupy.cuda.Device(self._index):
+                self._pool.free_all_blocks()
+            raise self._out_of_memory(action, error) from error
+        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+            # A wrong launch of a user's kernel is the user's error; a crashed kernel takes the device with it.
+            if not self._is_lost():
+                raise
+            raise self._failure(action, error) from error
+
+    def _is_lost(self) -> bool:
+        try:
+            with self._cupy.cuda.Device(self._index):
+                self._compute.stream.synchronize()
+        except self._cupy.cuda.runtime.CUDARuntimeError:
+            return True
+        return False
+
+    def _out_of_memory(self, action: str, error: BaseException) -> DeviceMemoryError:
+        return DeviceMemoryError(
+            f"{self.name}: GPU memory ran out in {action} ({error}); use a smaller device cache or tile",
+            context={"device": self.name},
+            retryable=True,
+        )
+
+    def _failure(self, action: str, error: BaseException) -> DeviceError:
+        return DeviceError(f"{self.name}: {action} failed: {error}", context={"device": self.name})
+
+    def _check_device_array(self, array: Any, what: str) -> None:
+        if not isinstance(array, self._cupy.ndarray):
+            raise DeviceError(
+                f"{self.name}: {what} got a {type(array).__name__}, not an array of the GPU", code="host-array"
+            )
+
+
+def _check_index(cupy: Any, index: int) -> None:
+    """Refuse a GPU that is not there."""
+    try:
+        count = int(cupy.cuda.runtime.getDeviceCount())
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise DeviceError(
+            f"device 'cuda': no GPU can be used ({error}); check the driver with nvidia-smi, {_WAY_OUT}",
+            code="no-gpu",
+        ) from error
+    if not 0 <= index < count:
+        there = ", ".join(f"cuda:{k}" for k in range(count)) or "no GPU"
+        raise DeviceError(f"device 'cuda:{index}' is not there; found {there}, {_WAY_OUT}", code="no-gpu")
+
+
+def _namespace(cupy: Any) -> Any:
+    """Return the array namespace that belongs to a CuPy; a stand-in brings its own."""
+    own = getattr(cupy, "array_namespace", None)
+    if own is not None:
+        return own
+    import array_api_compat.cupy as namespace
+
+    return namespace
+
+
+def found_gpus(cupy: Any = None) -> list[dict[str, Any]]:
+    """Describe the GPUs of this machine; never raises.
+
+    Parameters
+    ----------
+    cupy : module, optional
+        What to use in CuPy's place.
+
+    Returns
+    -------
+    list of dict
+        For each GPU ``name``, ``index``, ``memory_bytes``, ``free_bytes``, ``usable`` (bool) and ``reason``
+        (why it is not usable, else ""). GPUs that only the driver knows have ``memory_bytes`` None.
+    """
+    try:
+        cupy = import_cupy() if cupy is None else cupy
+        return [_describe(cupy, index) for index in range(int(cupy.cuda.runtime.getDeviceCount()))]
+    except Exception as error:  # doctor reports whatever is wrong with a driver
+        return [_unusable(index, str(error)) for index in range(_n_gpus_of_driver())]
+
+
+def _describe(cupy: Any, index: int) -> dict[str, Any]:
+    try:
+        name = cupy.cuda.runtime.getDeviceProperties(index)["name"]
+        with cupy.cuda.Device(index):
+            free, total = cupy.cuda.runtime.memGetInfo()
+    except Exception as error:  # one broken GPU does not hide the others
+        return _unusable(index, str(error))
+    return {
+        "name": name.decode() if isinstance(name, bytes) else str(name),
+        "index": index,
+        "memory_bytes": int(total),
+        "free_bytes": int(free),
+        "usable": True,
+        "reason": "",
+    }
+
+
+def _unusable(index: int, reason: str) -> dict[str, Any]:
+    name = f"GPU {index}"
+    return {"name": name, "index": index, "memory_bytes": None, "free_bytes": None, "usable": False, "reason": reason}
+
+
+def _n_gpus_of_driver() -> int:
+    from pathlib import Path
+
+    try:
+        return len(list(Path("/proc/driver/nvidia/gpus").iterdir()))
+    except OSError:
+        return 0

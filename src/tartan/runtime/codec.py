@@ -1,0 +1,88 @@
+"""How items of unequal size lie in shared memory: pickle protocol 5 with the buffers of arrays beside the pickle.
+
+Items may be objects of classes that a script defines, so it is cloudpickle that writes the pickle. Decoded arrays are
+read-only views of the memory; nothing is copied. Layout: a header of little-endian int64 (number of parts, then the
+byte length of each part), the pickle, the buffers; each part starts at a multiple of 64.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+__all__ = ["decode", "encode", "encoded_parts", "from_arrays", "nbytes_of", "object_bytes", "to_arrays"]
+
+_ALIGNMENT = 64
+
+
+def encoded_parts(items: Any) -> tuple[list[Any], int]:
+    """Return the parts that ``encode`` writes, and how many bytes they take together."""
+    buffers: list[pickle.PickleBuffer] = []
+    head = cloudpickle.dumps(items, protocol=5, buffer_callback=buffers.append)
+    parts = [head, *(buffer.raw() for buffer in buffers)]
+    total = _aligned(8 * (len(parts) + 1)) + sum(_aligned(len(part)) for part in parts)
+    return parts, total
+
+
+def encode(parts: list[Any], memory: np.ndarray) -> None:
+    """Write parts into a uint8 array that has room for them."""
+    lengths = [len(part) for part in parts]
+    header = np.array([len(parts), *lengths], "<i8").view(np.uint8)
+    memory[: len(header)] = header
+    offset = _aligned(len(header))
+    for part, length in zip(parts, lengths, strict=True):
+        memory[offset : offset + length] = np.frombuffer(part, np.uint8)
+        offset += _aligned(length)
+
+
+def decode(memory: np.ndarray) -> Any:
+    """Read what ``encode`` wrote; arrays in it are views of ``memory``."""
+    count = int(memory[:8].view("<i8")[0])
+    lengths = memory[8 : 8 * (count + 1)].view("<i8").tolist()
+    offset = _aligned(8 * (count + 1))
+    parts = []
+    for length in lengths:
+        part = memory[offset : offset + length]
+        part.flags.writeable = False
+        parts.append(part)
+        offset += _aligned(length)
+    return pickle.loads(parts[0].tobytes(), buffers=parts[1:])
+
+
+def object_bytes(memory: np.ndarray) -> int:
+    """Return the length of the pickle in what ``encode`` wrote: about what its objects take, arrays apart."""
+    return int(memory[8:16].view("<i8")[0])
+
+
+def to_arrays(item: Any) -> list[np.ndarray]:
+    """Return an item as plain byte arrays: its pickle, then its buffers."""
+    return [np.frombuffer(part, np.uint8) for part in encoded_parts(item)[0]]
+
+
+def from_arrays(arrays: list[np.ndarray]) -> Any:
+    """Return the item that ``to_arrays`` took apart; arrays in it are views."""
+    return pickle.loads(arrays[0].tobytes(), buffers=arrays[1:])
+
+
+def nbytes_of(item: Any) -> int:
+    """Return about how much memory an item takes."""
+    if isinstance(item, np.ndarray):
+        return int(item.nbytes)
+    if isinstance(item, tuple | list):
+        return sum(nbytes_of(part) for part in item)
+    if isinstance(item, dict):
+        return sum(nbytes_of(part) for part in item.values())
+    if isinstance(item, bytes | bytearray | str):
+        return len(item) + 64
+    try:
+        return encoded_parts(item)[1]
+    except Exception:  # threads may hold what cannot be pickled
+        return sys.getsizeof(item)
+
+
+def _aligned(length: int) -> int:
+    return -(-length // _ALIGNMENT) * _ALIGNMENT

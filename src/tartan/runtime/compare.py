@@ -1,0 +1,303 @@
+"""One compare call: operands in, scores and codes out, straight into the buffers of a chunk.
+
+Runs on any worker. What the user's function returns is checked here; pairs that fail one at a time are reported here;
+a call that raises as a whole is reported to the node, which halves the tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tartan.application import Application, compares_pairs
+from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR
+from tartan.errors import CompareError
+from tartan.runtime.reasons import reason_of, traceback_of
+
+__all__ = [
+    "PairFailure",
+    "TileMask",
+    "check_scores",
+    "compare_block",
+    "compare_pairs",
+    "merge_mirrored",
+    "score_tile",
+    "write_block",
+]
+
+Scores = dict[str, np.ndarray]
+Places = tuple[np.ndarray, np.ndarray]
+
+MOST_LISTED = 100
+"""Failed pairs of one output and tile that are listed with a reason each; their codes tell of all."""
+
+
+@dataclass(frozen=True)
+class PairFailure:
+    """A failed pair, by its position in the tile."""
+
+    row: int
+    column: int
+    reason: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True)
+class TileMask:
+    """Which pairs of a tile count.
+
+    Attributes
+    ----------
+    wanted : ndarray of bool or None
+        None: all.
+    failed_rows, failed_columns : tuple of int
+        Positions of failed items.
+    """
+
+    wanted: np.ndarray | None = None
+    failed_rows: tuple[int, ...] = ()
+    failed_columns: tuple[int, ...] = ()
+
+    def codes(self, shape: tuple[int, int]) -> np.ndarray | int:
+        """Return the codes of the ledger if every comparison succeeds (0 where nothing is wanted)."""
+        if self.wanted is None and not self.failed_rows and not self.failed_columns:
+            return DONE
+        codes = np.full(shape, DONE, np.uint8)
+        codes[list(self.failed_rows), :] = FAILED_ITEM
+        codes[:, list(self.failed_columns)] = FAILED_ITEM
+        if self.wanted is not None:
+            codes[~self.wanted] = 0
+        return codes
+
+    def part(self, rows: slice, columns: slice) -> TileMask:
+        """Return the mask of a part of the tile."""
+
+        def inside(positions: tuple[int, ...], part: slice) -> tuple[int, ...]:
+            return tuple(p - part.start for p in positions if part.start <= p < part.stop)
+
+        wanted = None if self.wanted is None else self.wanted[rows, columns]
+        return TileMask(wanted, inside(self.failed_rows, rows), inside(self.failed_columns, columns))
+
+
+def compare_block(
+    app: Application, left: Any, right: Any, xp: Any, dtypes: Mapping[str, np.dtype[Any]], into: Scores | None
+) -> dict[str, Any]:
+    """Call the application's compare on m x k items; return arrays (m, k) of the device by output name.
+
+    Parameters
+    ----------
+    into : dict of arrays or None
+        Where an application that can write in place shall write (its only output).
+    """
+    if into is not None and getattr(app, "compare_into", False) and len(dtypes) == 1:
+        name = next(iter(dtypes))
+        result = app.compare(left, right, xp, out=into[name])  # type: ignore[call-arg]
+    else:
+        result = app.compare(left, right, xp)
+    return check_scores(result, (len(left), len(right)), dtypes)
+
+
+def check_scores(result: Any, shape: tuple[int, int], dtypes: Mapping[str, np.dtype[Any]]) -> dict[str, Any]:
+    """Check what compare returned.
+
+    Raises
+    ------
+    CompareError
+        If an output is missing or has another shape.
+    """
+    named = result if isinstance(result, Mapping) else {next(iter(dtypes)): result}
+    if not isinstance(result, Mapping) and len(dtypes) > 1:
+        raise CompareError(f"compare returned one array where a dict of {', '.join(dtypes)} is declared")
+    checked = {}
+    for name in dtypes:
+        if name not in named:
+            raise CompareError(f"compare returned no output {name!r}, only {', '.join(map(str, named))}")
+        scores = named[name] if hasattr(named[name], "shape") else np.asarray(named[name])
+        if isinstance(scores, np.ma.MaskedArray):
+            scores = np.ma.filled(scores.astype(np.float64), np.nan)  # what is masked is no score
+        if tuple(scores.shape) != shape:
+            raise CompareError(f"compare returned shape {tuple(scores.shape)} for output {name!r}; expected {shape}")
+        checked[name] = scores
+    return checked
+
+
+def compare_pairs(
+    app: Application, left: Any, right: Any, dtypes: Mapping[str, np.dtype[Any]], codes: np.ndarray | int
+) -> tuple[Scores, list[PairFailure]]:
+    """Call the application's compare_pair on the pairs that count."""
+    shape = (len(left), len(right))
+    scores = {name: np.zeros(shape, dtype) for name, dtype in dtypes.items()}
+    lefts, rights = list(left), list(right)
+    failures: list[PairFailure] = []
+    if isinstance(codes, int) and len(dtypes) == 1 and _whole_rows(app, lefts, rights, next(iter(scores.values()))):
+        return scores, failures
+    for row, a in enumerate(lefts):
+        columns = range(len(rights)) if isinstance(codes, int) else np.flatnonzero(codes[row] == DONE).tolist()
+        for column in columns:
+            try:
+                _put(scores, row, column, app.compare_pair(a, rights[column]))  # type: ignore[attr-defined]
+            except Exception as error:
+                failures.append(PairFailure(row, column, reason_of(error), "" if failures else traceback_of(error)))
+    return scores, failures
+
+
+def _whole_rows(app: Application, lefts: list[Any], rights: list[Any], out: np.ndarray) -> bool:
+    """Score all pairs without looking at each; False when one fails or returns something else than a number."""
+    compare = app.compare_pair  # type: ignore[attr-defined]
+    try:
+        for row, a in enumerate(lefts):
+            values = [compare(a, b) for b in rights]
+            if out.dtype.kind in "iu" and _misfits(np.array(values), out.dtype) is not None:
+                return False
+            out[row] = values
+    except Exception:
+        return False
+    return True
+
+
+def _put(scores: Scores, row: int, column: int, value: Any) -> None:
+    if isinstance(value, Mapping):
+        for name, block in scores.items():
+            _put_number(block, row, column, value[name])
+        return
+    if len(scores) > 1:
+        raise CompareError(f"compare_pair returned one number where a dict of {', '.join(scores)} is declared")
+    _put_number(next(iter(scores.values())), row, column, value)
+
+
+def _put_number(block: np.ndarray, row: int, column: int, value: Any) -> None:
+    if block.dtype.kind in "iu" and _misfits(np.asarray(value), block.dtype) is not None:
+        raise CompareError(f"compare_pair returned {value!r}, which {block.dtype} cannot hold")
+    block[row, column] = value
+
+
+def score_tile(
+    app: Application,
+    left: Any,
+    right: Any,
+    xp: Any,
+    dtypes: Mapping[str, np.dtype[Any]],
+    mask: TileMask,
+    out: Scores,
+    status: np.ndarray,
+    *,
+    mirrored: bool = False,
+) -> list[PairFailure]:
+    """Score a tile on the CPU and write scores and codes.
+
+    Parameters
+    ----------
+    out : dict of arrays (m, k)
+        Views of the chunk's buffers.
+    status : uint8 array (m, k)
+        View of the chunk's codes; transposed for the mirrored half.
+    mirrored : bool
+        Whether the codes are there already, from the comparison the other way round.
+
+    Returns
+    -------
+    list of PairFailure
+        Not all of very many: the codes tell all.
+    """
+    shape = (len(left), len(right))
+    codes = mask.codes(shape)
+    failures: list[PairFailure] = []
+    scores: Mapping[str, Any]
+    if compares_pairs(app):
+        scores, failures = compare_pairs(app, left, right, dtypes, codes)
+    else:
+        scores = compare_block(app, left, right, xp, dtypes, out)
+    return write_block(app, scores, codes, failures, out, status, mirrored=mirrored)
+
+
+def write_block(
+    app: Application,
+    scores: Mapping[str, Any],
+    codes: np.ndarray | int,
+    failures: list[PairFailure],
+    out: Scores,
+    status: np.ndarray,
+    *,
+    mirrored: bool = False,
+) -> list[PairFailure]:
+    """Postprocess scores, find NaN, and write scores and codes into the chunk's buffers; see ``score_tile``."""
+    failed = {(f.row, f.column) for f in failures}
+    if not mirrored:
+        status[...] = codes
+    for row, column in failed:
+        status[row, column] = FAILED_PAIR
+    changed = type(app).postprocess is not Application.postprocess
+    for name, block in scores.items():
+        finished = app.postprocess(block) if changed else block
+        misfits = None if finished is out[name] else _copy(finished, out[name], name)
+        bad = _nan_pairs(out[name], codes) if misfits is None else _counted(misfits, codes)
+        if bad is None:
+            continue
+        status[bad] = FAILED_PAIR
+        new = [place for place in zip(*(ends.tolist() for ends in bad), strict=True) if place not in failed]
+        for row, column in new[:MOST_LISTED]:
+            what = "NaN" if misfits is None else str(finished[row, column])
+            cannot = "" if misfits is None else f", which {out[name].dtype} cannot hold"
+            failures.append(PairFailure(row, column, f"compare returned {what} for output {name!r}{cannot}"))
+        if len(new) > MOST_LISTED:
+            last = failures[-1]
+            reason = f"{last.reason}, and so for {len(new) - MOST_LISTED:,} more pairs of this tile"
+            failures[-1] = PairFailure(last.row, last.column, reason)
+        failed.update(new[:MOST_LISTED])
+    return failures
+
+
+def merge_mirrored(failures: list[PairFailure], mirrored: list[PairFailure], status: np.ndarray) -> list[PairFailure]:
+    """Let a pair fail when either of its two comparisons does."""
+    known = {(f.row, f.column) for f in failures}
+    for failure in mirrored:
+        row, column = failure.column, failure.row
+        status[row, column] = FAILED_PAIR
+        if (row, column) not in known:
+            known.add((row, column))
+            failures.append(PairFailure(row, column, f"{failure.reason} (second before first)", failure.traceback))
+    return failures
+
+
+def _copy(finished: Any, target: np.ndarray, name: str) -> np.ndarray | None:
+    """Copy scores into a buffer; return which of them its dtype cannot hold, None when it holds all."""
+    values = np.asarray(finished)
+    if values.shape != target.shape:
+        raise CompareError(f"postprocess returned shape {values.shape} for output {name!r}; expected {target.shape}")
+    if values.dtype.kind == "c" != target.dtype.kind:
+        raise CompareError(f"compare returned {values.dtype} for output {name!r}, which is {target.dtype}")
+    with np.errstate(all="ignore"):
+        target[...] = values
+    return _misfits(values, target.dtype) if target.dtype.kind in "iu" else None
+
+
+def _misfits(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray | None:
+    """Return which values an integer dtype cannot hold, None when it holds all; fractions are cut off."""
+    if np.can_cast(values.dtype, dtype):
+        return None
+    numbers = values if values.dtype.kind in "biuf" else values.astype(np.float64)
+    limits = np.iinfo(dtype)
+    misfits = ~((numbers >= limits.min) & (numbers < limits.max + 1))
+    return misfits if misfits.any() else None
+
+
+def _counted(found: np.ndarray, codes: np.ndarray | int) -> Places | None:
+    """Return the rows and columns of those pairs that count, None if there are none."""
+    if not isinstance(codes, int):
+        found = found & (codes == DONE)
+    rows, columns = np.nonzero(found)
+    return (rows, columns) if len(rows) else None
+
+
+def _nan_pairs(block: np.ndarray, codes: np.ndarray | int) -> Places | None:
+    if block.dtype.kind not in "fc":
+        return None
+    # One pass without a temporary array: a sum is NaN if anything in it is (or if infinities of both signs are).
+    with np.errstate(all="ignore"):
+        suspicious = np.isnan(block.sum())
+    if not suspicious:
+        return None
+    return _counted(np.isnan(block), codes)

@@ -1,0 +1,124 @@
+"""From the bytes of an item to what compare gets: the functions that parse and preprocess, on any worker.
+
+An item that fails becomes an ``ItemFailure``, never an exception: the run goes on without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tartan.application import Application
+from tartan.errors import ResourceError, TartanError
+from tartan.runtime.reasons import reason_of, traceback_of
+
+__all__ = ["ItemFailure", "ItemForm", "check_rows", "parse_item", "prepare_item", "prepare_rows", "takes_rows"]
+
+
+@dataclass(frozen=True)
+class ItemFailure:
+    """Why an item failed, in which stage."""
+
+    stage: str
+    reason: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True)
+class ItemForm:
+    """Dtype and shape that all items of a run have in one state (parsed, or ready to compare)."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {self.shape}"
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.dtype.itemsize * np.prod(self.shape, dtype=np.int64))
+
+    @classmethod
+    def of(cls, item: np.ndarray) -> ItemForm:
+        return cls(item.dtype, item.shape)
+
+    def mismatch(self, item: Any) -> str | None:
+        """Say how an item differs from this form, or None."""
+        if not isinstance(item, np.ndarray) or item.dtype != self.dtype or item.shape != self.shape:
+            have = f"{item.dtype} {item.shape}" if isinstance(item, np.ndarray) else type(item).__name__
+            return (
+                f"is {have} where the items of this run are {self.dtype} {self.shape}; "
+                "bring all items to one size, or declare ragged = True"
+            )
+        return None
+
+
+def takes_rows(app: Application) -> bool:
+    """Whether rows of an array can go to the application a block at a time: nothing looks at single items."""
+    kind = type(app)
+    describes = kind.describe_failure is not Application.describe_failure and not hasattr(app, "check_block")
+    if callable(getattr(app, "preprocess_block", None)):
+        return not describes
+    alone = kind.parse is not Application.parse or kind.preprocess is not Application.preprocess
+    return not (alone or describes)
+
+
+def parse_item(app: Application, key: str, data: Any) -> Any:
+    """Parse one item; return it or an ItemFailure."""
+    return _guarded("parse", key, lambda: app.parse(key, data))
+
+
+def prepare_item(app: Application, key: str, item: Any, xp: Any, asarray: bool) -> Any:
+    """Preprocess one parsed item; return it or an ItemFailure.
+
+    Parameters
+    ----------
+    asarray : bool
+        Items are arrays of one form: plain numbers and lists become arrays.
+    """
+
+    def prepare() -> Any:
+        if callable(getattr(app, "preprocess_block", None)) and isinstance(item, np.ndarray):
+            return app.preprocess_block(item[None], xp)[0]  # type: ignore[attr-defined]
+        done = app.preprocess(item, xp)
+        return np.asarray(done) if asarray and not hasattr(done, "dtype") else done
+
+    done = _guarded("preprocess", key, prepare)
+    if isinstance(done, ItemFailure):
+        return done
+    reason = _guarded("preprocess", key, lambda: app.describe_failure(done))
+    if isinstance(reason, ItemFailure):
+        return reason
+    return done if reason is None else ItemFailure("preprocess", f"{key}: {reason}")
+
+
+def check_rows(app: Application, rows: np.ndarray, keys: Sequence[str]) -> dict[int, ItemFailure]:
+    """Return the raw rows (m, ...) that cannot be compared, by position."""
+    check: Callable[[np.ndarray], list[str | None] | None] | None = getattr(app, "check_block", None)
+    reasons = check(rows) if check is not None else None
+    if reasons is None:
+        return {}
+    return {row: ItemFailure("preprocess", f"{keys[row]}: {reason}") for row, reason in enumerate(reasons) if reason}
+
+
+def prepare_rows(app: Application, rows: Any, xp: Any) -> Any:
+    """Preprocess a block of rows at once."""
+    block = getattr(app, "preprocess_block", None)
+    if block is None:
+        return rows
+    with np.errstate(all="ignore"):
+        return block(rows, xp)
+
+
+def _guarded(stage: str, key: str, call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except ResourceError:
+        raise
+    except TartanError as error:
+        return ItemFailure(stage, str(error))
+    except BaseException as error:  # also what sys.exit raises
+        return ItemFailure(stage, f"{key}: {reason_of(error)}", traceback_of(error))

@@ -1,0 +1,174 @@
+"""What this machine has: cores, memory, limits of a container, disks, versions. Reads /proc and /sys, no more.
+
+Linux only; elsewhere, or where a file is hidden, the answer is None and never an error.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+__all__ = [
+    "Limits",
+    "Memory",
+    "cgroup_limits",
+    "cpu_features",
+    "disk_space",
+    "memory",
+    "open_file_limits",
+    "package_version",
+    "tartan_version",
+    "usable_cores",
+]
+
+_UNLIMITED = 2**60  # version 1 of control groups writes a huge number
+_FEATURES = (
+    "sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "neon", "asimd", "sve",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the control groups of this process allow; None where they do not limit.
+
+    Attributes
+    ----------
+    memory_bytes : int or None
+        Most memory.
+    memory_used_bytes : int or None
+        Used by now in the limiting group.
+    cores : float or None
+        Processor time, in cores.
+    """
+
+    memory_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    cores: float | None = None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory that this process can count on, within the limits of its container.
+
+    Attributes
+    ----------
+    total_bytes, available_bytes : int
+        Of the machine or of the container, whichever is less.
+    """
+
+    total_bytes: int
+    available_bytes: int
+
+
+def memory(proc: Path = Path("/proc"), limits: Limits | None = None) -> Memory:
+    """Return the memory of this machine or container."""
+    known = _meminfo(proc)
+    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    total = known.get("MemTotal", pages)
+    available = known.get("MemAvailable", total)
+    limits = cgroup_limits(proc=proc) if limits is None else limits
+    if limits.memory_bytes is not None:
+        total = min(total, limits.memory_bytes)
+        available = min(available, max(limits.memory_bytes - (limits.memory_used_bytes or 0), 0))
+    return Memory(total, available)
+
+
+def _meminfo(proc: Path) -> dict[str, int]:
+    fields = (line.split() for line in (_text(proc / "meminfo") or "").splitlines())
+    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in fields if len(words) >= 2}
+
+
+def cgroup_limits(proc: Path = Path("/proc"), sys: Path = Path("/sys/fs/cgroup")) -> Limits:
+    """Return what the control groups of this process allow, of version 2 or 1, the parents' limits included."""
+    memory_bytes = used = cores = None
+    for folder in _cgroup_folders(proc, sys):
+        limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
+        if limit is not None and limit < min(memory_bytes or _UNLIMITED, _UNLIMITED):
+            memory_bytes = limit
+            used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes")
+        quota = _quota(folder)
+        if quota is not None:
+            cores = min(quota, cores or quota)
+    return Limits(memory_bytes, used, cores)
+
+
+def _cgroup_folders(proc: Path, sys: Path) -> Iterator[Path]:
+    """Yield the folder of each group of this process, and those of its parents."""
+    for line in (_text(proc / "self" / "cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        root = sys / controllers if controllers else sys
+        folder = root / path.lstrip("/")
+        yield folder
+        for parent in folder.parents:
+            if not parent.is_relative_to(root):
+                break
+            yield parent
+
+
+def _quota(folder: Path) -> float | None:
+    words = (_text(folder / "cpu.max") or "").split()
+    if len(words) == 2 and words[0] != "max":
+        return int(words[0]) / int(words[1])
+    quota, period = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
+    return quota / period if quota and period and quota > 0 else None
+
+
+def _number(path: Path) -> int | None:
+    text = (_text(path) or "").strip()
+    return int(text) if text.lstrip("-").isdigit() else None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def usable_cores(limits: Limits | None = None) -> int:
+    """Return the number of cores that this process may use, at least 1."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limits = cgroup_limits() if limits is None else limits
+    return max(1, min(allowed, round(limits.cores) if limits.cores is not None else allowed))
+
+
+def cpu_features(proc: Path = Path("/proc")) -> list[str]:
+    """Return the vector instructions of the processor that matter here, such as "avx2" and "avx512f"."""
+    for line in (_text(proc / "cpuinfo") or "").splitlines():
+        name, _, flags = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            present = set(flags.split())
+            return [feature for feature in _FEATURES if feature in present]
+    return []
+
+
+def disk_space(path: str | os.PathLike[str]) -> tuple[int, int] | None:
+    """Return (total, free) bytes of the file system of a path, or None."""
+    try:
+        usage = shutil.disk_usage(path)
+    except OSError:
+        return None
+    return usage.total, usage.free
+
+
+def open_file_limits() -> tuple[int, int]:
+    """Return the soft and the hard limit of open files; -1 is unlimited."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)
+
+
+def package_version(name: str) -> str | None:
+    """Return the version of an installed distribution without importing it."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def tartan_version() -> str:
+    """Return the version of Tartan."""
+    return package_version("tartan-allpairs") or "unknown"

@@ -1,0 +1,91 @@
+"""The dense result: one Zarr array for each output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tartan.errors import CorruptResultError
+from tartan.store.files import FileWriter
+from tartan.store.grid_io import ChunkArray, pays_to_compress
+from tartan.store.manifest import Manifest
+
+__all__ = ["Dense"]
+
+
+class Dense:
+    """The result arrays of one run, by output name.
+
+    Parameters
+    ----------
+    arrays : dict of str to ChunkArray
+    """
+
+    def __init__(self, arrays: Mapping[str, ChunkArray]) -> None:
+        self.arrays = dict(arrays)
+
+    @classmethod
+    def create(cls, folder: Path, manifest: Manifest, writer: FileWriter, samples: Mapping[str, np.ndarray]) -> Dense:
+        """Create the arrays; a sample of an output decides whether it is compressed.
+
+        Without a sample floats stay plain, because finished scores rarely shrink, and integers are compressed.
+        """
+        arrays = {}
+        for name, dtype in manifest.outputs.items():
+            sample = samples.get(name)
+            compressed = dtype.kind not in "fc" if sample is None else pays_to_compress(sample.astype(dtype))
+            arrays[name] = ChunkArray(folder / f"{name}.zarr", dtype, manifest.chunk, compressed=compressed)
+            arrays[name].describe(writer, manifest.n_items)
+        return cls(arrays)
+
+    @classmethod
+    def open(cls, folder: Path, manifest: Manifest) -> Dense:
+        """Open the arrays that the manifest names."""
+        return cls({name: ChunkArray.open(folder / f"{name}.zarr") for name in manifest.outputs})
+
+    def write(
+        self,
+        writer: FileWriter,
+        chunk: tuple[int, int],
+        outputs: Mapping[str, np.ndarray],
+        done: np.ndarray | None,
+        mirrored: Mapping[str, np.ndarray] | None,
+        older: np.ndarray | None = None,
+    ) -> None:
+        """Write the outputs of a chunk, and of its mirror image; parameters as in ``Parts.write``."""
+        for name, array in self.arrays.items():
+            self._write_one(writer, array, chunk, outputs[name], done, older)
+            if mirrored is not None:
+                ends = (None if mask is None else mask.T for mask in (done, older))
+                self._write_one(writer, array, chunk[::-1], mirrored[name], *ends)
+
+    def verify(self, row: int, column: int) -> bool:
+        """Whether every output of a chunk is there and matches its checksum."""
+        return all(array.verify(row, column) for array in self.arrays.values())
+
+    def _write_one(
+        self,
+        writer: FileWriter,
+        array: ChunkArray,
+        chunk: tuple[int, int],
+        block: np.ndarray,
+        done: np.ndarray | None,
+        older: np.ndarray | None,
+    ) -> None:
+        if older is not None and done is not None:
+            before = array.read(*chunk)
+            if before is None:
+                raise CorruptResultError(f"{array.chunk_path(*chunk)} is gone; resume the run to compute it again")
+            rows, columns = done.shape
+            block = np.where(older, before[:rows, :columns], block)
+            done = done | older
+        array.write(writer, *chunk, block, done)
+
+
+def describe_all(arrays: Mapping[str, Any], writer: FileWriter, n_items: int) -> None:
+    """Give every array the shape (n_items, n_items)."""
+    for array in arrays.values():
+        array.describe(writer, n_items)

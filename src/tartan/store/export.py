@@ -1,0 +1,158 @@
+"""Export: the result of a run in a file that other programs read. Streams; never holds the whole matrix."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from tartan.errors import ConfigError, StoreError
+from tartan.store import formats
+from tartan.store.files import disk_errors
+from tartan.store.formats import Request
+from tartan.store.run import Run
+from tartan.store.view import output_name
+
+__all__ = ["FORMATS", "export", "format_of", "new_export"]
+
+Writer = Callable[[Request, BinaryIO], None]
+
+_STREAMS: dict[str, Writer] = {
+    "npy": formats.write_npy,
+    "npy-condensed": formats.write_condensed,
+    "phylip": formats.write_phylip,
+    "csv": partial(formats.write_table, separator=","),
+    "tsv": partial(formats.write_table, separator="\t"),
+    "int16": partial(formats.write_int16, order="<"),
+    "int16-be": partial(formats.write_int16, order=">"),
+    "float32": formats.write_float32,
+}
+_SUFFIXES = {
+    ".npy": "npy", ".phy": "phylip", ".phylip": "phylip", ".dist": "phylip", ".csv": "csv", ".tsv": "tsv",
+    ".parquet": "parquet", ".i16": "int16", ".i16le": "int16", ".i16be": "int16-be", ".f32": "float32",
+    ".raw": "float32",
+}  # fmt: skip
+
+FORMATS = (*_STREAMS, "parquet")
+"""Names of all formats; ``parquet`` holds pairs, the others the matrix."""
+
+
+def export(
+    run: Run,
+    path: str | Path,
+    format: str | None = None,  # noqa: A002
+    *,
+    output: str | None = None,
+    diagonal: float | None = None,
+    missing: float | None = None,
+    clip: bool = False,
+    overwrite: bool = False,
+) -> Path:
+    """Write the result of a run, finished or not, to a file.
+
+    Parameters
+    ----------
+    run : Run
+    path : path
+        The file; written under a temporary name beside it and renamed when complete.
+    format : str, optional
+        One of ``FORMATS``; default: by the suffix of the path.
+    output : str, optional
+        Default: the first; Parquet then has a column for each.
+    diagonal : number, optional
+        What stands on a diagonal that was not computed. Default: 0 for declared distances and PHYLIP, else missing.
+    missing : number, optional
+        What stands for missing and failed scores. Default: NaN, or -1 in int16; PHYLIP needs one.
+    clip : bool
+        int16 only: scores outside 0..1 become 0 or 1 instead of an error.
+    overwrite : bool
+        Whether an existing file is replaced.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    ConfigError
+        If the format is unknown, or cannot hold this result.
+    StoreError
+        If the file exists, or cannot be written.
+    DiskFullError
+        If there is no room; nothing is left behind.
+    """
+    path = Path(path)
+    name = format_of(path, format)
+    with new_export(path, overwrite=overwrite) as temporary:
+        if name == "parquet":
+            _write_pairs(run, temporary, output)
+        else:
+            _write_matrix(run, temporary, _STREAMS[name], output, (diagonal, missing, clip))
+    return path
+
+
+def format_of(path: Path, name: str | None = None) -> str:
+    """Return the format that is named, or that the suffix of a path stands for.
+
+    Raises
+    ------
+    ConfigError
+        If there is none.
+    """
+    if name is None:
+        name = _SUFFIXES.get(path.suffix.lower())
+        if name is None:
+            raise ConfigError(f"no format is known for {path.name!r}; name one: {', '.join(FORMATS)}")
+    if name not in FORMATS:
+        raise ConfigError(f"format {name!r} is unknown; there are {', '.join(FORMATS)}")
+    return name
+
+
+@contextlib.contextmanager
+def new_export(path: Path, *, overwrite: bool) -> Iterator[Path]:
+    """Yield a name beside the target that becomes it if all goes well; whatever is left under it else is removed.
+
+    Raises
+    ------
+    StoreError
+        If the file exists and may not be replaced, or there is no folder for it.
+    DiskFullError
+        If there is no room.
+    """
+    if path.exists() and not overwrite:
+        raise StoreError(f"{path} exists; choose another name, or say overwrite", code="exists")
+    if not path.parent.is_dir():
+        raise StoreError(f"cannot write {path}: no folder {path.parent}; make it first", code="no-folder")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with disk_errors(path):
+            yield temporary
+            temporary.rename(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write_matrix(
+    run: Run, path: Path, write: Writer, output: str | None, options: tuple[float | None, float | None, bool]
+) -> None:
+    diagonal, missing, clip = options
+    view = run.view(output, np.nan)
+    request = Request(run, view, run.self_score if diagonal is None else diagonal, missing, clip)
+    with open(path, "wb") as stream:
+        write(request, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _write_pairs(run: Run, path: Path, output: str | None) -> None:
+    import pyarrow.parquet as pq
+
+    names = None if output is None else output_name(run.folder, output)
+    with run.pairs(names) as reader, pq.ParquetWriter(path, reader.schema, compression="zstd") as parquet:
+        for batch in reader:
+            parquet.write_batch(batch)

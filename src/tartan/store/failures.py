@@ -1,0 +1,107 @@
+"""Failed items and pairs with their reasons: a log while the run goes on, ``failures.parquet`` when it rests.
+
+A line is appended to ``failures.jsonl`` before the status of the chunk it belongs to, so that a kill never
+leaves a failed pair without its reason. ``merge`` moves the log into the Parquet file; killed in between, the
+same failure is in both, and reading counts it once. A failed item is one row, however many pairs it takes along.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tartan.core.ledger import Failure
+from tartan.errors import CorruptResultError
+from tartan.store.files import FileWriter
+
+__all__ = ["FailureLog", "read_failures"]
+
+FILE_NAME = "failures.parquet"
+LOG_NAME = "failures.jsonl"
+
+
+class FailureLog:
+    """Writer's side; may be called from several threads."""
+
+    def __init__(self, folder: Path, writer: FileWriter) -> None:
+        self._folder = folder
+        self._writer = writer
+        self._known_items: set[int] = set()
+        self._lock = threading.Lock()
+
+    def add(self, failures: Sequence[Failure]) -> None:
+        """Append failures; an item that is already recorded is not recorded again."""
+        with self._lock:
+            new = [f for f in failures if f.j is not None or f.i not in self._known_items]
+        if not new:
+            return
+        # the newline in front ends a line that a kill tore; without it the next one would be lost too
+        lines = "\n" + "".join(json.dumps(asdict(f)) + "\n" for f in new)
+        self._writer.append(self._folder / LOG_NAME, lines.encode())
+        with self._lock:
+            self._known_items |= {f.i for f in new if f.j is None}
+
+    def merge(self) -> None:
+        """Move the log into ``failures.parquet``; nobody may add at the same time."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if not (self._folder / LOG_NAME).exists():
+            return
+        rows = [asdict(f) for f in read_failures(self._folder)]
+        table = pa.Table.from_pylist(rows, _schema(pa))
+        with self._writer.new_file(self._folder / FILE_NAME) as temporary:
+            pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+        self._writer.sync()  # the log goes only when its contents are safe elsewhere
+        self._writer.remove(self._folder / LOG_NAME)
+
+
+def read_failures(folder: Path) -> list[Failure]:
+    """Return all failures of a run folder, items first, in order of indices.
+
+    Raises
+    ------
+    CorruptResultError
+        If ``failures.parquet`` is damaged.
+    """
+    found = {(f.i, f.j): f for f in (*_read_table(folder / FILE_NAME), *_read_log(folder / LOG_NAME))}
+    return sorted(found.values(), key=lambda f: (f.j is not None, f.i, -1 if f.j is None else f.j))
+
+
+def _read_table(path: Path) -> Iterable[Failure]:
+    if not path.exists():
+        return []
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows = pq.read_table(path, page_checksum_verification=True).to_pylist()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CorruptResultError(f"{path} cannot be read: {error}", context={"path": str(path)}) from error
+    return [Failure(**row) for row in rows]
+
+
+def _read_log(path: Path) -> Iterable[Failure]:
+    """Read whole lines; one that a kill or a power cut tore is left out, its chunk is computed again."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            found.append(Failure(**json.loads(line)))
+        except (ValueError, TypeError):
+            continue
+    return found
+
+
+def _schema(pa: Any) -> Any:
+    text, index = pa.string(), pa.int64()
+    return pa.schema(
+        [("i", index), ("j", index), ("stage", text), ("reason", text), ("traceback", text)],
+    )

@@ -1,0 +1,183 @@
+"""Files that are whole or absent: temporary name, then rename; fsync later, many at once.
+
+Every file of a run folder is written here. A file is first written under ``tmp/`` of the folder, on the same
+file system, and then renamed to its place, so that a reader sees the old bytes or the new ones, never a part.
+What a killed process leaves behind lies in ``tmp/`` only. Renames survive the death of the process; ``sync``
+makes them survive a power cut.
+
+Not here: what the bytes mean, and which file is written before which (README.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tartan.errors import DiskFullError, StoreError
+
+__all__ = ["FileWriter", "disk_errors"]
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_REFUSED = (
+    errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP,
+)  # fmt: skip
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+Buffer = Any  # an object with the buffer protocol: bytes, memoryview, contiguous array
+Write = Callable[[int, Sequence[Buffer]], int]
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn the operating system's refusals to write into Tartan's errors.
+
+    Raises
+    ------
+    DiskFullError
+        If the file system or the quota is full.
+    StoreError
+        If the folder is read-only, or no folder.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise DiskFullError(
+                f"no room left on the file system of {path}; make room and run the same command again to resume",
+                context={"path": str(path)},
+                retryable=True,
+            ) from error
+        if error.errno in _REFUSED:
+            raise StoreError(
+                f"cannot write {path}: {error.strerror}; give a folder that may be written",
+                code="read-only",
+                context={"path": str(path)},
+            ) from error
+        raise
+
+
+class FileWriter:
+    """Writes the files of one folder atomically, from any number of threads.
+
+    Parameters
+    ----------
+    root : Path
+        The run folder; it must exist.
+    write : callable
+        What writes buffers to a descriptor and returns how many bytes it took (``os.writev``).
+    """
+
+    def __init__(self, root: Path, *, write: Write = os.writev) -> None:
+        self._temporary = root / "tmp"
+        self._write = write
+        self._numbers = itertools.count()
+        self._owed: set[Path] = set()
+        self._owed_lock = threading.Lock()
+        with disk_errors(root):
+            self._temporary.mkdir(exist_ok=True)
+
+    def replace(self, target: Path, buffers: Sequence[Buffer]) -> None:
+        """Give ``target`` the contents of the buffers, in order, whole or not at all."""
+        with self.new_file(target) as temporary:
+            descriptor = os.open(temporary, _FLAGS, 0o666)
+            try:
+                self._write_all(descriptor, buffers)
+            finally:
+                os.close(descriptor)
+
+    @contextlib.contextmanager
+    def new_file(self, target: Path) -> Iterator[Path]:
+        """Yield a temporary path; when the block ends without error, what is there becomes ``target``."""
+        temporary = self._temporary / f"{os.getpid()}-{next(self._numbers)}"
+        try:
+            with disk_errors(target):
+                yield temporary
+                self._rename(temporary, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        self._owe(target)
+
+    def append(self, target: Path, data: bytes) -> None:
+        """Add bytes to the end of a log; a kill may leave a part of them as its last line."""
+        with disk_errors(target):
+            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            try:
+                end = os.fstat(descriptor).st_size
+                try:
+                    self._write_all(descriptor, [data])
+                except OSError:
+                    os.ftruncate(descriptor, end)
+                    raise
+            finally:
+                os.close(descriptor)
+        self._owe(target)
+
+    def remove(self, target: Path) -> None:
+        """Remove a file if it is there."""
+        with disk_errors(target):
+            target.unlink(missing_ok=True)
+
+    def sync(self) -> int:
+        """Force everything written since the last call to the disk; return the number of files.
+
+        Nothing is forgotten when it fails: the next call tries the same files again.
+        """
+        with self._owed_lock:
+            owed, self._owed = self._owed, set()
+        try:
+            for path in (*sorted(owed), *sorted({path.parent for path in owed})):
+                _sync_path(path)
+        except BaseException:
+            with self._owed_lock:
+                self._owed |= owed
+            raise
+        return len(owed)
+
+    def clear_temporary(self) -> None:
+        """Remove what killed processes left; only for the holder of the run lock."""
+        with disk_errors(self._temporary):
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary.mkdir(exist_ok=True)
+
+    def _rename(self, temporary: Path, target: Path) -> None:
+        try:
+            temporary.rename(target)
+        except FileNotFoundError:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._owe(target.parent)
+            temporary.rename(target)
+
+    def _owe(self, path: Path) -> None:
+        with self._owed_lock:
+            self._owed.add(path)
+
+    def _write_all(self, descriptor: int, buffers: Sequence[Buffer]) -> None:
+        rest = [memoryview(buffer).cast("B") for buffer in buffers]
+        while rest:
+            taken = self._write(descriptor, rest)
+            while rest and taken >= len(rest[0]):
+                taken -= len(rest.pop(0))
+            if rest:
+                rest[0] = rest[0][taken:]
+
+
+def _sync_path(path: Path) -> None:
+    """Sync a file or folder, unless it is gone meanwhile."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        with disk_errors(path):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

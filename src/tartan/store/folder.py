@@ -1,0 +1,235 @@
+"""The run folder: created, opened, locked, extended. What is committed to it is in ledger.py."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tartan.errors import ConfigError, CorruptResultError, DiskFullError
+from tartan.store import dense, manifest
+from tartan.store.dense import Dense
+from tartan.store.files import FileWriter, disk_errors
+from tartan.store.items import ItemTable, StoredItems
+from tartan.store.layout import STATUS, check_request, lay_out, refuse_occupied, remove_leftovers
+from tartan.store.ledger import Ledger
+from tartan.store.lock import FolderLock
+from tartan.store.manifest import Manifest
+from tartan.store.reduced import RESULT_NAME, Parts
+
+__all__ = ["RunFolder"]
+
+
+class RunFolder(Ledger):
+    """A run on disk; make one with ``create`` or ``open``.
+
+    Attributes
+    ----------
+    path : Path
+    manifest : Manifest
+    writable : bool
+    pairs : WantedPairs
+        Which pairs and chunks the run is asked for.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, writer: FileWriter | None) -> None:
+        super().__init__(path, manifest, writer)
+        self._lock: FolderLock | None = None
+
+    def _adopt(self, manifest: Manifest) -> None:
+        super()._adopt(manifest)
+        self._stored_items = StoredItems(self.path, manifest.n_items)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        manifest: Manifest,
+        items: ItemTable | None = None,
+        *,
+        candidates: np.ndarray | None = None,
+        samples: Mapping[str, np.ndarray] | None = None,
+        writer: FileWriter | None = None,
+    ) -> RunFolder:
+        """Create a run folder; it is a run from the moment its manifest exists.
+
+        Parameters
+        ----------
+        path : path
+            Absent, empty, or left by a creation that was killed.
+        manifest : Manifest
+        items : ItemTable or None
+            None for array items.
+        candidates : int64 array (m, 2), optional
+            The pairs of a candidate list, i < j where the run is symmetric.
+        samples : dict of arrays, optional
+            A few scores of each output, from which the codec is chosen; it is fixed here.
+        writer : FileWriter, optional
+            What writes files; made for ``path`` where not given.
+
+        Raises
+        ------
+        StoreError
+            If the folder holds a run or something else, is locked, or cannot be written.
+        DiskFullError
+            If there is no room.
+        """
+        path = Path(path)
+        check_request(manifest, items)
+        with disk_errors(path):
+            path.mkdir(parents=True, exist_ok=True)
+        refuse_occupied(path)
+        with FolderLock(path):
+            refuse_occupied(path)
+            remove_leftovers(path)
+            writer = writer or FileWriter(path)
+            writer.clear_temporary()
+            lay_out(path, manifest, items, candidates, samples or {}, writer)
+            writer.sync()
+        return cls(path, manifest, writer)
+
+    @classmethod
+    def open(cls, path: str | Path, *, writable: bool = False, writer: FileWriter | None = None) -> RunFolder:
+        """Open a run.
+
+        Raises
+        ------
+        RunNotFoundError
+            If there is no run.
+        CorruptResultError
+            If its manifest or array descriptions are damaged.
+        StoreError
+            If a newer Tartan wrote it, or it cannot be written although ``writable``.
+        """
+        path = Path(path)
+        description = Manifest.load(path)
+        if writable:
+            with disk_errors(path):
+                writer = writer or FileWriter(path)
+        return cls(path, description, writer if writable else None)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[RunFolder]:
+        """Hold the exclusive right to write; on leaving, everything is flushed and failures are merged.
+
+        Raises
+        ------
+        StoreError
+            If another process holds it (code "locked"), or the folder cannot be written.
+        """
+        writer = self._write_access()
+        with FolderLock(self.path) as held:
+            self._lock, self._may_forget = held, True
+            writer.clear_temporary()
+            self._adopt(Manifest.load(self.path))
+            self._describe_arrays(self.manifest.n_items)
+            try:
+                yield self
+            finally:
+                self._lock, self._may_forget = None, False
+                with contextlib.suppress(DiskFullError):  # the log stays, nothing is lost
+                    self._merge_failures()
+                self.flush()
+
+    @property
+    def items(self) -> ItemTable | None:
+        """Keys and fingerprints, read when first used; None for array items."""
+        return self._stored_items.table
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Stable keys of all items."""
+        return self._stored_items.keys
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """What the last ``write_stats`` recorded; empty before."""
+        try:
+            stats: dict[str, Any] = json.loads((self.path / "stats.json").read_bytes())
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise CorruptResultError(f"{self.path}/stats.json cannot be read: {error}") from error
+        return stats
+
+    def extend(self, n_items: int, items: ItemTable | None = None, inputs: Mapping[str, Any] | None = None) -> None:
+        """Start a new generation of ``n_items`` items in all: the old ones first, then the new ones.
+
+        Old pairs stay; the chunks at the old edge become partial. Atomic: killed before the end, the run is
+        what it was. ``inputs`` replaces the manifest's record of where the items come from.
+
+        Raises
+        ------
+        ConfigError
+            If there are not more items than before, or the old ones are not the first of the new table.
+        """
+        writer = self._write_access()
+        self._check_extension(n_items, items)
+        extended = replace(
+            self.manifest,
+            n_items=n_items,
+            generations=[*self.manifest.generations, n_items],
+            inputs=dict(inputs) if inputs is not None else self.manifest.inputs,
+        )
+        if items is not None:
+            items.write(self.path, writer)
+        self._describe_arrays(n_items)
+        writer.sync()
+        writer.replace(self.path / manifest.FILE_NAME, [extended.to_json().encode()])
+        writer.sync()
+        self._adopt(extended)
+
+    def flush(self) -> int:
+        """Force everything written since the last call to the disk (fsync); return the number of files."""
+        if self._lock is not None:
+            self._lock.renew()
+        return self._write_access().sync()
+
+    def write_stats(self, stats: Mapping[str, Any]) -> None:
+        """Replace ``stats.json``."""
+        self._write_json("stats.json", dict(stats))
+
+    def write_trace(self, events: Sequence[Mapping[str, Any]]) -> None:
+        """Replace ``trace.json`` with events of the Chrome trace format."""
+        self._write_json("trace.json", {"traceEvents": list(events)})
+
+    def merge_parts(self) -> Path:
+        """Fold the parts of a reduced run into ``result.parquet`` and return its path."""
+        from tartan.store.tables import write_result
+
+        if not isinstance(self.results, Parts):
+            raise ConfigError(f"{self.path} keeps the whole matrix; there are no parts to merge")
+        target = self.path / RESULT_NAME
+        with self._write_access().new_file(target) as temporary:
+            write_result(self, temporary)
+        return target
+
+    def forget_result(self) -> None:
+        """Remove the merged result of a reduced run, because parts will be added that it lacks."""
+        self._write_access().remove(self.path / RESULT_NAME)
+
+    def _write_json(self, name: str, value: Mapping[str, Any]) -> None:
+        text = json.dumps(value, indent=1, default=manifest.plain) + "\n"
+        self._write_access().replace(self.path / name, [text.encode()])
+
+    def _merge_failures(self) -> None:
+        if self._log is not None:
+            self._log.merge()
+
+    def _describe_arrays(self, n_items: int) -> None:
+        arrays = self.results.arrays if isinstance(self.results, Dense) else {}
+        dense.describe_all({**arrays, STATUS: self._status}, self._write_access(), n_items)
+
+    def _check_extension(self, n_items: int, table: ItemTable | None) -> None:
+        old = self.keys
+        if n_items <= len(old):
+            raise ConfigError(f"{self.path} has {len(old)} items already, {n_items} were given; add new ones")
+        if (table is None) != (self.items is None) or (table is not None and len(table) != n_items):
+            raise ConfigError(f"{self.path}: give the table of all {n_items} items, old and new")
+        if table is not None and list(table.keys[: len(old)]) != list(old):
+            raise ConfigError(f"{self.path}: the items of the run must come first, in their order")

@@ -1,0 +1,175 @@
+"""Writers of the export formats. Each takes bands of rows and a binary stream, and holds one band.
+
+Not here: files, names, overwriting (export.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tartan.errors import ConfigError
+from tartan.store.run import Run
+from tartan.store.view import ResultView
+
+__all__ = ["Request", "write_condensed", "write_float32", "write_int16", "write_npy", "write_phylip", "write_table"]
+
+INT16_ONE = 32767
+INT16_MISSING = -1
+_TEXT_VALUES = 1 << 20  # numbers turned into text at a time
+_HALF_STEP = 0.5 / INT16_ONE
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is exported and how.
+
+    Attributes
+    ----------
+    run : Run
+    view : ResultView
+        The output, with NaN where a score is missing.
+    diagonal : float or None
+        What stands on a diagonal that was not computed; None: missing.
+    missing : float or None
+        What stands for missing scores; None: the format's own way, if it has one.
+    clip : bool
+        int16: values outside 0..1 become 0 or 1 instead of an error.
+    """
+
+    run: Run
+    view: ResultView
+    diagonal: float | None
+    missing: float | None
+    clip: bool
+
+    def bands(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the matrix in bands of rows, with ``missing`` in place where it is given."""
+        for start, band in self.view.bands(self.diagonal):
+            if self.missing is not None and band.dtype.kind in "fc":
+                band[np.isnan(band)] = self.missing
+            yield start, band
+
+    def require(self, *, symmetric: bool, what: str) -> None:
+        """Refuse matrices that a format cannot hold."""
+        if symmetric and not self.run.manifest.symmetric:
+            raise ConfigError(f"{what} holds symmetric matrices only; this run is not symmetric")
+
+
+def write_npy(request: Request, stream: BinaryIO) -> None:
+    """NumPy's own format, the whole matrix, in the dtype of the output."""
+    _npy_header(stream, request.view.shape, request.view.dtype)
+    for _, band in request.bands():
+        stream.write(_little(band).data)
+
+
+def write_condensed(request: Request, stream: BinaryIO) -> None:
+    """NumPy's own format, the pairs i < j row by row, as scipy's squareform reads them."""
+    request.require(symmetric=True, what="the condensed form")
+    n = request.view.shape[0]
+    _npy_header(stream, (n * (n - 1) // 2,), request.view.dtype)
+    for start, band in request.bands():
+        for i, row in enumerate(_little(band), start):
+            stream.write(row[i + 1 :].data)
+
+
+def write_float32(request: Request, stream: BinaryIO) -> None:
+    """Little-endian float32, row by row, nothing else; missing scores are NaN."""
+    for _, band in request.bands():
+        stream.write(np.ascontiguousarray(band, np.dtype("<f4")).data)
+
+
+def write_int16(request: Request, stream: BinaryIO, order: str) -> None:
+    """16-bit integers, row by row, nothing else: 0..32767 for 0..1, -1 for missing scores.
+
+    Raises
+    ------
+    ConfigError
+        If a score lies outside 0..1 by more than half a step, unless ``clip``.
+    """
+    for start, band in request.bands():
+        with np.errstate(invalid="ignore"):
+            outside = (band < -_HALF_STEP) | (band > 1 + _HALF_STEP)
+            if not request.clip and outside.any():
+                i, j = np.argwhere(outside)[0]
+                raise ConfigError(
+                    f"score ({start + i}, {j}) is {band[i, j]}; int16 holds 0 to 1 only: export with clip=True, "
+                    "or as float32"
+                )
+            scaled = np.rint(np.clip(band, 0, 1) * INT16_ONE)
+        scaled[np.isnan(scaled)] = INT16_MISSING
+        stream.write(np.ascontiguousarray(scaled, np.dtype(f"{order}i2")).data)
+
+
+def write_phylip(request: Request, stream: BinaryIO) -> None:
+    """PHYLIP distances, square, relaxed names (any length, no blanks), two blanks before the numbers.
+
+    Raises
+    ------
+    ConfigError
+        If a score is missing: the format has no word for that. ``missing=1.0`` gives it one.
+    """
+    request.require(symmetric=True, what="PHYLIP")
+    if request.diagonal is None:
+        request = Request(request.run, request.view, 0.0, request.missing, request.clip)
+    names = phylip_names(request.run.keys)
+    stream.write(f"{len(names)}\n".encode())
+    for start, band in request.bands():
+        if np.isnan(band).any():
+            i, j = np.argwhere(np.isnan(band))[0]
+            raise ConfigError(
+                f"the score of {names[start + i]} and {names[j]} is missing, and PHYLIP cannot say so; "
+                "give a number for missing scores (missing=1.0), or leave failed items out of the run"
+            )
+        for row, text in enumerate(_lines(band, "  "), start):
+            stream.write(f"{names[row]}  {text}\n".encode())
+
+
+def write_table(request: Request, stream: BinaryIO, separator: str) -> None:
+    """CSV or TSV: keys in the first row and column, shortest digits that read back exactly, nan if missing."""
+    keys, left = request.run.keys, request.view.shape[0]
+    columns = keys if request.view.square else keys[left:]
+    stream.write((separator.join(["", *(_quoted(key, separator) for key in columns)]) + "\n").encode())
+    for start, band in request.bands():
+        for row, text in enumerate(_lines(band, separator), start):
+            stream.write(f"{_quoted(keys[row], separator)}{separator}{text}\n".encode())
+
+
+def phylip_names(keys: Sequence[str]) -> list[str]:
+    """Return names that PHYLIP programs read: blanks become underscores, no name is empty."""
+    return [re.sub(r"\s", "_", key) or f"item_{index}" for index, key in enumerate(keys)]
+
+
+def _quoted(key: str, separator: str) -> str:
+    if any(mark in key for mark in (separator, '"', "\n", "\r")):
+        return '"' + key.replace('"', '""') + '"'
+    return key
+
+
+def _lines(band: np.ndarray, separator: str) -> Iterator[str]:
+    """Turn rows of numbers into text, about a million numbers at a time (Arrow writes the shortest digits)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    height = max(1, _TEXT_VALUES // max(1, band.shape[1]))
+    for start in range(0, len(band), height):
+        part = np.ascontiguousarray(band[start : start + height])
+        if part.dtype == np.float16:
+            part = part.astype(np.float32)
+        texts = pa.array(part.reshape(-1)).cast(pa.string())
+        offsets = pa.array(np.arange(len(part) + 1) * part.shape[1], pa.int32())
+        rows = pa.ListArray.from_arrays(offsets, texts)
+        yield from pc.binary_join(rows, separator).to_pylist()
+
+
+def _npy_header(stream: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    header = {"descr": np.lib.format.dtype_to_descr(dtype.newbyteorder("<")), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, header)
+
+
+def _little(band: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(band, band.dtype.newbyteorder("<"))

@@ -1,0 +1,259 @@
+"""One n x n result grid on disk: a Zarr v3 array whose chunk files are written and read here.
+
+``zarr.open`` reads the array; this module writes it without zarr's event loop, through the same codecs: bytes
+(little endian), zstd where it pays, crc32c. A chunk file exists exactly when the chunk was written, whatever it
+holds (``write_empty_chunks``); chunks at the ragged edge are padded to full size with the fill value, so that
+more items only change ``zarr.json``.
+
+Not here: the order of writing that makes a commit (folder.py, README.md).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tartan.errors import ConfigError, CorruptResultError
+from tartan.store.files import FileWriter
+
+__all__ = ["ChunkArray", "pays_to_compress"]
+
+_CRC_BYTES = 4
+_ZSTD_LEVEL = 1
+_PAYS = 0.8  # compressed over plain size, at most
+_SAMPLE_BYTES = 1 << 18
+_MEMO_BYTES = 4096  # constant chunks compress to fewer bytes than this
+_MEMO_ENTRIES = 64
+
+
+def crc32c(data: np.ndarray | bytes) -> int:
+    """Return the CRC-32C of contiguous memory."""
+    import google_crc32c
+
+    return int(google_crc32c.value(data))
+
+
+def compress(data: np.ndarray) -> bytes:
+    """Return the array's bytes as one zstd frame."""
+    from numcodecs.zstd import Zstd
+
+    return bytes(Zstd(level=_ZSTD_LEVEL).encode(data))
+
+
+def decompress(data: np.ndarray, target: np.ndarray) -> None:
+    """Decode one zstd frame into ``target``; RuntimeError or ValueError when it does not fit."""
+    from numcodecs.zstd import Zstd
+
+    Zstd().decode(data, out=target)
+
+
+def pays_to_compress(sample: np.ndarray) -> bool:
+    """Whether zstd shrinks a sample (any shape, up to 256 KiB are looked at) by a fifth or more."""
+    plain = np.ascontiguousarray(sample).reshape(-1).view(np.uint8)
+    middle = max(0, (len(plain) - _SAMPLE_BYTES) // 2)
+    plain = plain[middle : middle + _SAMPLE_BYTES]
+    return len(plain) > 0 and len(compress(plain)) < _PAYS * len(plain)
+
+
+class ChunkArray:
+    """The chunks of one array; every method may be called from several threads.
+
+    Parameters
+    ----------
+    path : Path
+        Folder of the Zarr array, such as ``scores.zarr``.
+    dtype : dtype
+    chunk : int
+        Side of a chunk, in items.
+    compressed : bool
+        Whether chunks go through zstd.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], chunk: int, *, compressed: bool) -> None:
+        self.path = path
+        self.dtype = np.dtype(dtype).newbyteorder("=")
+        self.chunk = chunk
+        self.compressed = compressed
+        self.fill = fill_value(self.dtype)
+        self._stored = self.dtype.newbyteorder("<")
+        self._bytes = chunk * chunk * self.dtype.itemsize
+        self._chunks = path / "c"
+        self._scratch = threading.local()
+        self._constants: dict[bytes, list[bytes]] = {}
+        self._counts: dict[bytes, np.ndarray] = {}
+
+    @classmethod
+    def open(cls, path: Path) -> ChunkArray:
+        """Open an array by its ``zarr.json``.
+
+        Raises
+        ------
+        CorruptResultError
+            If the file is absent or is not what this module writes.
+        """
+        try:
+            meta = json.loads((path / "zarr.json").read_bytes())
+            codecs = [codec["name"] for codec in meta["codecs"]]
+            side, _ = meta["chunk_grid"]["configuration"]["chunk_shape"]
+            return cls(path, np.dtype(meta["data_type"]), int(side), compressed="zstd" in codecs)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CorruptResultError(f"{path}/zarr.json cannot be read: {error}") from error
+
+    def describe(self, writer: FileWriter, n_items: int) -> None:
+        """Write ``zarr.json`` for n items: creates the array, or changes its shape."""
+        text = json.dumps(_metadata(self, n_items), indent=1) + "\n"
+        writer.replace(self.path / "zarr.json", [text.encode()])
+
+    def chunk_path(self, row: int, column: int) -> Path:
+        """Return the file of chunk (row, column)."""
+        return Path(f"{self._chunks}/{row}/{column}")
+
+    def exists(self, row: int, column: int) -> bool:
+        """Whether the chunk was written; its contents are not looked at."""
+        return self.chunk_path(row, column).exists()
+
+    def write(
+        self, writer: FileWriter, row: int, column: int, block: np.ndarray, keep: np.ndarray | None = None
+    ) -> None:
+        """Write a chunk: ``block`` where ``keep`` is true, the fill value elsewhere.
+
+        Parameters
+        ----------
+        block : array (rows, columns), at most the chunk side each
+        keep : bool array (rows, columns), optional
+            Default: true everywhere.
+        """
+        writer.replace(self.chunk_path(row, column), self._encode(block, keep))
+
+    def read(self, row: int, column: int) -> np.ndarray | None:
+        """Return a chunk as a new (chunk, chunk) array, or None when it was never written.
+
+        Raises
+        ------
+        CorruptResultError
+            If it does not match its checksum.
+        """
+        data = self._read_checked(row, column)
+        return None if data is None else self._decode(data, row, column)
+
+    def verify(self, row: int, column: int) -> bool:
+        """Whether the chunk is there and matches its checksum."""
+        try:
+            data = self._read_checked(row, column)
+        except CorruptResultError:
+            return False
+        return data is not None and (self.compressed or len(data) == self._bytes)
+
+    def count(self, row: int, column: int, n_codes: int) -> np.ndarray | None:
+        """Return how often each of the codes 0 .. n_codes-1 occurs in a uint8 chunk, padding included.
+
+        Chunks that compress to a few bytes are counted once for all their equals.
+        """
+        data = self._read_checked(row, column)
+        if data is None:
+            return None
+        memo = data.tobytes() if len(data) <= _MEMO_BYTES else b""
+        counts = self._counts.get(memo)
+        if counts is None:
+            values = self._decode(data, row, column).reshape(-1)
+            counts = np.bincount(values, minlength=n_codes)[:n_codes]
+            if memo and len(self._counts) < _MEMO_ENTRIES:
+                self._counts[memo] = counts
+        return counts
+
+    def _encode(self, block: np.ndarray, keep: np.ndarray | None) -> Sequence[Any]:
+        whole = block.shape == (self.chunk, self.chunk) and keep is None
+        if self.compressed and whole and block.min() == block.max():
+            return self._encode_constant(block)
+        if not (whole and block.dtype == self._stored and block.flags.c_contiguous):
+            block = self._padded(block, keep)
+        return self._checksummed(compress(block) if self.compressed else block)
+
+    def _encode_constant(self, block: np.ndarray) -> Sequence[Any]:
+        """Encode a chunk of equal values: nearly every status chunk is one, so it is done once."""
+        value = block[:1, :1].astype(self._stored).tobytes()
+        encoded = self._constants.get(value)
+        if encoded is None:
+            encoded = self._checksummed(compress(self._padded(block, None)))
+            if len(self._constants) < _MEMO_ENTRIES:
+                self._constants[value] = encoded
+        return encoded
+
+    def _checksummed(self, body: Any) -> list[Any]:
+        return [body, crc32c(body).to_bytes(_CRC_BYTES, "little")]
+
+    def _padded(self, block: np.ndarray, keep: np.ndarray | None) -> np.ndarray:
+        """Copy a block into this thread's full-size buffer; fresh memory for each chunk would cost more."""
+        buffer: np.ndarray | None = getattr(self._scratch, "buffer", None)
+        if buffer is None:
+            buffer = self._scratch.buffer = np.empty((self.chunk, self.chunk), self._stored)
+        rows, columns = block.shape
+        if keep is not None or block.shape != buffer.shape:
+            buffer.fill(self.fill)
+        np.copyto(buffer[:rows, :columns], block, casting="same_kind", where=True if keep is None else keep)
+        return buffer
+
+    def _read_checked(self, row: int, column: int) -> np.ndarray | None:
+        """Return the chunk's encoded bytes without their checksum, or None when there is no file."""
+        path = self.chunk_path(row, column)
+        try:
+            data = np.fromfile(path, np.uint8)
+        except FileNotFoundError:
+            return None
+        if len(data) < _CRC_BYTES or crc32c(data[:-_CRC_BYTES]) != int.from_bytes(
+            data[-_CRC_BYTES:].tobytes(), "little"
+        ):
+            raise _corrupt(path)
+        return data[:-_CRC_BYTES]
+
+    def _decode(self, data: np.ndarray, row: int, column: int) -> np.ndarray:
+        shape = self.chunk, self.chunk
+        try:
+            if not self.compressed:
+                return data.view(self._stored).reshape(shape).astype(self.dtype, copy=False)
+            plain = np.empty(shape, self._stored)
+            decompress(data, plain.reshape(-1).view(np.uint8))
+        except (ValueError, RuntimeError) as error:
+            raise _corrupt(self.chunk_path(row, column)) from error
+        return plain.astype(self.dtype, copy=False)
+
+
+def fill_value(dtype: np.dtype[Any]) -> Any:
+    """Return what stands for "no score": NaN for floats, zero for the others."""
+    return dtype.type(np.nan) if dtype.kind in "fc" else dtype.type(0)
+
+
+def _corrupt(path: Path) -> CorruptResultError:
+    return CorruptResultError(
+        f"{path} does not match its checksum; resume the run to compute this chunk again",
+        context={"path": str(path)},
+    )
+
+
+def _metadata(array: ChunkArray, n_items: int) -> dict[str, Any]:
+    kind = array.dtype.kind
+    if kind not in "biufc":
+        raise ConfigError(f"{array.path.stem}: outputs of dtype {array.dtype} cannot be stored; use a number")
+    codecs: list[dict[str, Any]] = [{"name": "bytes"}]
+    if array.dtype.itemsize > 1:
+        codecs[0]["configuration"] = {"endian": "little"}
+    if array.compressed:
+        codecs.append({"name": "zstd", "configuration": {"level": _ZSTD_LEVEL, "checksum": False}})
+    fill: Any = {"f": "NaN", "c": ["NaN", "NaN"], "b": False}.get(kind, 0)
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [n_items, n_items],
+        "data_type": array.dtype.name,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [array.chunk, array.chunk]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": fill,
+        "codecs": [*codecs, {"name": "crc32c"}],
+        "attributes": {},
+        "storage_transformers": [],
+    }

@@ -1,0 +1,120 @@
+"""The items of a run: keys and fingerprints, in ``items.parquet``. Array items have none: their keys are indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from tartan.errors import CorruptResultError, StoreError
+from tartan.store.files import FileWriter
+
+__all__ = ["IndexKeys", "ItemTable"]
+
+FILE_NAME = "items.parquet"
+
+
+class IndexKeys(Sequence[str]):
+    """The keys "0", "1", ... of n items without keys of their own, made when asked for."""
+
+    def __init__(self, n_items: int) -> None:
+        self._indices = range(n_items)
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [str(i) for i in self._indices[index]]
+        return str(self._indices[index])
+
+
+@dataclass(frozen=True)
+class ItemTable:
+    """Keys and fingerprints of n items.
+
+    Attributes
+    ----------
+    keys : list of str
+    sizes : int64 array (n,) or None
+        Bytes.
+    mtimes : int64 array (n,) or None
+        Time of the last change, nanoseconds since 1970.
+    contents : list of str or None
+        Digest of each item's bytes.
+    """
+
+    keys: list[str]
+    sizes: np.ndarray | None = None
+    mtimes: np.ndarray | None = None
+    contents: list[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def write(self, folder: Path, writer: FileWriter) -> None:
+        """Write ``items.parquet``."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        columns: dict[str, Any] = {"key": pa.array(self.keys, pa.string())}
+        for name, values in (("size", self.sizes), ("mtime", self.mtimes)):
+            if values is not None:
+                columns[name] = pa.array(np.asarray(values, np.int64))
+        if self.contents is not None:
+            columns["content"] = pa.array(self.contents, pa.string())
+        with writer.new_file(folder / FILE_NAME) as temporary:
+            pq.write_table(pa.table(columns), temporary, compression="zstd", write_page_checksum=True)
+
+
+class StoredItems:
+    """The table in a run folder, read when first used and cut to the run's number of items."""
+
+    def __init__(self, folder: Path, n_items: int) -> None:
+        self._path = folder / FILE_NAME
+        self._n_items = n_items
+
+    @cached_property
+    def table(self) -> ItemTable | None:
+        """The items, or None where the run has array items.
+
+        Raises
+        ------
+        CorruptResultError
+            If the file is damaged.
+        StoreError
+            If it holds fewer items than the run.
+        """
+        if not self._path.exists():
+            return None
+        columns = _read(self._path)
+        if len(columns["key"]) < self._n_items:
+            raise StoreError(f"{self._path} has {len(columns['key'])} items, the run {self._n_items}")
+        cut = {name: column.slice(0, self._n_items) for name, column in columns.items()}
+        sizes, mtimes = (cut[n].to_numpy() if n in cut else None for n in ("size", "mtime"))
+        contents = cut["content"].to_pylist() if "content" in cut else None
+        return ItemTable(cut["key"].to_pylist(), sizes, mtimes, contents)
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Stable keys of all items."""
+        return IndexKeys(self._n_items) if self.table is None else self.table.keys
+
+
+def _read(path: Path) -> dict[str, Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path, page_checksum_verification=True)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CorruptResultError(f"{path} cannot be read: {error}", context={"path": str(path)}) from error
+    return {name: table[name] for name in table.column_names}

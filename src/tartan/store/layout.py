@@ -1,0 +1,81 @@
+"""What the creation of a run folder writes, and which folders it refuses."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from tartan.errors import ConfigError, InternalError, StoreError
+from tartan.store import items, lock, manifest
+from tartan.store.dense import Dense
+from tartan.store.files import FileWriter
+from tartan.store.grid_io import ChunkArray
+from tartan.store.items import ItemTable
+from tartan.store.manifest import Manifest
+
+__all__ = ["CANDIDATES_NAME", "STATUS", "check_request", "lay_out", "refuse_occupied", "remove_leftovers"]
+
+STATUS = "status"
+CANDIDATES_NAME = "candidates.npy"
+_BEFORE_MANIFEST = {"tmp", CANDIDATES_NAME, lock.FILE_NAME, lock.LEASE_NAME, items.FILE_NAME}
+_RESERVED = {STATUS, "i", "j", "key_i", "key_j"}
+
+
+def lay_out(
+    path: Path,
+    description: Manifest,
+    table: ItemTable | None,
+    candidates: np.ndarray | None,
+    samples: Mapping[str, np.ndarray],
+    writer: FileWriter,
+) -> None:
+    """Write the files of a new run, the manifest last."""
+    if table is not None:
+        table.write(path, writer)
+    if candidates is not None:
+        with writer.new_file(path / CANDIDATES_NAME) as temporary, open(temporary, "wb") as stream:
+            np.save(stream, np.ascontiguousarray(candidates, np.int64))
+    if description.reduce is None:
+        Dense.create(path, description, writer, samples)
+    status = ChunkArray(path / f"{STATUS}.zarr", np.dtype(np.uint8), description.chunk, compressed=True)
+    status.describe(writer, description.n_items)
+    writer.sync()
+    writer.replace(path / manifest.FILE_NAME, [description.to_json().encode()])
+
+
+def check_request(description: Manifest, table: ItemTable | None) -> None:
+    """Refuse a request that cannot become a folder."""
+    if table is not None and len(table) != description.n_items:
+        raise InternalError(f"{description.n_items} items, {len(table)} keys")
+    for name in description.outputs:
+        if name in _RESERVED or not name.replace("_", "").replace("-", "").isalnum():
+            raise ConfigError(f"output {name!r} cannot be a file name here; use letters, digits, _ and -")
+
+
+def refuse_occupied(path: Path) -> None:
+    """Refuse a folder that holds a run or anything that a killed creation cannot have left."""
+    found = sorted(entry.name for entry in os.scandir(path))
+    if manifest.FILE_NAME in found:
+        raise StoreError(f"{path} holds a run already; resume it, or choose another folder", code="exists")
+    foreign = [name for name in found if name not in _BEFORE_MANIFEST and not name.endswith(".zarr")]
+    if foreign or (found and lock.FILE_NAME not in found):
+        raise StoreError(
+            f"{path} is not empty and holds no run ({', '.join((foreign or found)[:3])}); choose another folder",
+            code="foreign-folder",
+            context={"path": str(path)},
+        )
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what a killed creation left; the caller holds the lock and has looked at the names."""
+    for entry in list(os.scandir(path)):
+        if entry.name in (lock.FILE_NAME, lock.LEASE_NAME):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            Path(entry.path).unlink()

@@ -1,0 +1,260 @@
+"""The chunks of a run and what is known of them: the commit, and everything that reads it back.
+
+The protocol between the writer, a later writer and a reader is in README.md. In one line: the outputs of a chunk
+are written first and its status last, so what the status says is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tartan.core.ledger import DONE, FAILED_PAIR, NOT_COMPUTED, Failure
+from tartan.errors import CorruptResultError, InternalError, StoreError
+from tartan.store.dense import Dense
+from tartan.store.failures import FailureLog, read_failures
+from tartan.store.files import FileWriter
+from tartan.store.grid_io import ChunkArray
+from tartan.store.layout import STATUS
+from tartan.store.manifest import Manifest
+from tartan.store.pairs import WantedPairs
+from tartan.store.reduced import Parts
+
+__all__ = ["Ledger"]
+
+N_CODES = FAILED_PAIR + 1
+
+
+class Ledger:
+    """The committed chunks of one run folder.
+
+    Attributes
+    ----------
+    path : Path
+    manifest : Manifest
+    pairs : WantedPairs
+        Which pairs and chunks the run is asked for.
+    results : Dense or Parts
+        Where scores go.
+    writable : bool
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, writer: FileWriter | None) -> None:
+        self.path = path
+        self.writable = writer is not None
+        self._writer = writer
+        self._log = FailureLog(path, writer) if writer is not None else None
+        self._may_forget = False  # set by the holder of the run lock
+        self._status = ChunkArray.open(path / f"{STATUS}.zarr")
+        self._adopt(manifest)
+
+    def _adopt(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.pairs = WantedPairs(manifest, self.path)
+        self.results: Dense | Parts = (
+            Dense.open(self.path, manifest) if manifest.reduce is None else Parts(self.path, manifest)
+        )
+
+    @property
+    def kept(self) -> str:
+        """What the run keeps, in words."""
+        rule = self.manifest.reduce
+        if rule is None:
+            return "the whole matrix"
+        return f"the top {rule['k']} of each item" if rule["kind"] == "top-k" else "pairs beyond a threshold"
+
+    def failures(self) -> list[Failure]:
+        """Return all failures, items first."""
+        return read_failures(self.path)
+
+    def committed(self) -> Iterator[tuple[int, int]]:
+        """Yield the chunks that have a status, row by row."""
+        return ((row, column) for row, column in self.pairs.chunks() if self._status.exists(row, column))
+
+    def chunk_shape(self, row: int, column: int) -> tuple[int, int]:
+        """Return the number of rows and columns of a chunk, clipped to the items."""
+        return self.pairs.rect(row, column).shape
+
+    def chunk_status(self, row: int, column: int) -> np.ndarray | None:
+        """Return the codes of a chunk, uint8 (rows, columns), or None when nothing is known of it.
+
+        A damaged status counts as unknown: everything in its chunk is then to be computed.
+        """
+        try:
+            block = self._status.read(row, column)
+        except CorruptResultError:
+            return None
+        return None if block is None else self._clip(block, row, column)
+
+    def score_status(self, row: int, column: int) -> np.ndarray | None:
+        """Return the codes of the scores of a block of the matrix; below the diagonal those of its mirror image.
+
+        Only chunks of the upper triangle are the ledger; what ``status.zarr`` holds below it is for other readers.
+        """
+        if row <= column:
+            return self.chunk_status(row, column)
+        status = self.chunk_status(column, row)
+        return None if status is None else status.T
+
+    def read_chunk(self, name: str, row: int, column: int) -> np.ndarray | None:
+        """Return an output of a chunk, (rows, columns), or None when it is not committed.
+
+        Raises
+        ------
+        CorruptResultError
+            If it does not match its checksum.
+        """
+        if not isinstance(self.results, Dense):
+            raise StoreError(f"{self.path} keeps {self.kept}, no matrix")
+        if not self._status.exists(min(row, column), max(row, column)):
+            return None
+        block = self.results.arrays[name].read(row, column)
+        return None if block is None else self._clip(block, row, column)
+
+    def verify_chunk(self, row: int, column: int) -> bool:
+        """Whether all outputs of a chunk are there and match their checksums."""
+        mirrored = isinstance(self.results, Dense) and self.pairs.both_ways and row != column
+        return self.results.verify(row, column) and (not mirrored or self.results.verify(column, row))
+
+    def counts(self) -> np.ndarray:
+        """Return the number of scores of each code of the ledger, int64 (4,), over the wanted pairs."""
+        total = np.zeros(N_CODES, np.int64)
+        for row, column in self.pairs.chunks():
+            with contextlib.suppress(CorruptResultError):
+                counts = self._status.count(row, column, N_CODES)
+                if counts is not None:
+                    total += counts * (2 if self.pairs.both_ways and row != column else 1)
+        total[NOT_COMPUTED] = self.pairs.n_pairs - int(total[NOT_COMPUTED + 1 :].sum())
+        return total
+
+    def n_known(self) -> int:
+        """Return the number of scores that are there or have failed."""
+        return int(self.counts()[NOT_COMPUTED + 1 :].sum())
+
+    def missing(
+        self, chunks: Iterable[tuple[int, int]] | None = None, *, verify: bool = True
+    ) -> dict[tuple[int, int], np.ndarray]:
+        """Return the chunks that are not finished, each with the pairs to compute.
+
+        Parameters
+        ----------
+        chunks : iterable of (I, J), optional
+            Where to look; default: all chunks of the run.
+        verify : bool
+            Whether to read all outputs and check them. A chunk that fails loses its status (where the folder is
+            locked for writing) and is missing as a whole.
+
+        Returns
+        -------
+        dict of (I, J) to bool array (rows, columns)
+        """
+        found = {}
+        for row, column in self.pairs.chunks() if chunks is None else chunks:
+            status = self.chunk_status(row, column)
+            if status is not None and verify and not self.verify_chunk(row, column):
+                self._forget(row, column)
+                status = None
+            wanted = self.pairs.mask(row, column)
+            if status is not None:
+                wanted &= status == NOT_COMPUTED
+            if wanted.any():
+                found[row, column] = wanted
+        return found
+
+    def commit(
+        self,
+        row: int,
+        column: int,
+        outputs: Mapping[str, np.ndarray],
+        status: np.ndarray,
+        failures: Sequence[Failure] = (),
+        mirrored: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        """Commit a chunk. Different chunks may be committed by several threads at once.
+
+        Parameters
+        ----------
+        outputs : dict of arrays (rows, columns)
+            Clipped to the items; only scores whose status is DONE are kept, the others get the fill value.
+        status : uint8 array (rows, columns)
+            Pairs with NOT_COMPUTED are not touched: what an earlier commit said of them stays.
+        failures : sequence of Failure
+            The reasons that belong to the codes in ``status``.
+        mirrored : dict of arrays (columns, rows), optional
+            Scores of (j, i), in runs that are not symmetric; they share the codes of (i, j).
+
+        Raises
+        ------
+        DiskFullError
+            If there is no room; the chunk is then as it was before.
+        """
+        writer = self._write_access()
+        outputs, status, mirrored = self._one_block(row, column, outputs, status, mirrored)
+        self.add_failures(failures)
+        before = self.chunk_status(row, column)
+        older = None if before is None else (status == NOT_COMPUTED) & (before != NOT_COMPUTED)
+        if before is None or older is None or not older.any():
+            self.results.write(writer, (row, column), outputs, _done(status), mirrored)
+        else:
+            kept = older & (before == DONE)
+            self.results.write(writer, (row, column), outputs, status == DONE, mirrored, kept)
+            status = np.where(older, before, status)
+        if mirrored is not None:
+            self._status.write(writer, column, row, status.T)
+        self._status.write(writer, row, column, status)
+
+    def add_failures(self, failures: Sequence[Failure]) -> None:
+        """Record failures; a failed item needs one record, however many pairs it takes along."""
+        self._write_access()
+        if failures and self._log is not None:
+            self._log.add(failures)
+
+    def _clip(self, block: np.ndarray, row: int, column: int) -> np.ndarray:
+        rows, columns = self.chunk_shape(row, column)
+        return block[:rows, :columns]
+
+    def _forget(self, row: int, column: int) -> None:
+        if self._may_forget and self._writer is not None:
+            self._writer.remove(self._status.chunk_path(row, column))
+
+    def _write_access(self) -> FileWriter:
+        if self._writer is None:
+            raise StoreError(f"{self.path} was opened for reading", code="read-only")
+        return self._writer
+
+    def _one_block(
+        self,
+        row: int,
+        column: int,
+        outputs: Mapping[str, np.ndarray],
+        status: np.ndarray,
+        mirrored: Mapping[str, np.ndarray] | None,
+    ) -> tuple[Mapping[str, np.ndarray], np.ndarray, Mapping[str, np.ndarray] | None]:
+        """Check what is committed; on the diagonal join the two halves, which lie in one chunk."""
+        shape, status = self.chunk_shape(row, column), np.asarray(status, np.uint8)
+        if status.shape != shape:
+            raise InternalError(f"chunk ({row}, {column}) has {shape} pairs, {status.shape} codes were given")
+        for name in self.manifest.outputs:
+            if name not in outputs or outputs[name].shape != shape:
+                raise InternalError(f"chunk ({row}, {column}): {shape} scores of {name!r} are needed")
+        if not self.pairs.both_ways and mirrored is not None:
+            raise InternalError(f"chunk ({row}, {column}): this run has no mirrored scores")
+        if row != column:
+            if self.pairs.both_ways and mirrored is None:
+                raise InternalError(f"chunk ({row}, {column}): mirrored scores are missing")
+            return outputs, status, mirrored
+        if mirrored is None:
+            return outputs, status, None
+        above = status != NOT_COMPUTED
+        joined = {name: np.where(above, block, mirrored[name]) for name, block in outputs.items()}
+        return joined, np.where(above, status, status.T), None
+
+
+def _done(status: np.ndarray) -> np.ndarray | None:
+    """Return which codes are DONE; None for all, which is nearly always and costs no memory to find out."""
+    if status.min() == DONE == status.max():
+        return None
+    return np.asarray(status == DONE)

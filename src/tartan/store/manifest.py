@@ -1,0 +1,293 @@
+"""The manifest: what a run is, written once, and how two of them differ.
+
+``manifest.json`` is the last file that the creation of a run writes and the first that opening one reads: a
+folder without it holds no run. It carries a format version and a checksum of its own text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from tartan.errors import ConfigError, CorruptResultError, RunNotFoundError, StoreError
+
+if TYPE_CHECKING:
+    from tartan.store.items import ItemTable
+
+__all__ = ["FORMAT_VERSION", "Difference", "Manifest", "compare", "refuse_differences"]
+
+FORMAT_VERSION = 1
+FILE_NAME = "manifest.json"
+_NAMED = 3  # items listed by key before "and N more"
+
+
+@dataclass
+class Manifest:
+    """Description of a run.
+
+    Attributes
+    ----------
+    application : dict
+        name, kind, source, source_hash, parameters, outputs {name: dtype}, symmetric, diagonal, releases_gil,
+        ragged, item, and optionally similarity (True: large scores are near; False: small ones).
+    workload : dict
+        ``{"kind": "all"}``, ``{"kind": "rectangle", "n_left": a}`` or
+        ``{"kind": "candidates", "file": "candidates.npy"}``.
+    n_items : int
+    generations : list of int
+        Number of items after the creation and after each extension; the last is ``n_items``.
+    grid : dict
+        Call shapes: chunk, panel, strip, span. Fixed at creation.
+    reduce : dict or None
+        None keeps the matrix. ``{"kind": "top-k", "k": k, "largest": bool}`` or ``{"kind": "threshold",
+        "threshold": t, "largest": bool}`` keep less; ``"output"`` names the output that decides (the first).
+    inputs, options, versions : dict
+        Where the items came from, the options of the run, versions of the programs.
+    created : str
+        ISO 8601 time.
+    """
+
+    application: dict[str, Any]
+    workload: dict[str, Any]
+    n_items: int
+    grid: dict[str, Any]
+    generations: list[int] = field(default_factory=list)
+    reduce: dict[str, Any] | None = None
+    inputs: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, Any] = field(default_factory=dict)
+    created: str = ""
+
+    def __post_init__(self) -> None:
+        self.generations = self.generations or [self.n_items]
+
+    @property
+    def outputs(self) -> dict[str, np.dtype[Any]]:
+        """Named outputs with their dtypes, in order."""
+        return {name: np.dtype(text) for name, text in self.application["outputs"].items()}
+
+    @property
+    def chunk(self) -> int:
+        """Side of a chunk of the result grid, in items."""
+        return int(self.grid["chunk"])
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether score (i, j) is also score (j, i); a rectangle has no such mirror."""
+        return self.workload["kind"] != "rectangle" and bool(self.application.get("symmetric", True))
+
+    def to_json(self) -> str:
+        """Return the text of manifest.json."""
+        body: dict[str, Any] = {"format": FORMAT_VERSION, **asdict(self)}
+        body["checksum"] = _checksum(body)
+        return json.dumps(body, indent=1, default=plain) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, path: Path) -> Manifest:
+        """Read the text of manifest.json; ``path`` is for messages.
+
+        Raises
+        ------
+        StoreError
+            If a newer Tartan wrote it.
+        CorruptResultError
+            If it is no manifest, or does not match its checksum.
+        """
+        body = _parse(text, path)
+        if body.pop("checksum", None) != _checksum(body):
+            raise _corrupt(path, "does not match its checksum")
+        del body["format"]
+        known = {f.name for f in fields(cls)}
+        if set(body) != known:
+            raise _corrupt(path, f"has unknown or missing entries: {sorted(set(body) ^ known)}")
+        return cls(**body)
+
+    @classmethod
+    def load(cls, folder: Path) -> Manifest:
+        """Read the manifest of a run folder; raises RunNotFoundError where there is none, else as from_json."""
+        path = folder / FILE_NAME
+        try:
+            return cls.from_json(path.read_bytes().decode("utf-8", errors="replace"), path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise RunNotFoundError(
+                f"{folder} is not a run: it has no {FILE_NAME}", context={"path": str(folder)}
+            ) from None
+        except PermissionError as error:
+            raise StoreError(f"cannot read {path}: {error.strerror}", context={"path": str(path)}) from error
+
+
+def _parse(text: str, path: Path) -> dict[str, Any]:
+    try:
+        body = json.loads(text)
+    except ValueError as error:
+        raise _corrupt(path, f"is not JSON ({error})") from error
+    if not isinstance(body, dict) or not isinstance(version := body.get("format"), int):
+        raise _corrupt(path, "has no format version")
+    if version > FORMAT_VERSION:
+        raise StoreError(
+            f"{path} has format {version}, this Tartan reads up to {FORMAT_VERSION}; use a newer Tartan",
+            code="newer-format",
+            context={"path": str(path), "format": version},
+        )
+    return body
+
+
+def _corrupt(path: Path, what: str) -> CorruptResultError:
+    return CorruptResultError(
+        f"{path} {what}; restore it from a copy, or start a new run in another folder",
+        context={"path": str(path)},
+    )
+
+
+def _checksum(body: dict[str, Any]) -> str:
+    text = json.dumps(body, sort_keys=True, default=plain)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def plain(value: Any) -> Any:
+    """Accept what options and parameters hold besides JSON: NumPy numbers, paths, sets, dataclasses."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    return str(value)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One way in which a new request is not the run that a folder holds.
+
+    Attributes
+    ----------
+    kind : {"option", "input"}
+        What was said on the command line, or what it was applied to (items, source text).
+    message : str
+        One line for people.
+    """
+
+    kind: Literal["option", "input"]
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def compare(
+    old: Manifest,
+    new: Manifest,
+    old_items: ItemTable | None = None,
+    new_items: ItemTable | None = None,
+) -> list[Difference]:
+    """List everything by which the new request would compute other scores than the old run.
+
+    Options that change no score (caches, workers, order) are not compared. The chunk side counts only when
+    the request names one (``options["tile"]``).
+    """
+    old, new = (Manifest(**json.loads(json.dumps(asdict(m), default=plain))) for m in (old, new))
+    found = _application_differences(old.application, new.application)
+    found += _option_differences(old, new)
+    if new.n_items != old.n_items:
+        found.append(Difference("input", _count_message(old.n_items, new.n_items)))
+    elif old_items is not None and new_items is not None:
+        found += _item_differences(old_items, new_items)
+    if old.inputs.get("kind") != new.inputs.get("kind"):
+        kinds = old.inputs.get("kind"), new.inputs.get("kind")
+        found.append(Difference("input", f"kind of input: the run has {kinds[0]}, now it is {kinds[1]}"))
+    return found
+
+
+def refuse_differences(differences: Sequence[Difference], folder: Path) -> None:
+    """Raise when there are differences.
+
+    Raises
+    ------
+    ConfigError
+        If an option or parameter differs.
+    StoreError
+        If only inputs or the application's source differ.
+    """
+    if not differences:
+        return
+    lines = "\n".join(f"  - {difference}" for difference in differences)
+    message = (
+        f"{folder} holds another run, and its results are not mixed with new ones:\n{lines}\n"
+        "Give another output folder, or ask for exactly what the run was started with."
+    )
+    error = ConfigError if any(d.kind == "option" for d in differences) else StoreError
+    raise error(
+        message,
+        code="other-run",
+        context={"path": str(folder), "differences": [str(d) for d in differences]},
+    )
+
+
+def _application_differences(old: dict[str, Any], new: dict[str, Any]) -> list[Difference]:
+    found = []
+    if old.get("name") != new.get("name"):
+        found.append(Difference("option", _was("application", old.get("name"), new.get("name"))))
+    elif old.get("source_hash") != new.get("source_hash"):
+        found.append(Difference("input", f"the source of application {old.get('name')!r} has changed"))
+    before, after = old.get("parameters") or {}, new.get("parameters") or {}
+    for name in sorted({*before, *after}):
+        if before.get(name) != after.get(name):
+            found.append(Difference("option", _was(f"parameter {name}", before.get(name), after.get(name))))
+    for name in ("outputs", "symmetric", "diagonal"):
+        if old.get(name) != new.get(name):
+            found.append(Difference("option", _was(f"application's {name}", old.get(name), new.get(name))))
+    return found
+
+
+def _option_differences(old: Manifest, new: Manifest) -> list[Difference]:
+    found = []
+    tile = new.options.get("tile")
+    if tile is not None and min(int(tile), old.generations[0]) != old.chunk:
+        found.append(Difference("option", _was("tile", old.chunk, tile)))
+    for name in ("workload", "reduce"):
+        before, after = getattr(old, name), getattr(new, name)
+        if before != after:
+            found.append(Difference("option", _was(name, before, after)))
+    return found
+
+
+def _was(what: str, before: Any, after: Any) -> str:
+    return f"{what}: the run has {before!r}, now it is {after!r}"
+
+
+def _count_message(before: int, after: int) -> str:
+    hint = "; use `tartan add` for new items" if after > before else ""
+    return f"number of items: the run has {before}, now there are {after}{hint}"
+
+
+def _item_differences(old: ItemTable, new: ItemTable) -> list[Difference]:
+    found = []
+    keys = [k for k, other in zip(new.keys, old.keys, strict=True) if k != other]
+    if keys:
+        found.append(Difference("input", f"other items: {_some(keys)}"))
+        return found
+    for what, before, after in (
+        ("size", old.sizes, new.sizes),
+        ("time of change", old.mtimes, new.mtimes),
+        ("content", old.contents, new.contents),
+    ):
+        if before is None or after is None:
+            continue
+        changed = np.flatnonzero(np.asarray(before) != np.asarray(after))
+        if len(changed):
+            names = _some([new.keys[i] for i in changed[: _NAMED + 1]], len(changed))
+            found.append(Difference("input", f"{what} of items has changed: {names}"))
+    return found
+
+
+def _some(keys: Sequence[str], count: int | None = None) -> str:
+    """Name the first few keys and count the rest."""
+    count = len(keys) if count is None else count
+    more = f" and {count - _NAMED} more" if count > _NAMED else ""
+    return ", ".join(keys[:_NAMED]) + more

@@ -1,0 +1,99 @@
+"""Which pairs a run is asked for, chunk by chunk: the workload of core, as a manifest describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from tartan.core.grid import Rect
+from tartan.core.workload import AllPairs, Candidates, Rectangle, Workload
+from tartan.errors import CorruptResultError
+from tartan.store.manifest import Manifest
+
+__all__ = ["WantedPairs"]
+
+
+class WantedPairs:
+    """The pairs of a run.
+
+    A pair is one cell (i, j) of the upper triangle. In a run that is not symmetric it stands for two scores, (i, j)
+    and (j, i), which are committed together.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    folder : Path
+        The run folder, where the list of candidates lies.
+    """
+
+    def __init__(self, manifest: Manifest, folder: Path) -> None:
+        self._manifest = manifest
+        self._folder = folder
+        self._side = manifest.chunk
+
+    @cached_property
+    def workload(self) -> Workload:
+        """The workload over all items of the run."""
+        described, n = self._manifest.workload, self._manifest.n_items
+        if described["kind"] == "rectangle":
+            return Rectangle(int(described["n_left"]), n)
+        if described["kind"] == "candidates":
+            return Candidates(n, _load_candidates(self._folder / str(described["file"])))
+        return AllPairs(n, bool(self._manifest.application.get("diagonal", False)))
+
+    @property
+    def both_ways(self) -> bool:
+        """Whether (i, j) and (j, i) are two scores."""
+        return not self._manifest.symmetric and self._manifest.workload["kind"] != "rectangle"
+
+    @cached_property
+    def n_pairs(self) -> int:
+        """Number of scores that a finished run has."""
+        n_cells = self.workload.n_pairs
+        return 2 * n_cells - self._n_diagonal() if self.both_ways else n_cells
+
+    def rect(self, row: int, column: int) -> Rect:
+        """Return the extent of a chunk, clipped to the items."""
+        n, side = self._manifest.n_items, self._side
+        lines = [min(n, k * side) for k in (row, row + 1, column, column + 1)]
+        return Rect(*lines)
+
+    def chunks(self) -> Iterator[tuple[int, int]]:
+        """Yield the chunks (I, J), I <= J, that hold wanted pairs, row by row."""
+        if isinstance(self.workload, Candidates):
+            ends = np.sort(self.workload.pairs.reshape(-1, 2), axis=1) // self._side
+            yield from (tuple(chunk) for chunk in np.unique(ends, axis=0).tolist())
+            return
+        rows, columns = (_cells(part, self._side) for part in (self.workload.rows(), self.workload.columns()))
+        for row in rows:
+            for column in range(max(row, columns.start), columns.stop):
+                if row != column or self.workload.count(self.rect(row, column)):
+                    yield row, column
+
+    def mask(self, row: int, column: int) -> np.ndarray:
+        """Return which pairs of a chunk are wanted: bool (rows, columns), clipped to the items."""
+        rect = self.rect(row, column)
+        mask = self.workload.mask(rect)
+        return np.ones(rect.shape, bool) if mask is None else mask
+
+    def _n_diagonal(self) -> int:
+        if isinstance(self.workload, Candidates):
+            pairs = self.workload.pairs.reshape(-1, 2)
+            return len(np.unique(pairs[pairs[:, 0] == pairs[:, 1], 0]))
+        return self.workload.n_items if self.workload.count(Rect(0, 1, 0, 1)) else 0
+
+
+def _cells(items: range, side: int) -> range:
+    """Return the chunk rows or columns that a range of items touches."""
+    return range(items.start // side, -(-items.stop // side))
+
+
+def _load_candidates(path: Path) -> np.ndarray:
+    try:
+        pairs = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise CorruptResultError(f"{path}, the list of pairs of this run, cannot be read: {error}") from error
+    return np.asarray(pairs, np.int64).reshape(-1, 2)

@@ -1,0 +1,123 @@
+"""Pairs as Arrow tables: i, j, key_i, key_j and the scores, streamed chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tartan.core.ledger import DONE, NOT_COMPUTED
+from tartan.store.dense import Dense
+from tartan.store.folder import RunFolder
+from tartan.store.items import IndexKeys
+from tartan.store.reduced import Parts, Rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["chunks_both_ways", "key_column", "pair_batches", "pair_rows", "pair_schema", "write_result"]
+
+BATCH_PAIRS = 1 << 16
+
+
+def pair_schema(folder: RunFolder, outputs: list[str]) -> pa.Schema:
+    """Return the schema of a run's pairs; a single output is called ``score``."""
+    import pyarrow as pa
+
+    types = [pa.from_numpy_dtype(folder.manifest.outputs[name]) for name in outputs]
+    names = ["score"] if len(outputs) == 1 else outputs
+    index, text = pa.int64(), pa.string()
+    ends = [("i", index), ("j", index), ("key_i", text), ("key_j", text)]
+    return pa.schema([*ends, *zip(names, types, strict=True)])
+
+
+def pair_batches(folder: RunFolder, outputs: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield all pairs that the ledger knows, at most 65,536 a batch; failed pairs have null scores.
+
+    Dense runs come chunk by chunk, row by row inside a chunk. Reduced runs yield what they keep.
+    """
+    table = _Table(folder, outputs)
+    for rows, done in pair_rows(folder, outputs):
+        for start in range(0, len(rows["i"]), BATCH_PAIRS):
+            yield table.batch(rows, done, slice(start, start + BATCH_PAIRS))
+
+
+def pair_rows(folder: RunFolder, outputs: list[str]) -> Iterator[tuple[Rows, np.ndarray | None]]:
+    """Yield all pairs that the ledger knows as columns i, j and one for each output, and which of them are done."""
+    if isinstance(folder.results, Parts):
+        yield from ((rows, None) for rows in folder.results.bands(folder.committed()))
+    else:
+        yield from _dense_rows(folder, folder.results, outputs)
+
+
+def key_column(folder: RunFolder) -> Any:
+    """Return the keys of all items as an Arrow array of text."""
+    import pyarrow as pa
+
+    if isinstance(folder.keys, IndexKeys):
+        return pa.array(range(folder.manifest.n_items), pa.int64()).cast(pa.string())
+    return pa.array(folder.keys, pa.string())
+
+
+def write_result(folder: RunFolder, path: Path) -> None:
+    """Write all pairs to one Parquet file, batch by batch."""
+    import pyarrow.parquet as pq
+
+    outputs = list(folder.manifest.outputs)
+    with pq.ParquetWriter(path, pair_schema(folder, outputs), compression="zstd", write_page_checksum=True) as parquet:
+        for batch in pair_batches(folder, outputs):
+            parquet.write_batch(batch)
+
+
+class _Table:
+    """Builds batches of one schema."""
+
+    def __init__(self, folder: RunFolder, outputs: list[str]) -> None:
+
+        self._schema = pair_schema(folder, outputs)
+        self._outputs = outputs
+        self._keys = None if isinstance(folder.keys, IndexKeys) else key_column(folder)
+
+    def batch(self, rows: Rows, done: np.ndarray | None, part: slice) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        missing = None if done is None else ~done[part]
+        columns = [pa.array(rows[end][part]) for end in ("i", "j")]
+        columns += [self._key(column) for column in columns]
+        columns += [pa.array(rows[name][part], mask=missing) for name in self._outputs]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _key(self, indices: Any) -> Any:
+        import pyarrow as pa
+
+        return indices.cast(pa.string()) if self._keys is None else self._keys.take(indices)
+
+
+def _dense_rows(folder: RunFolder, results: Dense, outputs: list[str]) -> Iterator[tuple[Rows, np.ndarray | None]]:
+    """Yield a band of rows of a chunk at a time, so that the index columns stay small."""
+    side = folder.manifest.chunk
+    height = max(1, 4 * BATCH_PAIRS // side)
+    for chunk in chunks_both_ways(folder):
+        status = folder.score_status(*chunk)
+        if status is None:
+            continue
+        blocks = {name: folder.read_chunk(name, *chunk) for name in outputs}
+        for start in range(0, len(status), height):
+            codes = status[start : start + height]
+            i, j = np.nonzero(codes != NOT_COMPUTED)
+            rows: Rows = {"i": i + chunk[0] * side + start, "j": j + chunk[1] * side}
+            for name, block in blocks.items():
+                if block is not None:
+                    rows[name] = block[start : start + height][i, j]
+            done = codes[i, j] == DONE
+            yield rows, None if done.all() else done
+
+
+def chunks_both_ways(folder: RunFolder) -> Iterator[tuple[int, int]]:
+    """Yield the committed chunks, and their mirror images where (i, j) and (j, i) are two scores."""
+    for row, column in folder.committed():
+        yield row, column
+        if folder.pairs.both_ways and row != column:
+            yield column, row

@@ -1,0 +1,181 @@
+"""Reading a run block by block: the one place that knows where a score lies and when it counts.
+
+Blocks are cut from chunks; whatever is not committed or not DONE is the fill value. Everything that reads a whole
+result (Run, the exports) is built on the three iterators here and holds a chunk or a band at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tartan.core.ledger import DONE
+from tartan.errors import ConfigError
+from tartan.store.folder import RunFolder
+from tartan.store.grid_io import fill_value
+
+__all__ = ["Block", "ResultView"]
+
+BAND_BYTES = 256 << 20
+
+
+class Block(NamedTuple):
+    """Scores of one rectangle of the matrix: ``scores[a, b]`` belongs to (row + a, column + b)."""
+
+    row: int
+    column: int
+    scores: np.ndarray
+    done: np.ndarray
+
+
+class ResultView:
+    """One output of a dense run as a matrix of shape ``shape``.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    output : str or None
+        None takes the first.
+    fill : number
+        What stands for scores that are missing. Integer outputs become floats where it is NaN.
+
+    Attributes
+    ----------
+    shape : (int, int)
+        (n, n), or (n_left, n_right) for A x B; rows and columns then count within their side.
+    """
+
+    def __init__(self, folder: RunFolder, output: str | None = None, fill: float = np.nan) -> None:
+        self.folder = folder
+        self.name = output_name(folder, output)
+        stored = folder.manifest.outputs[self.name]
+        self.dtype = stored if _holds(stored, fill) else np.promote_types(stored, np.float32)
+        self.fill = self.dtype.type(fill)
+        self.first_column = 0
+        self.shape = (folder.manifest.n_items, folder.manifest.n_items)
+        if folder.manifest.workload["kind"] == "rectangle":
+            self.first_column = int(folder.manifest.workload["n_left"])
+            self.shape = (self.first_column, folder.manifest.n_items - self.first_column)
+
+    @property
+    def square(self) -> bool:
+        """Whether rows and columns are the same items."""
+        return self.first_column == 0
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield every committed chunk of the upper triangle once, clipped, in matrix coordinates.
+
+        In symmetric runs the half below the diagonal is not done; in others the mirrored chunks come too.
+        """
+        for row, column in self.folder.committed():
+            yield self._block(row, column)
+            if self.folder.pairs.both_ways and row != column:
+                yield self._block(column, row)
+
+    def bands(self, diagonal: float | None = None, budget_bytes: int = BAND_BYTES) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the whole matrix in bands of rows, top to bottom.
+
+        Parameters
+        ----------
+        diagonal : number, optional
+            What stands on the diagonal where the run did not compute it; default: the fill value.
+        budget_bytes : int
+            Largest band; wide matrices are read several times rather than held.
+
+        Yields
+        ------
+        (first row, array (rows, columns))
+        """
+        height = max(1, budget_bytes // max(1, self.shape[1] * self.dtype.itemsize))
+        side = self.folder.manifest.chunk
+        for chunk_row in range(-(-self.shape[0] // side)):
+            stop = min(self.shape[0], (chunk_row + 1) * side)
+            for start in range(chunk_row * side, stop, height):
+                band = np.full((min(height, stop - start), self.shape[1]), self.fill)
+                self._fill_band(band, start, chunk_row)
+                if diagonal is not None:
+                    self.fill_diagonal(band, start, diagonal)
+                yield start, band
+
+    def window(self, rows: slice, columns: slice, diagonal: float | None = None) -> np.ndarray:
+        """Return one rectangle of the matrix; parameters as in ``bands``."""
+        found = np.full((rows.stop - rows.start, columns.stop - columns.start), self.fill)
+        side, first = self.folder.manifest.chunk, self.first_column
+        for row in range(rows.start // side, -(-rows.stop // side)):
+            for column in range((columns.start + first) // side, -(-(columns.stop + first) // side)):
+                for block in self._blocks_of(row, column):
+                    _place_window(found, rows.start, columns.start, block)
+        if diagonal is not None and self.square and not self.folder.manifest.application.get("diagonal", False):
+            at = np.arange(max(rows.start, columns.start), min(rows.stop, columns.stop))
+            found[at - rows.start, at - columns.start] = diagonal
+        return found
+
+    def _blocks_of(self, row: int, column: int) -> Iterator[Block]:
+        """Yield what is stored of one chunk of the whole matrix, mirrored where it is."""
+        mirror = self.folder.manifest.symmetric and column <= row
+        if mirror:
+            yield self._transposed(self._block(column, row))
+        if not mirror or column == row:
+            yield self._block(row, column)
+
+    def fill_diagonal(self, band: np.ndarray, start: int, value: float) -> None:
+        """Put a value on the part of the diagonal in a band, where the run did not compute it."""
+        if self.square and not self.folder.manifest.application.get("diagonal", False):
+            at = np.arange(len(band))
+            band[at, start + at] = value
+
+    def _fill_band(self, band: np.ndarray, start: int, chunk_row: int) -> None:
+        side = self.folder.manifest.chunk
+        for chunk_column in range(self.first_column // side, -(-self.folder.manifest.n_items // side)):
+            for block in self._blocks_of(chunk_row, chunk_column):
+                _place_window(band, start, 0, block)
+
+    def _transposed(self, block: Block) -> Block:
+        return Block(block.column, block.row, block.scores.T, block.done.T)
+
+    def _block(self, row: int, column: int) -> Block:
+        side = self.folder.manifest.chunk
+        status = self.folder.score_status(row, column)
+        scores = None if status is None else self.folder.read_chunk(self.name, row, column)
+        if status is None or scores is None:
+            shape = self.folder.chunk_shape(row, column)
+            scores, done = np.full(shape, fill_value(self.folder.manifest.outputs[self.name])), np.zeros(shape, bool)
+        else:
+            done = status == DONE
+        first = row * side, column * side
+        rows = max(0, min(len(scores), self.shape[0] - first[0]))
+        skip = max(0, self.first_column - first[1])
+        return Block(first[0], first[1] + skip - self.first_column, scores[:rows, skip:], done[:rows, skip:])
+
+
+def _place_window(found: np.ndarray, row: int, column: int, block: Block) -> None:
+    """Copy the done scores of a block that fall into a rectangle which begins at (row, column)."""
+    low, high = max(row, block.row), min(row + found.shape[0], block.row + block.scores.shape[0])
+    left, right = max(column, block.column), min(column + found.shape[1], block.column + block.scores.shape[1])
+    if low < high and left < right:
+        inside = slice(low - block.row, high - block.row), slice(left - block.column, right - block.column)
+        target = found[low - row : high - row, left - column : right - column]
+        np.copyto(target, block.scores[inside], where=block.done[inside])
+
+
+def output_name(folder: RunFolder, output: str | None) -> str:
+    """Return the name of an output, the first where none is asked for.
+
+    Raises
+    ------
+    ConfigError
+        If the run has no such output.
+    """
+    names = list(folder.manifest.outputs)
+    if output is None:
+        return names[0]
+    if output not in names:
+        raise ConfigError(f"{folder.path} has no output {output!r}; it has {', '.join(names)}")
+    return output
+
+
+def _holds(dtype: np.dtype[Any], value: float) -> bool:
+    """Whether a dtype can represent the fill value."""
+    return dtype.kind in "fc" or (not np.isnan(value) and dtype.type(value) == value)

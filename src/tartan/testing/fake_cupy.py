@@ -1,0 +1,350 @@
+"""A stand-in for CuPy, for machines without a GPU: just the part of its interface that ``CudaDevice`` uses.
+
+It computes with NumPy but keeps the manners of a GPU. Copies that are called asynchronous stay undone until their
+stream is waited for. Results belong to the stream that made them until then. What would be a race or a slow path on
+a GPU raises ``MisuseError`` and is recorded in ``FakeCupy.misuse``:
+
+- use of an array before the stream that works on it was waited for;
+- work on the null stream, without a selected device, or outside the device's own memory pool;
+- host arrays among device arrays.
+
+It is no emulator: kernels run at once, in the calling thread, and there is one device memory for all GPUs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from tartan.devices.guarded import Guard, GuardedArray, MemoryMeter
+
+__all__ = ["FakeCudaRuntimeError", "FakeCupy", "FakeOutOfMemoryError", "MisuseError"]
+
+_NO_DEVICE = 100
+
+
+class MisuseError(AssertionError):
+    """Something that would go wrong on a GPU, perhaps silently."""
+
+
+class FakeOutOfMemoryError(MemoryError):
+    """Stands for ``cupy.cuda.memory.OutOfMemoryError``."""
+
+
+class FakeCudaRuntimeError(RuntimeError):
+    """Stands for ``cupy.cuda.runtime.CUDARuntimeError``."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass
+class _Selection:
+    """What one thread has selected: nested devices, streams, pools."""
+
+    devices: list[int] = field(default_factory=list)
+    streams: list[_Stream] = field(default_factory=list)
+    pools: list[_Pool] = field(default_factory=list)
+
+
+class _Stream:
+    """Work in order of issue; done when somebody waits for it."""
+
+    def __init__(self, machine: _Machine) -> None:
+        self.n_issued = 0
+        self._machine = machine
+        self._work: deque[tuple[int, Callable[[], object]]] = deque()
+        self._lock = threading.Lock()
+
+    def issue(self, work: Callable[[], object]) -> None:
+        with self._lock:
+            self.n_issued += 1
+            self._work.append((self.n_issued, work))
+
+    def finish(self, until: int) -> None:
+        """Do the work up to number ``until``."""
+        with self._lock:
+            while self._work and self._work[0][0] <= until:
+                self._work.popleft()[1]()
+
+    def synchronize(self) -> None:
+        self._machine.check_alive()
+        self.finish(self.n_issued)
+
+    def __enter__(self) -> _Stream:
+        self._machine.selection.streams.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._machine.selection.streams.pop()
+
+
+class _Event:
+    """A position in a stream."""
+
+    def __init__(self, machine: _Machine) -> None:
+        self._machine = machine
+        self._stream: _Stream | None = None
+        self._position = 0
+
+    def record(self, stream: _Stream) -> None:
+        self._stream, self._position = stream, stream.n_issued
+
+    def synchronize(self) -> None:
+        self._machine.check_alive()
+        if self._stream is None:
+            raise self._machine.misused("wait for an event that was never recorded")
+        self._stream.finish(self._position)
+
+
+class _Pool:
+    """Counts what is taken from the machine's memory in its name."""
+
+    def __init__(self, machine: _Machine) -> None:
+        self._machine = machine
+        self._meter = MemoryMeter(machine.meter.capacity_bytes)
+        self.n_emptied = 0
+
+    def set_limit(self, size: int | None = None) -> None:
+        self._meter.capacity_bytes = size or self._machine.meter.capacity_bytes
+
+    def used_bytes(self) -> int:
+        return self._meter.used_bytes
+
+    def free_bytes(self) -> int:
+        return 0  # keeps nothing back
+
+    def free_all_blocks(self) -> None:
+        self.n_emptied += 1
+
+    def malloc(self, nbytes: int) -> Callable[[], None]:
+        """Take memory; return what gives it back."""
+        if not self._meter.reserve(nbytes):
+            raise FakeOutOfMemoryError(f"out of memory allocating {nbytes} bytes (limit of the pool)")
+        if not self._machine.meter.reserve(nbytes):
+            self._meter.release(nbytes)
+            raise FakeOutOfMemoryError(f"out of memory allocating {nbytes} bytes")
+        return partial(self._release, nbytes)
+
+    def _release(self, nbytes: int) -> None:
+        self._meter.release(nbytes)
+        self._machine.meter.release(nbytes)
+
+
+class _Machine(Guard):
+    """The GPUs behind one FakeCupy: their memory and everything in flight."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        import array_api_compat.numpy as module
+
+        super().__init__(module)
+        self.meter = MemoryMeter(memory_bytes)
+        self.misuse: list[str] = []
+        self.lost = False
+        self._threads = threading.local()
+        self._in_flight: dict[int, tuple[_Stream, np.ndarray]] = {}
+        self._n_flights = 0
+        self._lock = threading.Lock()
+
+    @property
+    def selection(self) -> _Selection:
+        if not hasattr(self._threads, "selection"):
+            self._threads.selection = _Selection()
+        return self._threads.selection  # type: ignore[no-any-return]
+
+    def misused(self, what: str) -> MisuseError:
+        self.misuse.append(what)
+        return MisuseError(what)
+
+    def check_alive(self) -> None:
+        if self.lost:
+            raise FakeCudaRuntimeError(700, "cudaErrorIllegalAddress: an illegal memory access was encountered")
+
+    def current_stream(self) -> _Stream:
+        if not self.selection.devices:
+            raise self.misused("work without a selected device")
+        if not self.selection.streams:
+            raise self.misused("work on the null stream")
+        return self.selection.streams[-1]
+
+    # The rules of Guard
+
+    def before_use(self, operands: Sequence[np.ndarray]) -> None:
+        self.check_alive()
+        stream = self.current_stream()
+        for operand in operands:
+            self.check_ready(operand, stream)
+        stream.finish(stream.n_issued)  # a stream works in order
+
+    def after_use(self, results: Sequence[np.ndarray]) -> None:
+        for raw in results:
+            self.issue(self.current_stream(), raw, lambda: None)
+
+    def reserve(self, nbytes: int) -> Callable[[], None]:
+        if not self.selection.pools:
+            raise self.misused("memory taken from the pool of the process, not of the device")
+        return self.selection.pools[-1].malloc(nbytes)
+
+    def pointer(self, raw: np.ndarray) -> _Pointer:
+        return _Pointer(self, raw)
+
+    # What is in flight
+
+    def check_ready(self, raw: np.ndarray, stream: _Stream) -> None:
+        """Refuse an array whose memory another stream still works on; other slots of an arena do not matter."""
+        with self._lock:
+            flights = [flight for flight in self._in_flight.values() if flight[0] is not stream]
+        if any(np.may_share_memory(raw, other) for _, other in flights):
+            raise self.misused(f"array {raw.dtype}{raw.shape} used before the stream that works on it was waited for")
+
+    def issue(self, stream: _Stream, raw: np.ndarray, work: Callable[[], object]) -> None:
+        """Put work on an array into a stream."""
+        with self._lock:
+            number = self._n_flights = self._n_flights + 1
+            self._in_flight[number] = (stream, raw)
+
+        def work_and_land() -> None:
+            work()
+            with self._lock:
+                del self._in_flight[number]
+
+        stream.issue(work_and_land)
+
+
+class _Pointer:
+    """Stands for ``cupy.cuda.MemoryPointer``."""
+
+    def __init__(self, machine: _Machine, raw: np.ndarray) -> None:
+        self._machine = machine
+        self._raw = raw
+
+    def copy_from_host_async(self, address: int, nbytes: int, stream: _Stream) -> None:
+        self._copy(self._raw.ctypes.data, address, nbytes, stream)
+
+    def copy_to_host_async(self, address: int, nbytes: int, stream: _Stream) -> None:
+        self._copy(address, self._raw.ctypes.data, nbytes, stream)
+
+    def _copy(self, target: int, source: int, nbytes: int, stream: _Stream) -> None:
+        self._machine.check_alive()
+        self._machine.check_ready(self._raw, stream)
+        if nbytes != self._raw.nbytes or not self._raw.flags.c_contiguous:
+            raise self._machine.misused(f"copy of {nbytes} bytes from or to an array of {self._raw.nbytes}")
+        self._machine.issue(stream, self._raw, lambda: ctypes.memmove(target, source, nbytes))
+
+
+class FakeCupy:
+    """Stands for the module ``cupy``.
+
+    Parameters
+    ----------
+    n_devices : int
+        How many GPUs there seem to be.
+    memory_bytes : int
+        Memory of the GPU.
+
+    Attributes
+    ----------
+    misuse : list of str
+        What was done that would be wrong on a GPU. Empty after a good test.
+
+    Examples
+    --------
+    >>> from tartan.devices.cuda import CudaDevice
+    >>> device = CudaDevice(0, cupy=FakeCupy())
+    >>> device.allocate((2, 3), "float32").shape
+    (2, 3)
+    """
+
+    ndarray = GuardedArray
+
+    def __init__(self, *, n_devices: int = 1, memory_bytes: int = 2**26) -> None:
+        self._machine = _Machine(memory_bytes)
+        self._n_devices = n_devices
+        self.misuse = self._machine.misuse
+        self.array_namespace = self._machine.namespace
+        self.n_pinned_bytes = 0
+        self.cuda = SimpleNamespace(
+            Device=self._device,
+            Stream=self._stream,
+            Event=self._event,
+            MemoryPool=lambda: _Pool(self._machine),
+            using_allocator=self._using_allocator,
+            alloc_pinned_memory=self._alloc_pinned_memory,
+            memory=SimpleNamespace(OutOfMemoryError=FakeOutOfMemoryError),
+            runtime=SimpleNamespace(
+                CUDARuntimeError=FakeCudaRuntimeError,
+                getDeviceCount=self._count,
+                getDeviceProperties=lambda index: {"name": b"Fake GPU %d" % index},
+                memGetInfo=self._mem_get_info,
+            ),
+        )
+
+    def lose_device(self) -> None:
+        """From now on every call fails, as after a kernel that crashed."""
+        self._machine.lost = True
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> GuardedArray:
+        """Stand for ``cupy.empty``."""
+        self._machine.before_use([])
+        return self._machine.wrap(np.empty(shape, dtype))
+
+    def ascontiguousarray(self, array: GuardedArray) -> GuardedArray:
+        """Stand for ``cupy.ascontiguousarray``: the same array when it has no gaps."""
+        raw = self._machine.unwrap(array)
+        if raw.flags.c_contiguous:
+            return array
+        self._machine.before_use([raw])
+        return self._machine.wrap(raw.copy())
+
+    def _count(self) -> int:
+        if self._n_devices == 0:
+            raise FakeCudaRuntimeError(_NO_DEVICE, "cudaErrorNoDevice: no CUDA-capable device is detected")
+        return self._n_devices
+
+    @contextmanager
+    def _device(self, index: int) -> Iterator[None]:
+        if not 0 <= index < self._n_devices:
+            raise FakeCudaRuntimeError(101, "cudaErrorInvalidDevice: invalid device ordinal")
+        devices = self._machine.selection.devices
+        devices.append(index)
+        try:
+            yield
+        finally:
+            devices.pop()
+
+    def _stream(self, *, non_blocking: bool) -> _Stream:
+        if not non_blocking:
+            raise self._machine.misused("a stream that waits for the null stream")
+        return _Stream(self._machine)
+
+    def _event(self, *, block: bool, disable_timing: bool) -> _Event:
+        if not (block and disable_timing):
+            raise self._machine.misused("an event whose waiting thread spins")
+        return _Event(self._machine)
+
+    @contextmanager
+    def _using_allocator(self, malloc: Callable[[int], Any]) -> Iterator[None]:
+        pools = self._machine.selection.pools
+        pools.append(malloc.__self__)  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            pools.pop()
+
+    def _alloc_pinned_memory(self, nbytes: int) -> bytearray:
+        self.n_pinned_bytes += nbytes
+        return bytearray(nbytes)
+
+    def _mem_get_info(self) -> tuple[int, int]:
+        meter = self._machine.meter
+        return meter.capacity_bytes - meter.used_bytes, meter.capacity_bytes

@@ -1,0 +1,356 @@
+"""Forensics: formats, options, damaged files, cameras, and the scores of real photos."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import simplejpeg
+from PIL import Image
+from threadpoolctl import threadpool_limits
+
+from tartan.apps.forensics import Forensics, cameras, ncc_threshold
+from tartan.apps.prnu import pce
+from tartan.errors import ConfigError, ItemError
+
+
+def picture(height: int = 48, width: int = 64, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    ramp = np.linspace(0, 200, width)[None, :, None] + np.zeros((height, 1, 3))
+    return (ramp + rng.integers(0, 40, (height, width, 3))).astype(np.uint8)
+
+
+def jpeg(pixels: np.ndarray, **options: Any) -> bytes:
+    return bytes(simplejpeg.encode_jpeg(pixels, quality=90, **options))
+
+
+def saved(image: Image.Image, kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def with_jpeg_size(data: bytes, height: int, width: int) -> bytes:
+    """Rewrite the dimensions in the frame header."""
+    at = data.index(b"\xff\xc0") + 5
+    return data[:at] + struct.pack(">HH", height, width) + data[at + 4 :]
+
+
+def png_of_size(height: int, width: int) -> bytes:
+    header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    body = zlib.compress(bytes(1000))
+    chunks = [header, b"IDAT" + body, b"IEND"]
+    framed = [struct.pack(">I", len(c) - 4) + c + struct.pack(">I", zlib.crc32(c)) for c in chunks]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
+
+
+# --- formats ---
+
+
+def test_jpeg_becomes_grey_in_fine_steps() -> None:
+    data = jpeg(picture())
+    expected = simplejpeg.decode_jpeg(data) @ np.array([0.299, 0.587, 0.114])
+    grey = Forensics().parse("a.jpg", data)
+    assert grey.dtype == np.uint16
+    assert grey.shape == (48, 64)
+    np.testing.assert_allclose(grey / 257, expected, atol=0.51 / 257 + 1e-4)
+
+
+def test_white_is_the_largest_value() -> None:
+    assert Forensics().parse("a.bmp", saved(Image.new("RGB", (20, 20), "white"), "BMP")).min() == 65535
+
+
+def test_grey_jpeg() -> None:
+    data = jpeg(np.ascontiguousarray(picture()[..., :1]), colorspace="GRAY", colorsubsampling="Gray")
+    expected = simplejpeg.decode_jpeg(data, "GRAY")[..., 0]
+    np.testing.assert_array_equal(Forensics().parse("a.jpg", data), expected.astype(np.uint16) * 257)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [(k, m) for k in ("PNG", "TIFF", "BMP") for m in ("RGB", "L", "P", "1", "RGBA") if (k, m) != ("BMP", "RGBA")],
+)
+def test_other_formats(kind: str, mode: str) -> None:
+    image = Image.fromarray(picture()).convert(mode)
+    expected = np.asarray(image.convert("RGB")) @ np.array([0.299, 0.587, 0.114])
+    grey = Forensics().parse("a", saved(image, kind))
+    np.testing.assert_allclose(grey / 257, expected, atol=0.01)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_sixteen_bit_grey_stays(kind: str) -> None:
+    deep = np.random.default_rng(0).integers(0, 65536, (32, 40)).astype(np.uint16)
+    np.testing.assert_array_equal(Forensics().parse("a", saved(Image.fromarray(deep), kind)), deep)
+
+
+def test_pixels_without_a_range_are_refused() -> None:
+    data = saved(Image.fromarray(np.ones((32, 32), np.float32)), "TIFF")
+    with pytest.raises(ItemError, match=r"a.tif: pixels of mode F.*convert"):
+        Forensics().parse("a.tif", data)
+
+
+def test_exif_rotation_is_ignored() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image = Image.fromarray(picture())
+    turned, plain = saved(image, "JPEG", exif=exif), saved(image, "JPEG")
+    np.testing.assert_array_equal(Forensics().parse("a", turned), Forensics().parse("a", plain))
+
+
+def test_memory_views_are_read() -> None:
+    data = jpeg(picture())
+    np.testing.assert_array_equal(Forensics().parse("a", memoryview(data)), Forensics().parse("a", data))
+
+
+# --- crop ---
+
+
+@pytest.mark.parametrize(
+    ("crop", "rows", "columns"),
+    [(20, slice(14, 34), slice(22, 42)), ("20", slice(14, 34), slice(22, 42)), ("48x16", slice(0, 48), slice(24, 40))],
+)
+def test_crop_takes_the_centre(crop: int | str, rows: slice, columns: slice) -> None:
+    data = jpeg(picture())
+    np.testing.assert_array_equal(Forensics(crop=crop).parse("a", data), Forensics().parse("a", data)[rows, columns])
+
+
+def test_photos_of_unlike_size_become_equal_by_crop() -> None:
+    app = Forensics(crop="32x40")
+    shapes = {app.parse("a", jpeg(picture(*size))).shape for size in [(48, 64), (50, 41), (32, 40)]}
+    assert shapes == {(32, 40)}
+
+
+@pytest.mark.parametrize("data", [jpeg(picture()), saved(Image.fromarray(picture()), "PNG")])
+def test_a_crop_larger_than_the_photo_is_an_error(data: bytes) -> None:
+    with pytest.raises(ItemError, match=r"b: crop=64x64 .* larger than the photo of 64 x 48 pixels.*smaller crop"):
+        Forensics(crop=64).parse("b", data)
+
+
+def test_a_tiny_photo_is_an_error() -> None:
+    with pytest.raises(ItemError, match="64 x 8 pixels are too few"):
+        Forensics().parse("b", jpeg(picture(8, 64)))
+
+
+def test_pce_drops_the_last_column_of_an_odd_width() -> None:
+    data = jpeg(picture(48, 65))
+    whole = Forensics().parse("a", data)
+    np.testing.assert_array_equal(Forensics(score="pce").parse("a", data), whole[:, :-1])
+
+
+# --- damaged and hostile files ---
+
+
+@pytest.mark.parametrize("data", [b"", memoryview(b"")])
+def test_an_empty_file(data: Any) -> None:
+    with pytest.raises(ItemError, match=r"a.jpg: the file is empty"):
+        Forensics().parse("a.jpg", data)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.6, 0.9, 0.99])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "TIFF"])
+def test_a_truncated_file_fails(kind: str, share: float) -> None:
+    data = saved(Image.fromarray(picture(200, 200)), kind)
+    with pytest.raises(ItemError, match=r"^cut: damaged or truncated [^\n]+$"):
+        Forensics().parse("cut", data[: int(len(data) * share)])
+
+
+def test_a_jpeg_without_its_last_bytes_fails() -> None:
+    with pytest.raises(ItemError, match="truncated"):
+        Forensics().parse("cut", jpeg(picture())[:-2])
+
+
+@pytest.mark.parametrize("data", [b"hello, I am text", b"\x00" * 100, b"GIF89a......", b"\xff"])
+def test_what_is_no_image(data: bytes) -> None:
+    with pytest.raises(ItemError, match=r"notes.jpg: not a JPEG, PNG, TIFF or BMP image \(it begins with"):
+        Forensics().parse("notes.jpg", data)
+
+
+@pytest.mark.parametrize("start", [b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"II*\0", b"BM"])
+def test_noise_behind_a_right_beginning_fails(start: bytes) -> None:
+    noise = np.random.default_rng(1).bytes(500)
+    with pytest.raises(ItemError, match="noise: damaged"):
+        Forensics().parse("noise", start + noise)
+
+
+@pytest.mark.parametrize(
+    "data", [with_jpeg_size(jpeg(picture()), 65000, 65000), png_of_size(65000, 65000)], ids=["jpeg", "png"]
+)
+def test_a_bomb_is_refused_before_it_is_decoded(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", lambda *_, **__: pytest.fail("decoded"))
+    with pytest.raises(ItemError, match=r"bomb: 65000 x 65000 pixels.*max_megapixels=250 ") as caught:
+        Forensics().parse("bomb", data)
+    assert caught.value.context["option"] == "max_megapixels"
+
+
+def test_the_limit_can_be_set() -> None:
+    data = jpeg(picture(100, 100))
+    assert Forensics(max_megapixels="0.01").parse("a", data).shape == (100, 100)
+    with pytest.raises(ItemError, match=r"max_megapixels=0.0099"):
+        Forensics(max_megapixels=0.0099).parse("a", data)
+
+
+# --- options ---
+
+
+def test_parameters_are_recorded_in_one_form() -> None:
+    expected = {"crop": "1024x1024", "score": "ncc", "max_megapixels": 250}
+    for crop in (1024, "1024", "1024x1024", " 1024 X 1024 "):
+        assert Forensics(crop=crop).parameters() == expected
+    assert Forensics(**Forensics(crop=64, score="pce").parameters()).parameters()["score"] == "pce"
+
+
+@pytest.mark.parametrize("crop", ["big", "12x", "-64", 0, 15, "16x15", 64.0, True, "1x2x3", ""])
+def test_a_crop_that_is_none(crop: Any) -> None:
+    with pytest.raises(ConfigError, match="crop:"):
+        Forensics(crop=crop)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"score": "psnr"}, "score: 'psnr'"),
+        ({"max_megapixels": 0}, "max_megapixels: 0"),
+        ({"max_megapixels": "many"}, "max_megapixels: 'many'"),
+        ({"max_megapixels": float("inf")}, "max_megapixels: inf"),
+        ({"max_megapixels": None}, "max_megapixels: None"),
+        ({"score": "pce", "crop": "64x65"}, "even width, not 65"),
+    ],
+)
+def test_options_that_mean_nothing(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Forensics(**options)
+
+
+def test_outputs() -> None:
+    assert list(Forensics().outputs) == ["scores"]
+    assert list(Forensics(score="pce").outputs) == ["scores", "ncc"]
+
+
+# --- comparison ---
+
+
+def items(app: Forensics, *seeds: int) -> np.ndarray:
+    return np.stack([app.preprocess(app.parse("a", jpeg(picture(seed=seed))), np) for seed in seeds])
+
+
+def test_a_tile_of_ncc_is_the_matrix_of_cosines() -> None:
+    app = Forensics()
+    tile = items(app, 1, 2, 3)
+    scores = app.compare(tile[:2], tile, np)
+    assert scores.dtype == np.float32
+    expected = [[np.sum(a.astype(float) * b) / np.linalg.norm(a) / np.linalg.norm(b) for b in tile] for a in tile[:2]]
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
+
+
+def test_pce_brings_both_scores() -> None:
+    app = Forensics(score="pce")
+    tile = items(app, 1, 2)
+    scores = app.compare(tile, tile, np)
+    plain = Forensics()
+    np.testing.assert_allclose(scores["ncc"], plain.compare(items(plain, 1, 2), items(plain, 1, 2), np), atol=1e-6)
+    assert scores["scores"][0, 0] == pytest.approx(pce(*items(plain, 1, 1)).pce0, rel=1e-3)
+
+
+@pytest.mark.parametrize("score", ["ncc", "pce"])
+def test_a_flat_photo_says_so(score: str) -> None:
+    app = Forensics(score=score)
+    flat = app.preprocess(app.parse("a", jpeg(np.full((40, 40, 3), 90, np.uint8))), np)
+    assert "flat" in str(app.describe_failure(flat))
+    assert app.describe_failure(items(app, 1)[0]) is None
+
+
+# --- cameras ---
+
+
+def test_cameras_are_numbered_by_appearance() -> None:
+    owner = np.array([2, 0, 2, 1, 0, 1])
+    scores = np.where(owner[:, None] == owner, 0.05, 0.001)
+    assert cameras(scores, n_pixels=512 * 512).tolist() == [0, 1, 0, 2, 1, 2]
+    assert cameras(scores, 0.06).tolist() == [0, 1, 2, 3, 4, 5]
+    assert cameras(scores, 0.0005).tolist() == [0] * 6
+
+
+def test_failed_photos_belong_to_no_camera() -> None:
+    scores = np.full((4, 4), 100.0)
+    scores[1] = scores[:, 1] = np.nan
+    scores[0, 2] = scores[2, 0] = np.nan  # one failed pair says nothing about its photos
+    assert cameras(scores, 30).tolist() == [0, -1, 0, 0]
+    assert cameras(np.full((2, 2), np.nan), 60).tolist() == [-1, -1]
+
+
+def test_one_photo_is_one_camera() -> None:
+    assert cameras(np.array([[np.nan]]), 60).tolist() == [0]
+    assert cameras(np.empty((0, 0)), 60).tolist() == []
+
+
+def test_the_matrix_is_left_alone() -> None:
+    scores = np.eye(3)
+    cameras(scores, 0.5)
+    np.testing.assert_array_equal(scores, np.eye(3))
+
+
+def test_cameras_needs_a_rule_and_a_square() -> None:
+    with pytest.raises(ConfigError, match="threshold, or n_pixels"):
+        cameras(np.eye(3))
+    with pytest.raises(ConfigError, match=r"\(2, 3\)"):
+        cameras(np.ones((2, 3)), 60)
+    with pytest.raises(ConfigError, match="n_pixels: 0"):
+        ncc_threshold(0)
+
+
+def test_the_threshold_is_a_pce_of_sixty() -> None:
+    assert ncc_threshold(1024 * 1024) ** 2 * 1024 * 1024 == pytest.approx(60)
+
+
+# --- real photos ---
+
+
+@pytest.fixture
+def one_blas_thread() -> Iterator[None]:
+    """As in a run: many threads for small products only stand in each other's way."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
+
+
+def load(app: Forensics, files: list[Path]) -> np.ndarray:
+    return np.stack([app.preprocess(app.parse(f.name, f.read_bytes()), np) for f in files])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_blas_thread")
+def test_four_nikons_separate(shared_data: Path) -> None:
+    files = sorted((shared_data / "photos" / "nikon").glob("*.JPG"))
+    owner = np.array([f.name.rsplit("_", 1)[0] for f in files])
+    same = owner[:, None] == owner
+    expected = np.unique(owner, return_inverse=True)[1].tolist()
+    assert len(files) == 24
+    tile = load(app := Forensics(crop=1024), files)
+    ncc = app.compare(tile, tile, np)
+    assert ncc[same].min() >= 0.0122
+    assert ncc[~same].max() <= 0.0060
+    assert cameras(ncc, n_pixels=1024 * 1024).tolist() == expected
+    tile = load(app := Forensics(crop=1024, score="pce"), files)
+    assert cameras(app.compare(tile, tile, np)["scores"], 60).tolist() == expected
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_blas_thread")
+def test_pentax_scores(shared_data: Path) -> None:
+    files = sorted((shared_data / "photos" / "pentax").glob("*.JPG"))
+    assert [f.stem[-7:] for f in files] == ["0_30731", "0_30757", "1_31261", "1_31282"]
+    tile = load(app := Forensics(score="pce"), files)
+    scores = app.compare(tile, tile, np)
+    assert scores["ncc"][0, 1] == pytest.approx(0.003348, rel=0.02)
+    assert scores["ncc"][2, 3] == pytest.approx(0.001721, rel=0.02)
+    assert scores["scores"][0, 1] == pytest.approx(84.96, rel=0.02)
+    assert scores["scores"][2, 3] == pytest.approx(21.88, rel=0.02)
+    assert np.abs(scores["ncc"][:2, 2:]).max() <= 0.000687 * 1.02
+    assert np.abs(scores["scores"][:2, 2:]).max() <= 3.07 * 1.02
+    plain = load(app := Forensics(), files[:2])
+    assert app.compare(plain[:1], plain[1:], np)[0, 0] == pytest.approx(0.003348, rel=0.02)

@@ -1,0 +1,270 @@
+"""Composition vectors: the formulas, the oracle, and every kind of bad FASTA."""
+
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tartan.apps.phylogeny import Phylogeny, Vector
+from tartan.devices.sim import SimDevice
+from tartan.errors import ConfigError, ItemError
+
+LETTERS = "ACDEFGHIKLMNPQRSTVWY"
+MAP = str.maketrans("BUXZJO", "DCGEAA")
+
+
+def definition(proteins: list[str], k: int) -> dict[str, float]:
+    """Return the composition vector of proteins, by the formulas."""
+
+    def count(m: int) -> Counter[str]:
+        windows = (p[i : i + m] for p in proteins for i in range(len(p) - m + 1))
+        return Counter(w for w in windows if set(w) <= set(LETTERS))
+
+    f, half, middle = count(k), count(k - 1), count(k - 2)
+    scale = f.total() * middle.total() / half.total() ** 2
+    vector = {}
+    for left in half:
+        for right in (left[1:] + letter for letter in LETTERS):
+            if half[right]:
+                f0 = half[left] * half[right] / middle[left[1:]] * scale
+                vector[left + right[-1]] = (f[left + right[-1]] - f0) / f0
+    return vector
+
+
+def expanded(vector: Vector, k: int) -> dict[str, float]:
+    """Return all strings of a parsed item with f0 > 0, and their values."""
+    middles, masks, codes, values, _ = vector
+    entries = iter(zip(codes.tolist(), values.tolist()))
+    strings = {}
+    for number, (left, right) in zip(middles.tolist(), masks.tolist()):
+        middle = "".join(LETTERS[number // 20**place % 20] for place in range(k - 3, -1, -1))
+        for a in range(20):
+            for b in range(20):
+                if left >> a & right >> b & 1:
+                    strings[LETTERS[a] + middle + LETTERS[b]] = -1.0
+        for _ in range(left >> 20):
+            code, value = next(entries)
+            strings[LETTERS[code >> 5] + middle + LETTERS[code & 31]] = value
+    return strings
+
+
+def proteins(n: int, length: int, seed: int, letters: str = LETTERS) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return ["".join(rng.choice(list(letters), length)) for _ in range(n)]
+
+
+def fasta(sequences: list[str], end: str = "\n") -> bytes:
+    return "".join(f">p{i} name{end}{s[:7]}{end}{s[7:]}{end}" for i, s in enumerate(sequences)).encode()
+
+
+@pytest.mark.parametrize("k", [3, 4, 6, 7, 8, 14])
+def test_vectors_and_distances_follow_the_formulas(k: int) -> None:
+    app = Phylogeny(k=k)
+    inputs = [proteins(12, 60, seed, "ACDEK" if k < 8 else "AC") for seed in range(3)]
+    items = [app.parse(str(i), fasta(p)) for i, p in enumerate(inputs)]
+    vectors = [definition(p, k) for p in inputs]
+    for item, vector in zip(items, vectors):
+        found = expanded(item, k)
+        assert found.keys() == vector.keys()
+        np.testing.assert_allclose([found[s] for s in vector], list(vector.values()), rtol=1e-6, atol=1e-7)
+        assert item[4].tolist()[1:] == [len(vector), sum(len(p) - k + 1 for p in inputs[0])]
+    scores = app.compare(items, items[:2], np)
+    assert scores.shape == (3, 2)
+    assert scores.dtype == np.float64
+    norms = [np.sqrt(sum(a * a for a in vector.values())) for vector in vectors]
+    for i in range(3):
+        for j in range(2):
+            product = sum(a * vectors[j].get(s, 0.0) for s, a in vectors[i].items())
+            assert scores[i, j] == pytest.approx((1 - product / (norms[i] * norms[j])) / 2, abs=1e-8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("k", [5, 6])
+def test_bacteria_equal_the_reference(shared_data: Path, k: int) -> None:
+    lines = (shared_data / "proteomes" / f"cv_bact8_k{k}.tsv").read_text().splitlines()
+    rows = [line.split("\t") for line in lines if not line.startswith("#")]
+    app = Phylogeny(k=k)
+    paths = [shared_data / "proteomes" / f"{row[0]}.gz" for row in rows]
+    items = [app.parse(path.name, path.read_bytes()) for path in paths]
+    assert [int(item[4][1]) for item in items] == [int(row[1]) for row in rows]
+    reference = np.array([[float(value) for value in row[2:]] for row in rows])
+    np.testing.assert_allclose(app.compare(items, items, np), reference, rtol=0, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_the_map_of_letters_moves_distances_little(shared_data: Path) -> None:
+    paths = sorted((shared_data / "proteomes").glob("*.faa.gz"))
+    scores = []
+    for unknown in ("skip", "map"):
+        app = Phylogeny(k=5, unknown=unknown)
+        items = [app.parse(path.name, path.read_bytes()) for path in paths]
+        scores.append(app.compare(items, items, np))
+    names = [path.name for path in paths]
+    pair = names.index("Exiguobacterium_AT1b_uid59093.faa.gz"), len(names) - 1
+    assert scores[0][pair] == pytest.approx(0.437756025218, abs=1e-9)
+    assert 0 < np.abs(scores[1] - scores[0]).max() < 1e-5
+
+
+def test_any_tile_gives_the_same_bits() -> None:
+    app = Phylogeny(k=5)
+    items = [app.parse(str(i), fasta(proteins(6, 80, i))) for i in range(20)]
+    whole = app.compare(items, items, np)
+    np.testing.assert_array_equal(whole, whole.T)
+    np.testing.assert_array_equal(app.compare(items[3:5], items[7:9], np), whole[3:5, 7:9])
+    np.testing.assert_array_equal(app.compare(items[3:17], items[2:], np), whole[3:17, 2:])
+
+
+def test_items_may_be_read_only_views() -> None:
+    app = Phylogeny(k=4)
+    item = app.parse("a", fasta(proteins(6, 80, 1)))
+    views = []
+    for array in item:
+        room = np.frombuffer(bytes(64) + array.tobytes(), np.uint8)[64:]
+        views.append(room.view(array.dtype).reshape(array.shape))
+    assert not views[0].flags.writeable
+    assert app.compare([tuple(views)], [item], np)[0, 0] == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "unknown"),
+    [
+        (lambda text: text.replace(b"\n", b"\r\n"), "skip"),
+        (lambda text: text.replace(b"\n", b"\r"), "skip"),
+        (lambda text: text.lower(), "skip"),
+        (lambda text: text.replace(b"\n>", b"*\n>") + b"*\n", "skip"),
+        (lambda text: text.replace(b"\n>", b"\n\n>"), "skip"),
+        (lambda text: text.rstrip(b"\n"), "skip"),
+        (lambda text: b"\xef\xbb\xbf\n" + text, "skip"),
+        (lambda text: b">empty\n" + text + b">\n>another", "skip"),
+        (lambda text: text + b">only unknown\nXXBZJ\n", "skip"),
+        (lambda text: gzip.compress(text), "skip"),
+        (lambda text: gzip.compress(text[:100]) + gzip.compress(text[100:]), "skip"),
+        (lambda text: gzip.compress(text) + bytes(100), "skip"),
+        (lambda text: text.replace(b"D", b"B").replace(b"C", b"u"), "map"),
+    ],
+    ids=[
+        "CRLF", "CR", "lower case", "trailing stops", "blank lines", "no last line end", "byte order mark",
+        "empty records", "unknown letters", "gzip", "gzip of two members", "gzip padded", "letter map",
+    ],
+)  # fmt: skip
+def test_forms_of_the_same_proteome(change: Callable[[bytes], bytes], unknown: str) -> None:
+    app = Phylogeny(k=4, unknown=unknown)
+    text = fasta(proteins(4, 40, 3))
+    expected, found = app.parse("a", text), app.parse("b", change(text))
+    for a, b in zip(expected, found):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "unknown", "parts"),
+    [
+        ("ACDE*FGHKACDE", "skip", ["ACDE", "FGHKACDE"]),
+        ("ACDEXFGHKACDE", "skip", ["ACDE", "FGHKACDE"]),
+        ("ACDE-FGHKACDE", "map", ["ACDE", "FGHKACDE"]),
+        ("ACDEXFGHKACDE", "map", ["ACDEGFGHKACDE"]),
+        ("ACDE*XZBJOUHK", "map", ["ACDE", "XZBJOUHK".translate(MAP)]),
+        ("ACDEHKA*AC*A", "skip", ["ACDEHKA", "AC", "A"]),
+    ],
+)
+def test_stops_and_unknown_letters_break_windows(sequence: str, unknown: str, parts: list[str]) -> None:
+    found = expanded(Phylogeny(k=3, unknown=unknown).parse("a", f">a\n{sequence}".encode()), 3)
+    expected = definition(parts, 3)
+    assert found.keys() == expected.keys()
+    assert [found[s] for s in expected] == pytest.approx(list(expected.values()), rel=1e-6, abs=1e-7)
+
+
+BAD = {
+    "empty": (b"", "the file is empty"),
+    "blank": (b"\n \r\n", "the file is empty"),
+    "no header": (b"ACDEFGHIKL\nACDEF\n", "begin with a '>' header but with \"ACDEFGHIKL"),
+    "text before the header": (b"# proteins\n>a\nACDEFGHIKL", "but with \"# proteins"),
+    "records without letters": (b">a\n>b\n\n", "no protein has 6 known letters"),
+    "proteins shorter than k": (b">a\nACDEF\n>b\nGHIKL\n", "no protein has 6 known letters"),
+    "unknown letters only": (b">a\n" + b"X" * 50, "no protein has 6 known letters"),
+    "binary": (b">a\nACD\x00\x01\xff", "byte 0x00 at offset 6"),
+    "not ASCII": (">a\nACDÄ".encode(), "byte 0xc3 at offset 6"),
+    "gzip of nothing": (gzip.compress(b""), "the file is empty"),
+    "gzip with garbage": (gzip.compress(b">a\nACDEFGHIK\n") + b"garbage", "7 bytes that are not gzip follow"),
+    "gzip header only": (gzip.compress(b">a\nACDEFGHIK\n")[:9], "end in the middle"),
+    "truncated gzip": (gzip.compress(fasta(proteins(9, 99, 0)))[:-20], "end in the middle"),
+    "gzip without its checksum": (gzip.compress(fasta(proteins(9, 99, 0)))[:-8], "end in the middle"),
+    "zeros behind a gzip magic": (b"\x1f\x8b" + bytes(50), "are damaged"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_files_say_what_is_wrong(case: str) -> None:
+    data, message = BAD[case]
+    with pytest.raises(ItemError) as caught:
+        Phylogeny(k=6).parse("bad.faa", data)
+    assert str(caught.value).startswith("bad.faa: ")
+    assert message in str(caught.value)
+    assert caught.value.context == {"key": "bad.faa"}
+
+
+def test_damaged_gzip_is_named() -> None:
+    data = bytearray(gzip.compress(fasta(proteins(9, 99, 0))))
+    data[len(data) // 2] ^= 0xFF
+    with pytest.raises(ItemError, match="are damaged"):
+        Phylogeny().parse("bad.faa", bytes(data))
+
+
+def test_bombs_are_refused() -> None:
+    bomb = gzip.compress(b">a\n" + b"A" * (20 << 20), 1)
+    with pytest.raises(ItemError, match=r"above the ratio of 50 .* raise max_ratio"):
+        Phylogeny(max_ratio=50).parse("bomb.faa.gz", bomb)
+    with pytest.raises(ItemError, match=r"larger than the limit of 1000000 bytes; raise max_bytes"):
+        Phylogeny(max_bytes=10**6).parse("bomb.faa.gz", bomb)
+    with pytest.raises(ItemError, match="raise max_bytes"):
+        Phylogeny(max_bytes=10).parse("plain.faa", b">a\nACDEFGHIK\n")
+
+
+def test_other_containers_of_bytes_are_read() -> None:
+    app, text = Phylogeny(k=3), b">a\nACDEACDF"
+    for data in (bytearray(text), memoryview(text), np.frombuffer(text, np.uint8), text.decode()):
+        np.testing.assert_array_equal(app.parse("a", data)[0], app.parse("a", text)[0])
+    with pytest.raises(ItemError, match="int is no FASTA file"):
+        app.parse("a", 3)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"k": 2}, {"k": 15}, {"k": 5.0}, {"k": "6"}, {"unknown": "drop"}, {"max_bytes": 0}, {"max_ratio": -1}],
+)
+def test_wrong_parameters_are_refused(parameters: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(parameters))):
+        Phylogeny(**parameters)  # type: ignore[arg-type]
+
+
+def test_parameters_reach_the_manifest() -> None:
+    app = Phylogeny(k=5, unknown="map")
+    assert app.parameters() == {"k": 5, "unknown": "map", "max_bytes": 2 << 30, "max_ratio": 200}
+
+
+def test_vectors_that_do_not_fit_are_refused() -> None:
+    app = Phylogeny(k=3)
+    item = app.parse("a", b">a\nACDEACDF")
+    with pytest.raises(ValueError, match="do not fit each other"):
+        app.compare([(*item[:3], item[3][:-1], item[4])], [item], np)
+    assert app.compare([], [item], np).shape == (0, 1)
+
+
+def test_items_in_the_memory_of_a_device_are_fetched() -> None:
+    app, device = Phylogeny(k=3), SimDevice()
+    items = [app.parse("a", b">a\nACDEACDF"), app.parse("b", b">b\nACDEFGHI")]
+
+    def uploaded(array: np.ndarray) -> object:
+        target = device.allocate(array.shape, array.dtype)
+        device.upload(array, target)
+        return target
+
+    there = [tuple(uploaded(array) for array in item) for item in items]
+    scores = device.compute("compare", 4, lambda: app.compare(there, there, device.xp))
+    found = np.empty((2, 2))
+    device.download(scores, found)
+    np.testing.assert_array_equal(found, app.compare(items, items, np))

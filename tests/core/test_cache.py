@@ -1,0 +1,334 @@
+"""A cache level against a naive model: nothing in use goes, nothing overlaps, all or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tartan.core.cache import Level, Need, Policy, Room, State
+from tartan.core.grid import Grid, Tile
+from tartan.core.needs import Needs, check_room
+from tartan.errors import ConfigError, InternalError
+
+PANEL = 12
+GRID = Grid(n_items=36, chunk=18, panel=PANEL, strip=4, span=2)
+ROOMS = {
+    "anchored": Room(PANEL, 5, column_frame=2),
+    "frames": Room(9, 4, row_frame=4, column_frame=2),
+    "whole": Room(GRID.n_items, 0),
+    "bytes": Room(0, 14, addressed=False),
+    "alone": Room(0, 13, column_frame=2),
+}
+
+
+def panel_of(strip: int) -> range:
+    """Return the spans of the panel that a strip is part of."""
+    start = GRID.strip_items(strip).start // PANEL * PANEL
+    spans = [s for s in range(GRID.n_spans) if start <= GRID.span_items(s).start < start + PANEL]
+    return range(spans[0], spans[-1] + 1)
+
+
+def needs_of(kind: str, tile: Tile, needs: Needs) -> list[Need]:
+    """Return what the scheduler would ask for a tile."""
+    if kind in ("bytes", "alone"):
+        spans = dict.fromkeys([*GRID.row_spans(tile), tile.span])
+        return [Need(span, GRID.span_length(span), -1, 0, 0) for span in spans]
+    return needs.of(tile, panel_of(tile.strip) if kind == "anchored" else range(0))
+
+
+@dataclass
+class Resident:
+    """What the model knows of a span."""
+
+    strip: int
+    address: int
+    pins: int
+    state: State
+
+
+class LevelMachine(RuleBasedStateMachine):
+    """The model holds every span by itself; what is in a block together is worked out anew each time."""
+
+    @initialize(kind=st.sampled_from(sorted(ROOMS)), policy=st.sampled_from(["planned", "lru"]))
+    def begin(self, kind: str, policy: Policy) -> None:
+        self.kind = kind
+        self.gone: list[int] = []
+        self.room = ROOMS[kind]
+        self.level = Level(self.room, policy, self.gone.append)
+        self.needs = Needs(GRID, self.room)
+        self.model: dict[int, Resident] = {}
+        self.moving: dict[int, Resident] = {}
+        self.jobs: list[list[Need]] = []
+        self.held: list[int] = []
+
+    # -- what may happen -------------------------------------------------------------------------------------
+
+    @rule(data=st.data())
+    def reserve(self, data: st.DataObject) -> None:
+        strip = data.draw(st.integers(0, GRID.n_strips - 1))
+        span = data.draw(st.integers(GRID.spans_of(strip).start, GRID.n_spans - 1))
+        needs = needs_of(self.kind, Tile(strip, span), self.needs)
+        possible = self._possible(needs)
+        before = {s: (r.pins, r.address) for s, r in self.model.items()}
+        arrivals = self.level.reserve(needs, lambda s: (0, s * 7 % 11) if s % 3 else None)
+        self._note_evictions(allowed=arrivals is not None)
+        if arrivals is None:
+            assert not possible
+            assert before == {s: (r.pins, r.address) for s, r in self.model.items()}
+            return
+        assert possible
+        self.jobs.append(needs)
+        self._note_arrivals(needs, arrivals)
+
+    @precondition(lambda self: self.jobs)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        needs = self.jobs.pop(data.draw(st.integers(0, len(self.jobs) - 1)))
+        idle = self._idle_spans()
+        freed = self.level.release([need.span for need in needs])
+        for need in needs:
+            self.model[need.span].pins -= 1
+        assert freed == bool(self._idle_spans() - idle)
+
+    @precondition(lambda self: self._arriving())
+    @rule(data=st.data(), parsed=st.booleans())
+    def arrive(self, data: st.DataObject, parsed: bool) -> None:
+        span = data.draw(st.sampled_from(self._arriving()))
+        if parsed:
+            self.level.parsed(span)
+        else:
+            self.level.ready(span)
+        self.model[span].state = State.PARSED if parsed else State.READY
+        self.moving.pop(span, None)
+
+    @precondition(lambda self: self._parsed())
+    @rule(data=st.data())
+    def preprocess(self, data: st.DataObject) -> None:
+        span = data.draw(st.sampled_from(self._parsed()))
+        self.level.ready(span)
+        self.model[span].state = State.READY
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def hold(self, data: st.DataObject) -> None:
+        span = data.draw(st.sampled_from(sorted(self.model)))
+        self.level.hold(span)
+        self.held.append(span)
+        self.model[span].pins += 1
+
+    @precondition(lambda self: self.held)
+    @rule()
+    def let_go(self) -> None:
+        span = self.held.pop()
+        self.level.release([span])
+        self.model[span].pins -= 1
+
+    @rule()
+    def evict_idle(self) -> None:
+        idle = self._idle_spans()
+        assert self.level.evict_idle() == bool(idle)
+        assert set(self.gone) == idle
+        self._note_evictions(allowed=True)
+
+    # -- what must hold --------------------------------------------------------------------------------------
+
+    @invariant()
+    def agrees_with_the_model(self) -> None:
+        if not hasattr(self, "level"):
+            return
+        assert sorted(self.level.resident()) == sorted(self.model)
+        for span, resident in self.model.items():
+            assert self.level.state(span) is resident.state
+            assert self.level.address(span) == resident.address
+            assert self.level.is_pinned(span) == (self._pins(resident) > 0)
+        unready = {span for span, resident in self.model.items() if resident.state is not State.READY}
+        assert set(self.level.unready(self.model)) == unready
+        assert self.level.n_arriving == len(self._arriving())
+
+    @invariant()
+    def room_is_not_exceeded(self) -> None:
+        if not hasattr(self, "level"):
+            return
+        assert self.level.used <= self.room.total
+        assert self.level.stats.peak <= self.room.total
+        if self.kind == "bytes":
+            assert self.level.used == sum(GRID.span_length(span) for span in self.model)
+
+    @invariant()
+    def addresses_do_not_overlap(self) -> None:
+        if not hasattr(self, "level") or not self.room.addressed:
+            return
+        taken: set[int] = set()
+        for span, resident in [*self.model.items(), *self.moving.items()]:
+            slots = set(range(resident.address, resident.address + GRID.span_length(span)))
+            assert not slots & taken
+            assert slots <= set(range(self.room.total))
+            taken |= slots
+
+    @invariant()
+    def strips_are_contiguous(self) -> None:
+        if not hasattr(self, "level"):
+            return
+        starts: dict[int, set[int]] = {}
+        for span, resident in self.model.items():
+            if resident.strip >= 0:
+                offset = GRID.span_items(span).start - GRID.strip_items(resident.strip).start
+                starts.setdefault(resident.strip, set()).add(resident.address - offset)
+        assert all(len(addresses) == 1 for addresses in starts.values())
+
+    # -- the model -------------------------------------------------------------------------------------------
+
+    def _arriving(self) -> list[int]:
+        return sorted(span for span, resident in self.model.items() if resident.state is State.ARRIVING)
+
+    def _parsed(self) -> list[int]:
+        return sorted(span for span, resident in self.model.items() if resident.state is State.PARSED)
+
+    def _mates(self, strip: int) -> list[Resident]:
+        """Return what lies in the block of a strip, with what is still being copied out of it."""
+        return [r for r in [*self.model.values(), *self.moving.values()] if r.strip == strip]
+
+    def _pins(self, resident: Resident) -> int:
+        return resident.pins if resident.strip < 0 else sum(r.pins for r in self._mates(resident.strip))
+
+    def _in_use(self, resident: Resident) -> bool:
+        mates = [resident] if resident.strip < 0 else self._mates(resident.strip)
+        return any(r.pins or r.state is State.ARRIVING for r in mates)
+
+    def _idle_spans(self) -> set[int]:
+        return {span for span, resident in self.model.items() if not self._in_use(resident)}
+
+    def _possible(self, needs: list[Need]) -> bool:
+        absent = [n for n in needs if n.span not in self.model or (n.group >= 0 > self.model[n.span].strip)]
+        for need in absent:
+            old = self.model.get(need.span)
+            if old is not None and self._in_use(old):
+                return False
+        kept = {n.span for n in needs} | {
+            s for s, r in self.model.items() if r.strip >= 0 and r.strip in {n.group for n in needs}
+        }
+        return self._rows_possible(absent, kept) and self._columns_possible(absent, kept)
+
+    def _rows_possible(self, absent: list[Need], kept: set[int]) -> bool:
+        strips = {r.strip for r in self.model.values() if r.strip >= 0}
+        new = {n.group: n for n in absent if n.group >= 0 and n.group not in strips}
+        staying = {r.strip for s, r in self.model.items() if r.strip >= 0 and (s in kept or self._in_use(r))}
+        if self.room.row_frame is not None:
+            return not new or len(new) + len(staying) <= self.room.rows // self.room.row_frame
+        taken = [set(range(n.anchor, n.anchor + n.group_size)) for n in new.values()]
+        for strip in staying:
+            start = GRID.strip_items(strip).start % PANEL if self.kind == "anchored" else GRID.strip_items(strip).start
+            taken.append(set(range(start, start + len(GRID.strip_items(strip)))))
+        return not new or sum(map(len, taken)) == len(set().union(*taken))
+
+    def _columns_possible(self, absent: list[Need], kept: set[int]) -> bool:
+        new = [n for n in absent if n.group < 0]
+        staying = [s for s, r in self.model.items() if r.strip < 0 and (s in kept or self._in_use(r))]
+        staying += [s for s, r in self.moving.items() if r.strip < 0]
+        if self.room.addressed:
+            return not new or len(new) + len(staying) <= self.room.columns // self.room.column_frame
+        return not new or sum(GRID.span_length(s) for s in [*staying, *(n.span for n in new)]) <= self.room.columns
+
+    def _note_evictions(self, allowed: bool) -> None:
+        assert allowed or not self.gone
+        for span in self.gone:
+            assert not self._in_use(self.model[span])
+        for span in self.gone:
+            del self.model[span]
+        self.gone.clear()
+
+    def _note_arrivals(self, needs: list[Need], arrivals: list) -> None:
+        by_span = {arrival.span: arrival for arrival in arrivals}
+        for need in needs:
+            old = self.model.get(need.span)
+            if old is not None and not (need.group >= 0 > old.strip):
+                assert need.span not in by_span
+                old.pins += 1
+                continue
+            arrival = by_span.pop(need.span)
+            assert arrival.source == (None if old is None else old.address)
+            if old is not None:
+                self.moving[need.span] = old
+            self.model[need.span] = Resident(need.group, arrival.address, 1, State.ARRIVING)
+        assert not by_span
+
+
+LevelMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLevel = pytest.mark.slow(LevelMachine.TestCase)
+
+
+def alone(span: int) -> Need:
+    return Need(span, 1, -1, 0, 0)
+
+
+def test_the_least_recently_used_span_goes() -> None:
+    level = Level(Room(0, 3), "lru")
+    for span in (1, 2, 3, 1):
+        level.reserve([alone(span)], lambda _: None)
+        if level.state(span) is State.ARRIVING:
+            level.ready(span)
+        level.release([span])
+    level.reserve([alone(4)], lambda _: None)
+    assert sorted(level.resident()) == [1, 3, 4]
+
+
+def test_the_span_whose_next_use_is_farthest_goes() -> None:
+    level = Level(Room(0, 3), "planned")
+    for span in (1, 2, 3):
+        level.reserve([alone(span)], lambda _: None)
+        level.ready(span)
+        level.release([span])
+    level.reserve([alone(4)], {1: (0, 5), 2: (1, 0), 3: (0, 9)}.get)
+    assert sorted(level.resident()) == [1, 3, 4]
+    level.ready(4)
+    level.release([4])
+    level.reserve([alone(5)], {1: (0, 5), 4: (0, 0)}.get)
+    assert sorted(level.resident()) == [1, 4, 5]
+
+
+def test_a_size_that_turns_out_larger_is_counted() -> None:
+    level = Level(Room(0, 10, addressed=False))
+    level.reserve([Need(1, 4, -1, 0, 0)], lambda _: None)
+    level.resize(1, 9)
+    assert level.used == level.stats.peak == 9
+    assert level.reserve([Need(2, 4, -1, 0, 0)], lambda _: None) is None
+    level.ready(1)
+    level.release([1])
+    assert level.reserve([Need(2, 4, -1, 0, 0)], lambda _: None) is not None
+    assert level.used == 4
+
+
+def test_misuse_is_noticed() -> None:
+    level = Level(Room(0, 2))
+    level.reserve([alone(1)], lambda _: None)
+    with pytest.raises(InternalError, match="in use"):
+        level.forget(1)
+    with pytest.raises(InternalError, match="only unaddressed"):
+        level.resize(1, 2)
+    level.ready(1)
+    with pytest.raises(InternalError, match="twice"):
+        level.parsed(1)
+    level.release([1])
+    with pytest.raises(InternalError, match="more often"):
+        level.release([1])
+    level.forget(1)
+    assert level.resident() == []
+
+
+@pytest.mark.parametrize(
+    ("room", "least"),
+    [(Room(3, 2), 6), (Room(4, 1), 6), (Room(3, 3, row_frame=3, column_frame=2), 6), (Room(0, 5, column_frame=2), 6)],
+)
+def test_a_room_too_small_for_a_tile_is_refused(room: Room, least: int) -> None:
+    with pytest.raises(ConfigError, match=f"--host-cache {least}items") as caught:
+        check_room(GRID, room, "--host-cache")
+    assert caught.value.context == {"option": "--host-cache", "least_items": least}
+
+
+@pytest.mark.parametrize("room", [Room(4, 2), Room(36, 0), Room(0, 6, column_frame=2), Room(0, 1, addressed=False)])
+def test_room_for_a_tile_is_enough(room: Room) -> None:
+    check_room(GRID, room, "--host-cache")

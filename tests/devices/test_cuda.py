@@ -1,0 +1,212 @@
+"""The CUDA device over the stand-in for CuPy, and the stand-in itself: does it catch what it is for?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tartan.devices import cuda
+from tartan.devices.cuda import CudaDevice, found_gpus
+from tartan.errors import DeviceError, DeviceMemoryError
+from tartan.testing.fake_cupy import FakeCudaRuntimeError, FakeCupy, MisuseError
+
+
+def loaded(device: CudaDevice, values: Any) -> Any:
+    host = np.asarray(values, np.float32)
+    array = device.allocate(host.shape, host.dtype)
+    device.upload(host, array)
+    return array
+
+
+class TestDevice:
+    def test_staging_memory_is_pinned(self) -> None:
+        cupy = FakeCupy()
+        staging = CudaDevice(cupy=cupy).staging((10, 3), "float32")
+        assert cupy.n_pinned_bytes == 120
+        assert staging.flags.writeable
+        assert staging.flags.c_contiguous
+
+    def test_memory_that_cannot_be_pinned_is_ordinary_memory(self) -> None:
+        cupy = FakeCupy()
+
+        def refuse(nbytes: int) -> None:
+            raise FakeCudaRuntimeError(2, "cudaErrorMemoryAllocation")
+
+        cupy.cuda.alloc_pinned_memory = refuse
+        assert CudaDevice(cupy=cupy).staging((4,), "int32").shape == (4,)
+
+    def test_the_limit_of_the_pool_holds(self) -> None:
+        device = CudaDevice(cupy=FakeCupy(memory_bytes=1000), memory_limit_bytes=600)
+        assert device.free_bytes() == 600
+        kept = device.allocate((500,), "uint8")
+        assert device.free_bytes() == 100
+        with pytest.raises(DeviceMemoryError) as caught:
+            device.allocate((200,), "uint8")
+        assert caught.value.retryable
+        del kept
+        assert device.free_bytes() == 600
+
+    def test_no_such_gpu(self) -> None:
+        with pytest.raises(DeviceError, match="cuda:0, cuda:1") as caught:
+            CudaDevice(2, cupy=FakeCupy(n_devices=2))
+        assert caught.value.code == "no-gpu"
+
+    def test_no_gpu_at_all(self) -> None:
+        with pytest.raises(DeviceError, match="--device cpu") as caught:
+            CudaDevice(cupy=FakeCupy(n_devices=0))
+        assert caught.value.code == "no-gpu"
+
+    def test_no_cupy(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+        with pytest.raises(DeviceError, match=r"tartan-allpairs\[cuda\]") as caught:
+            CudaDevice()
+        assert caught.value.code == "no-cupy"
+
+    def test_a_lost_device_is_a_device_error(self) -> None:
+        cupy = FakeCupy()
+        device = CudaDevice(cupy=cupy)
+        x = loaded(device, [1, 2, 3])
+        cupy.lose_device()
+        calls: list[Callable[[], object]] = [
+            lambda: device.compute("compare", 3, lambda: x + x),
+            lambda: device.upload(np.ones(3, np.float32), x),
+            lambda: device.download(x, np.ones(3, np.float32)),
+            lambda: device.allocate((3,), "float32"),
+        ]
+        for call in calls:
+            with pytest.raises(DeviceError) as caught:
+                call()
+            assert not caught.value.retryable
+        device.close()
+
+    def test_a_wrong_launch_is_the_users_error(self) -> None:
+        device = CudaDevice(cupy=FakeCupy())
+
+        def launch() -> None:
+            raise FakeCudaRuntimeError(9, "cudaErrorInvalidConfiguration")
+
+        with pytest.raises(FakeCudaRuntimeError):
+            device.compute("compare", 1, launch)
+        assert device.compute("compare", 1, lambda: 1) == 1
+
+    def test_host_arrays_are_not_taken_for_device_arrays(self) -> None:
+        device = CudaDevice(cupy=FakeCupy())
+        for call in (device.upload, device.download):
+            with pytest.raises(DeviceError) as caught:
+                call(np.zeros(3), np.zeros(3))
+            assert caught.value.code == "host-array"
+
+    def test_a_target_with_gaps_is_refused(self) -> None:
+        device = CudaDevice(cupy=FakeCupy())
+        arena = loaded(device, np.zeros((4, 4)))
+        with pytest.raises(DeviceError) as caught:
+            device.upload(np.zeros((4, 2), np.float32), arena[:, :2])
+        assert caught.value.code == "copy-not-contiguous"
+
+
+class TestFoundGpus:
+    def test_describes_each(self) -> None:
+        gpus = found_gpus(FakeCupy(n_devices=2, memory_bytes=1000))
+        assert [gpu["name"] for gpu in gpus] == ["Fake GPU 0", "Fake GPU 1"]
+        assert gpus[1] == {
+            "name": "Fake GPU 1", "index": 1, "memory_bytes": 1000, "free_bytes": 1000, "usable": True, "reason": "",
+        }  # fmt: skip
+
+    def test_a_broken_gpu_does_not_hide_the_others(self) -> None:
+        cupy = FakeCupy(n_devices=2)
+        properties = cupy.cuda.runtime.getDeviceProperties
+
+        def broken_first(index: int) -> Any:
+            if index == 0:
+                raise FakeCudaRuntimeError(46, "cudaErrorDevicesUnavailable")
+            return properties(index)
+
+        cupy.cuda.runtime.getDeviceProperties = broken_first
+        gpus = found_gpus(cupy)
+        assert [gpu["usable"] for gpu in gpus] == [False, True]
+        assert "Unavailable" in gpus[0]["reason"]
+
+    def test_never_raises(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+        monkeypatch.setattr(cuda, "_n_gpus_of_driver", lambda: 1)
+        (gpu,) = found_gpus()
+        assert not gpu["usable"]
+        assert "CuPy" in gpu["reason"]
+        monkeypatch.setattr(cuda, "_n_gpus_of_driver", lambda: 0)
+        assert found_gpus(FakeCupy(n_devices=0)) == []
+
+
+class Careless(CudaDevice):
+    """A device that forgets to wait for its streams."""
+
+    def _forget(self) -> None:
+        for lane in (self._upload, self._compute, self._download):
+            lane.wait = lambda mark=None: None  # type: ignore[method-assign]
+
+
+class TestTheStandIn:
+    """What would be a race on a GPU is an error here."""
+
+    def test_an_upload_that_is_not_waited_for(self) -> None:
+        cupy = FakeCupy()
+        device = Careless(cupy=cupy)
+        device._forget()
+        x = loaded(device, [1, 2, 3])
+        with pytest.raises(MisuseError, match="waited for"):
+            device.compute("compare", 3, lambda: x + x)
+        assert len(cupy.misuse) == 1
+
+    def test_a_result_that_is_not_waited_for(self) -> None:
+        cupy = FakeCupy()
+        device = Careless(cupy=cupy)
+        x = loaded(device, [1, 2, 3])
+        device._forget()
+        y = device.compute("compare", 3, lambda: x + x)
+        with pytest.raises(MisuseError, match="waited for"):
+            device.download(y, np.empty(3, np.float32))
+
+    def test_a_download_that_is_not_waited_for_leaves_the_host_unchanged(self) -> None:
+        device = Careless(cupy=FakeCupy())
+        x = loaded(device, [1, 2, 3])
+        device._forget()
+        host = np.zeros(3, np.float32)
+        device.download(x, host)
+        np.testing.assert_array_equal(host, np.zeros(3))
+
+    def test_work_outside_compute(self) -> None:
+        x = loaded(CudaDevice(cupy=FakeCupy()), [1, 2, 3])
+        with pytest.raises(MisuseError, match="selected device"):
+            x + x
+
+    def test_work_on_the_null_stream(self) -> None:
+        cupy = FakeCupy()
+        x = loaded(CudaDevice(cupy=cupy), [1, 2, 3])
+        with pytest.raises(MisuseError, match="null stream"), cupy.cuda.Device(0):
+            x + x
+
+    def test_memory_outside_the_pool(self) -> None:
+        cupy = FakeCupy()
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with pytest.raises(MisuseError, match="pool"), cupy.cuda.Device(0), stream:
+            cupy.empty((3,), "float32")
+
+    def test_implicit_copies_to_the_host(self) -> None:
+        device = CudaDevice(cupy=FakeCupy())
+        x = loaded(device, [1, 2, 3])
+        with pytest.raises(TypeError, match="download"):
+            device.compute("compare", 1, lambda: np.asarray(x))
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda cuda: cuda.Stream(non_blocking=False),
+            lambda cuda: cuda.Event(block=False, disable_timing=True),
+            lambda cuda: cuda.Event(block=True, disable_timing=True).synchronize(),
+        ],
+    )
+    def test_streams_and_events_of_the_wrong_kind(self, make: Callable[[Any], object]) -> None:
+        with pytest.raises(MisuseError):
+            make(FakeCupy().cuda)

@@ -1,0 +1,60 @@
+"""The buffers of open chunks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tartan.errors import InternalError
+from tartan.runtime.chunks import ChunkBuffers
+
+DTYPES = {"scores": np.dtype(np.float32), "code": np.dtype(np.uint8), "exact": np.dtype(np.float64)}
+
+
+def make(n_buffers: int = 2, side: int = 5, mirrored: bool = False) -> ChunkBuffers:
+    return ChunkBuffers(side, DTYPES, n_buffers, mirrored=mirrored, shared=False)
+
+
+def test_a_new_chunk_has_no_codes_even_where_an_old_one_lay() -> None:
+    buffers = make(1)
+    buffers.status(buffers.open((0, 0)))[...] = 3
+    buffers.close((0, 0))
+    assert not buffers.status(buffers.open((0, 1))).any()
+
+
+def test_an_open_chunk_keeps_its_buffers() -> None:
+    buffers = make()
+    first = buffers.open((0, 0))
+    buffers.status(first)[1, 2] = 1
+    assert buffers.open((0, 0)) is first
+    assert buffers.status(first)[1, 2] == 1
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_buffers_do_not_touch_each_other(mirrored: bool) -> None:
+    buffers = make(3, mirrored=mirrored)
+    blocks = []
+    for number in range(3):
+        chunk = buffers.open((0, number))
+        blocks += buffers.views(chunk.outputs).values()
+        blocks += buffers.views(chunk.mirrored or {}).values()
+        blocks.append(buffers.status(chunk))
+    for value, block in enumerate(blocks):
+        block[...] = value
+    assert [set(block.ravel().tolist()) for block in blocks] == [{value} for value in range(len(blocks))]
+    assert {block.shape for block in blocks} == {(5, 5)}
+
+
+def test_more_chunks_than_were_announced_are_a_defect() -> None:
+    buffers = make(1)
+    buffers.open((0, 0))
+    with pytest.raises(InternalError, match="announced"):
+        buffers.open((0, 1))
+
+
+def test_what_was_given_back_last_is_taken_first() -> None:
+    buffers = make(3)
+    buffers.open((0, 0))
+    second = buffers.open((0, 1))
+    buffers.close((0, 1))
+    assert buffers.open((0, 2)).slot == second.slot

@@ -1,0 +1,230 @@
+"""How executions end: what they leave behind, and what a failure costs."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tartan
+from tartan.errors import InternalError, RunFailedError
+from tartan.runtime.chunks import ChunkBuffers
+from tartan.runtime.compare import PairFailure, TileMask
+from tartan.runtime.execution import NodeStats
+from tartan.runtime.executor import Cancelled, Completed, Died, Outcome, Raised, TimedOut
+from tartan.runtime.host import Place, UniformItems
+from tartan.runtime.items import ItemForm
+from tartan.runtime.lanes import CpuLane
+from tartan.runtime.node import Node
+from tartan.runtime.parts import Part, PartDone, halves
+from tartan.runtime.tasks import Compared, LoadTask, When
+from tartan.runtime.trace import NO_TRACER
+
+ROWS = np.random.default_rng(3).normal(size=(40, 3)).astype(np.float32)
+FORM = ItemForm(np.dtype(np.float32), (3,))
+
+
+class Counted(tartan.Application):
+    """Counts compare calls; ``fails`` says which raise."""
+
+    releases_gil = True
+
+    def __init__(self, fails: Any = None) -> None:
+        self._fails = fails
+        self.calls = 0
+
+    def parameters(self) -> dict[str, Any]:
+        return {}
+
+    def compare(self, left: Any, right: Any, xp: Any) -> Any:
+        self.calls += 1
+        if self._fails is not None and self._fails(left, right):
+            raise NameError("name 'lefty' is not defined")
+        return left @ right.T
+
+
+def own_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("tartan")}
+
+
+def memory_files() -> list[str]:
+    links = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the one that lists them
+            links.append(str(entry.readlink()))
+    return [link for link in links if "memfd" in link]
+
+
+def test_a_compare_with_a_typo_stops_after_few_calls() -> None:
+    app = Counted(lambda left, right: True)
+    with pytest.raises(RunFailedError, match="lefty"):
+        tartan.allpairs(app, np.zeros((3000, 2), np.float32), workers=1)
+    # Three tiles at most are under way, and the way from a tile to a pair takes twenty halvings.
+    assert app.calls < 1000
+
+
+def test_one_guilty_pair_costs_two_calls_a_halving() -> None:
+    items = np.zeros((64, 2), np.float32)
+    items[[10, 50], 0] = 1
+    app = Counted(lambda left, right: bool(left[:, 0].any() and right[:, 0].any() and len(left) * len(right) > 0))
+    run = tartan.allpairs(app, items, workers=1)
+    assert [(failure.i, failure.j) for failure in run.failures] == [(10, 50)]
+    clean = Counted()
+    tartan.allpairs(clean, items, workers=1)
+    assert app.calls <= clean.calls + 2 * 2 * 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_descriptor_and_no_thread_stays_behind(fails: bool) -> None:
+    class Process(tartan.Application):
+        def compare(self, left: Any, right: Any, xp: Any) -> Any:
+            return left @ (right.T if not fails else right.missing)
+
+    before, threads = memory_files(), own_threads()
+    for _ in range(2):
+        if fails:
+            with pytest.raises(RunFailedError):
+                tartan.allpairs(Process(), ROWS, workers=1)
+        else:
+            tartan.allpairs(Process(), ROWS, workers=1)
+    assert memory_files() == before
+    assert own_threads() <= threads
+
+
+def test_a_defect_in_the_loop_ends_the_run_without_waiting_for_what_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    class Waits(Counted):
+        def parse(self, key: str, data: Any) -> Any:
+            if key == "1" and begun.is_set():
+                release.wait()
+            return data
+
+    def broken(*_: Any) -> None:
+        raise ArithmeticError("defect")
+
+    def run(node: Node) -> NodeStats:
+        begun.set()
+        return original(node)
+
+    original = Node.run
+    monkeypatch.setattr(Node, "run", run)
+    monkeypatch.setattr(Node, "_loaded", broken)
+    try:
+        with pytest.raises(ArithmeticError):
+            tartan.allpairs(Waits(), list(ROWS), tmp_path / "run", workers=2)
+    finally:
+        release.set()
+    assert tartan.open(tmp_path / "run").n_pairs_done == 0
+
+
+# -- parts of tiles ----------------------------------------------------------------------------------------------
+
+
+def part(rows: slice = slice(0, 4), columns: slice = slice(0, 6)) -> Part:
+    buffers = ChunkBuffers(8, {"scores": np.dtype(np.float32)}, 1, mirrored=False, shared=False)
+    wanted = np.random.default_rng(0).random((rows.stop - rows.start, columns.stop - columns.start)) < 0.8
+    mask = TileMask(wanted, failed_rows=(1,))
+    return Part("tile", [Place(0, 0, 4, 1)], [Place(1, 4, 6, 2)], rows, columns, buffers.open((0, 0)), (1, 2), mask)
+
+
+def pairs_of(piece: Part) -> dict[tuple[int, int], int]:
+    (top, left), codes = piece.origin, piece.mask.codes(piece.shape)
+    assert isinstance(codes, np.ndarray)
+    return {(top + r, left + c): int(codes[r, c]) for r, c in np.ndindex(piece.shape)}
+
+
+def test_halves_cover_a_part_once_with_its_codes() -> None:
+    whole, found, waiting = part(), {}, [part()]
+    while waiting:
+        piece = waiting.pop()
+        if piece.shape == (1, 1):
+            assert found.keys().isdisjoint(pairs_of(piece))
+            found |= pairs_of(piece)
+        else:
+            waiting += halves(piece)
+    assert found == pairs_of(whole)
+
+
+def test_deeper_parts_go_first_and_all_of_them_before_whole_tiles() -> None:
+    priorities = [part().priority]
+    piece = part()
+    for _ in range(4):
+        piece = halves(piece)[1]
+        priorities.append(piece.priority)
+    assert priorities == sorted(priorities, reverse=True)
+    assert len(set(priorities)) == 5
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind"),
+    [
+        (Raised(ValueError("bad"), "ValueError", "bad", "trace"), "raised"),
+        (Raised(MemoryError(), "MemoryError", "", "trace"), "memory"),
+        (Died("killed by SIGSEGV", 0.1, "trace"), "died"),
+        (TimedOut(3.0), "late"),
+        (Cancelled(), "cancelled"),
+    ],
+)
+def test_what_a_lane_says_of_a_call_that_failed(outcome: Outcome, kind: str) -> None:
+    done = report(outcome)
+    assert (done.kind, done.fatal) == (kind, None)
+    assert (done.error is None) == (kind == "cancelled")
+
+
+def test_a_lane_reports_single_pairs() -> None:
+    failed = [PairFailure(1, 2, "bad")]
+    done = report(Completed(Compared(failed, When("1", 0, 2 * 10**9))))
+    assert (done.failures, done.seconds, done.error) == (failed, 2.0, None)
+
+
+@pytest.mark.parametrize("error", [InternalError("defect"), RunFailedError("no worker can be started")])
+def test_what_is_not_the_applications_fault_fails_no_pair(error: Exception) -> None:
+    done = report(Raised(error, type(error).__name__, str(error), ""))
+    assert done.fatal is error
+    assert done.error is None
+
+
+def report(outcome: Outcome) -> PartDone:
+    class Answers:
+        def submit(self, function: Any, args: Any, done: Any, **_: Any) -> None:
+            done(outcome)
+
+    reports: list[PartDone] = []
+    buffers = ChunkBuffers(8, {"scores": np.dtype(np.float32)}, 1, mirrored=False, shared=False)
+    lane = CpuLane(0, Answers(), UniformItems(FORM), buffers, reports.append, None, NO_TRACER)  # type: ignore[arg-type]
+    lane.compare(part())
+    return reports[0]
+
+
+def test_the_item_that_takes_the_place_of_others_travels_with_no_task() -> None:
+    task = LoadTask(UniformItems(FORM), None, FORM, np.zeros(1_000_000))
+    assert len(pickle.dumps(task)) < 1000
+    assert pickle.loads(pickle.dumps(task)).form == FORM
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ragged", [False, True])
+def test_processes_find_the_item_that_takes_the_place_of_others(ragged: bool) -> None:
+    class Picky(tartan.Application):
+        def parse(self, key: str, data: Any) -> Any:
+            if key == "3":
+                raise ValueError("no number")
+            return np.full(3, float(key)) if not ragged else [np.full(int(key) + 1, 1.0)]
+
+        def compare(self, left: Any, right: Any, xp: Any) -> Any:
+            first, second = ([x[0].sum() if ragged else x[0] for x in side] for side in (left, right))
+            return np.subtract.outer(np.array(first), np.array(second))
+
+    run = tartan.allpairs(Picky(), list(range(6)), workers=1)
+    assert [(failure.i, failure.j) for failure in run.failures] == [(3, None)]
+    assert run.n_pairs_failed == 5
+    assert run.matrix()[0, [1, 2, 4, 5]].tolist() == [-1, -2, -4, -5]

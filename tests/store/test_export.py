@@ -1,0 +1,210 @@
+"""Every export format, read back by somebody else's reader and compared."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from tartan.errors import ConfigError, DiskFullError, StoreError
+from tartan.store import formats
+from tartan.store.export import FORMATS, export, format_of
+from tartan.store.folder import RunFolder
+from tartan.store.run import Run
+
+from .kit import commit_chunk, describe, table, true_scores
+
+Finished = Callable[..., tuple[Run, np.ndarray]]
+
+
+@pytest.fixture
+def run(finished: Finished) -> Run:
+    return finished(11, 4, similarity=False)[0]
+
+
+@pytest.fixture
+def partial(tmp_path: Path) -> Run:
+    """A run with chunk (0, 1) only."""
+    folder = RunFolder.create(tmp_path / "p.tartan", describe(), table(10))
+    with folder.lock():
+        commit_chunk(folder, (0, 1), np.ones((4, 4), bool), {"scores": true_scores(10)})
+    return Run(folder.path)
+
+
+def test_npy(run: Run, tmp_path: Path) -> None:
+    np.testing.assert_array_equal(np.load(run.export(tmp_path / "m.npy")), run.matrix())
+    mapped = np.load(tmp_path / "m.npy", mmap_mode="r")
+    assert (mapped.dtype, mapped.shape) == (np.float32, (11, 11))
+
+
+def test_npy_condensed(run: Run, tmp_path: Path) -> None:
+    condensed = np.load(run.export(tmp_path / "m.npy", "npy-condensed"))
+    np.testing.assert_array_equal(condensed, run.condensed())
+
+
+def test_float32(run: Run, tmp_path: Path) -> None:
+    raw = np.fromfile(run.export(tmp_path / "m.f32"), "<f4").reshape(11, 11)
+    np.testing.assert_array_equal(raw, run.matrix())
+
+
+@pytest.mark.parametrize(("suffix", "dtype"), [("i16", "<i2"), ("i16be", ">i2")])
+def test_int16(run: Run, tmp_path: Path, suffix: str, dtype: str) -> None:
+    raw = np.fromfile(run.export(tmp_path / f"m.{suffix}"), dtype).reshape(11, 11)
+    np.testing.assert_array_equal(raw, np.rint(run.matrix().astype(np.float32) * 32767))
+    assert raw.min() == 0
+    assert (tmp_path / f"m.{suffix}").stat().st_size == 2 * 11 * 11
+
+
+def test_int16_says_missing_with_minus_one(partial: Run, tmp_path: Path) -> None:
+    raw = np.fromfile(partial.export(tmp_path / "m.i16"), "<i2").reshape(10, 10)
+    np.testing.assert_array_equal(raw == -1, np.isnan(partial.matrix()))
+
+
+def test_int16_refuses_or_clips_what_it_cannot_hold(finished: Finished, tmp_path: Path) -> None:
+    run, truth = finished(outputs={"a": "float32", "b": "float64"})
+    with pytest.raises(ConfigError, match="0 to 1"):
+        run.export(tmp_path / "m.i16", output="b")
+    assert list(tmp_path.glob("*m.i16*")) == [], "nothing is left of a refused export"
+    raw = np.fromfile(run.export(tmp_path / "m.i16", output="b", clip=True, diagonal=0), "<i2").reshape(10, 10)
+    np.testing.assert_array_equal(raw, np.rint(np.clip(truth * 20.0, 0, 1) * 32767))
+
+
+def test_int16_forgives_rounding() -> None:
+    values = np.array([[1 + 1e-6, -1e-6, 0.5]], np.float32)
+
+    class Stub:
+        clip = False
+
+        def bands(self) -> Any:
+            yield 0, values
+
+    class Stream:
+        data = b""
+
+        def write(self, data: Any) -> None:
+            self.data += bytes(data)
+
+    stream = Stream()
+    formats.write_int16(Stub(), stream, "<")  # type: ignore[arg-type]
+    assert np.frombuffer(stream.data, "<i2").tolist() == [32767, 0, 16384]
+
+
+def test_phylip(run: Run, tmp_path: Path) -> None:
+    lines = run.export(tmp_path / "m.phy").read_text().splitlines()
+    assert lines[0] == "11"
+    names, values = zip(*(line.split("  ", 1) for line in lines[1:]), strict=True)
+    assert list(names) == list(run.keys)
+    np.testing.assert_array_equal([[np.float32(v) for v in row.split()] for row in values], run.matrix())
+
+
+def test_phylip_names_have_no_blanks() -> None:
+    assert formats.phylip_names(["a b\tc", "", "x"]) == ["a_b_c", "item_1", "x"]
+
+
+def test_phylip_cannot_say_missing(partial: Run, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"item-0 and item-1 is missing.*missing=1\.0"):
+        partial.export(tmp_path / "m.phy")
+    lines = partial.export(tmp_path / "m.phy", missing=2).read_text().splitlines()
+    values = np.array([line.split()[1:] for line in lines[1:]], np.float32)
+    np.testing.assert_array_equal(values, partial.matrix(fill=2, diagonal=0))
+
+
+@pytest.mark.parametrize(("suffix", "delimiter"), [("csv", ","), ("tsv", "\t")])
+def test_csv(run: Run, tmp_path: Path, suffix: str, delimiter: str) -> None:
+    with open(run.export(tmp_path / f"m.{suffix}"), newline="") as stream:
+        head, *rows = csv.reader(stream, delimiter=delimiter)
+    assert head[1:] == [row[0] for row in rows] == list(run.keys)
+    np.testing.assert_array_equal(np.array([row[1:] for row in rows], np.float32), run.matrix())
+
+
+def test_csv_quotes_keys_and_writes_nan(tmp_path: Path) -> None:
+    keys = ['say "hi"', "a,b", "c\nd"]
+    items = table(3)
+    items.keys[:] = keys
+    run = Run(RunFolder.create(tmp_path / "r", describe(3), items))
+    with open(run.export(tmp_path / "m.csv"), newline="") as stream:
+        head, *rows = csv.reader(stream)
+    assert head[1:] == [row[0] for row in rows] == keys
+    assert {value for row in rows for value in row[1:]} == {"nan"}
+
+
+def test_text_holds_every_digit(finished: Finished, tmp_path: Path) -> None:
+    run, truth = finished(outputs={"scores": "float64"})
+    with open(run.export(tmp_path / "m.csv", diagonal=0), newline="") as stream:
+        rows = list(csv.reader(stream))[1:]
+    np.testing.assert_array_equal(np.array([row[1:] for row in rows], np.float64), truth)
+
+
+def test_parquet_pairs(finished: Finished, tmp_path: Path) -> None:
+    run, truth = finished(outputs={"scores": "float32", "count": "int16"})
+    both = pq.read_table(run.export(tmp_path / "m.parquet"))
+    assert both.equals(run.pairs().read_all())
+    one = pq.read_table(run.export(tmp_path / "one.parquet", output="count"))
+    assert one.column_names == ["i", "j", "key_i", "key_j", "score"]
+    np.testing.assert_array_equal(one["score"], (truth * 20).astype(np.int16)[one["i"], one["j"]])
+
+
+@pytest.mark.parametrize("suffix", ["npy", "csv", "f32", "i16"])
+def test_rectangles(finished: Finished, tmp_path: Path, suffix: str) -> None:
+    run, truth = finished(workload={"kind": "rectangle", "n_left": 6})
+    path, expected = run.export(tmp_path / f"m.{suffix}"), truth[:6, 6:]
+    if suffix == "npy":
+        np.testing.assert_array_equal(np.load(path), expected)
+    elif suffix == "csv":
+        with open(path, newline="") as stream:
+            head, *rows = csv.reader(stream)
+        assert (head[1:], [row[0] for row in rows]) == (list(run.keys[6:]), list(run.keys[:6]))
+        np.testing.assert_array_equal(np.array([row[1:] for row in rows], np.float32), expected)
+    elif suffix == "f32":
+        np.testing.assert_array_equal(np.fromfile(path, "<f4").reshape(6, 4), expected)
+    else:
+        np.testing.assert_array_equal(np.fromfile(path, "<i2").reshape(6, 4), np.rint(expected * 32767))
+
+
+@pytest.mark.parametrize("changes", [{"symmetric": False}, {"workload": {"kind": "rectangle", "n_left": 6}}])
+@pytest.mark.parametrize("name", ["phylip", "npy-condensed"])
+def test_formats_for_symmetric_matrices_only(finished: Finished, tmp_path: Path, changes: Any, name: str) -> None:
+    with pytest.raises(ConfigError, match="symmetric"):
+        finished(**changes)[0].export(tmp_path / "m", name)
+
+
+def test_an_existing_file_is_kept_unless_told_otherwise(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "m.npy"
+    path.write_text("precious")
+    with pytest.raises(StoreError, match="exists"):
+        run.export(path)
+    assert path.read_text() == "precious"
+    export(run, path, overwrite=True)
+    np.testing.assert_array_equal(np.load(path), run.matrix())
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.npy", "made.tartan"]
+
+
+def test_formats_are_found_by_suffix() -> None:
+    assert {
+        format_of(Path("x" + s)) for s in (".npy", ".PHY", ".csv", ".tsv", ".parquet", ".i16", ".i16be", ".f32")
+    } == (set(FORMATS) - {"npy-condensed"})
+    for wrong in ({"path": Path("m.xyz")}, {"path": Path("m")}, {"path": Path("m.npy"), "name": "excel"}):
+        with pytest.raises(ConfigError, match="phylip"):
+            format_of(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_full_disk_leaves_nothing_behind(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(DiskFullError):
+        run.export(tmp_path / "m.npy")
+    assert [p.name for p in tmp_path.iterdir()] == ["made.tartan"]
+
+
+def test_a_folder_that_is_not_there(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no folder"):
+        run.export(tmp_path / "absent" / "m.npy")

@@ -1,0 +1,72 @@
+"""The log of failures: one row an item, nothing lost by a kill, read back in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tartan.core.ledger import Failure
+from tartan.errors import CorruptResultError
+from tartan.store.failures import FailureLog, read_failures
+from tartan.store.files import FileWriter
+
+ITEM = Failure(7, None, "parse", "item-7: not a photo\nsecond line", "Traceback ...")
+PAIR = Failure(1, 2, "compare", "item-1, item-2: zero")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> FailureLog:
+    return FailureLog(tmp_path, FileWriter(tmp_path))
+
+
+def test_round_trip_before_and_after_merging(log: FailureLog, tmp_path: Path) -> None:
+    log.add([PAIR, ITEM])
+    assert read_failures(tmp_path) == [ITEM, PAIR]
+    log.merge()
+    assert not (tmp_path / "failures.jsonl").exists()
+    assert read_failures(tmp_path) == [ITEM, PAIR]
+    other = Failure(0, 3, "compare", "again")
+    log.add([other])
+    assert read_failures(tmp_path) == [ITEM, other, PAIR]
+    log.merge()
+    log.merge()
+    assert pq.read_table(tmp_path / "failures.parquet").num_rows == 3
+
+
+def test_an_item_is_one_row_however_often_it_is_reported(log: FailureLog, tmp_path: Path) -> None:
+    for _ in range(50):
+        log.add([ITEM])
+    assert (tmp_path / "failures.jsonl").read_bytes().count(b"parse") == 1
+    FailureLog(tmp_path, FileWriter(tmp_path)).add([ITEM])
+    assert read_failures(tmp_path) == [ITEM]
+
+
+def test_a_torn_line_costs_itself_only(log: FailureLog, tmp_path: Path) -> None:
+    log.add([ITEM])
+    with open(tmp_path / "failures.jsonl", "ab") as stream:
+        stream.write(b'{"i": 4, "j"')
+    FailureLog(tmp_path, FileWriter(tmp_path)).add([PAIR])
+    assert read_failures(tmp_path) == [ITEM, PAIR]
+
+
+def test_a_kill_between_table_and_log_counts_nothing_twice(log: FailureLog, tmp_path: Path) -> None:
+    log.add([ITEM, PAIR])
+    text = (tmp_path / "failures.jsonl").read_bytes()
+    log.merge()
+    (tmp_path / "failures.jsonl").write_bytes(text)
+    assert read_failures(tmp_path) == [ITEM, PAIR]
+
+
+def test_no_failures_leave_no_file(log: FailureLog, tmp_path: Path) -> None:
+    log.add([])
+    log.merge()
+    assert read_failures(tmp_path) == []
+    assert [p.name for p in tmp_path.iterdir()] == ["tmp"]
+
+
+def test_a_damaged_table_is_named(log: FailureLog, tmp_path: Path) -> None:
+    (tmp_path / "failures.parquet").write_bytes(b"PAR1 garbage PAR1")
+    with pytest.raises(CorruptResultError, match=r"failures\.parquet"):
+        read_failures(tmp_path)

@@ -1,0 +1,437 @@
+"""Creation, opening, committing, resuming, extending."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
+from tartan.errors import ConfigError, CorruptResultError, DiskFullError, InternalError, RunNotFoundError, StoreError
+from tartan.store.files import FileWriter
+from tartan.store.folder import RunFolder
+from tartan.store.items import ItemTable
+from tartan.store.run import Run
+
+from .kit import commit_chunk, commit_missing, describe, table, true_scores
+
+ONE = {"scores": true_scores(10)}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "test.tartan"
+
+
+@pytest.fixture
+def folder(path: Path) -> RunFolder:
+    return RunFolder.create(path, describe(), table(10))
+
+
+def chunk_file(path: Path, name: str, row: int, column: int) -> Path:
+    return path / f"{name}.zarr" / "c" / str(row) / str(column)
+
+
+def test_a_new_run_misses_all_pairs_and_a_finished_one_none(folder: RunFolder) -> None:
+    missing = folder.missing()
+    assert list(missing) == [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)]
+    assert sum(int(wanted.sum()) for wanted in missing.values()) == 45
+    with folder.lock():
+        commit_missing(folder, ONE)
+    assert folder.missing() == {}
+    assert folder.counts().tolist() == [0, 45, 0, 0]
+
+
+def test_plain_zarr_reads_what_was_written(folder: RunFolder, path: Path) -> None:
+    with folder.lock():
+        commit_missing(folder, ONE)
+    scores, status = zarr.open(path / "scores.zarr", mode="r"), zarr.open(path / "status.zarr", mode="r")
+    upper = np.triu(np.ones((10, 10), bool), 1)
+    np.testing.assert_array_equal(scores[:], np.where(upper, ONE["scores"], np.nan))
+    np.testing.assert_array_equal(status[:], upper)
+    assert scores.metadata.fill_value != scores.metadata.fill_value
+
+
+def test_zarr_checks_our_checksum(folder: RunFolder, path: Path) -> None:
+    with folder.lock():
+        commit_missing(folder, ONE)
+    damage(chunk_file(path, "scores", 0, 1))
+    with pytest.raises(ValueError, match="checksum"):
+        zarr.open(path / "scores.zarr", mode="r")[:]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int16", "uint8", "int64", "bool", "complex64"])
+def test_every_dtype_round_trips_through_our_reader_and_zarr(path: Path, dtype: str) -> None:
+    folder = RunFolder.create(path, describe(5, 3, outputs={"scores": dtype}), None)
+    truth = (true_scores(5) * 100).astype(dtype)
+    with folder.lock():
+        commit_missing(folder, {"scores": truth})
+    np.testing.assert_array_equal(folder.read_chunk("scores", 0, 1), truth[:3, 3:])
+    np.testing.assert_array_equal(zarr.open(path / "scores.zarr", mode="r")[:3, 3:], truth[:3, 3:])
+
+
+def test_a_sample_decides_the_codec(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).random((64, 64), dtype=np.float32)
+    for name, sample, expected in [("a", noise, False), ("b", np.round(noise), True), ("c", None, False)]:
+        samples = {} if sample is None else {"scores": sample}
+        folder = RunFolder.create(tmp_path / name, describe(), samples=samples)
+        with folder.lock():
+            commit_missing(folder, ONE)
+        codecs = zarr.open(tmp_path / name / "scores.zarr", mode="r").metadata.codecs
+        assert any("Zstd" in type(codec).__name__ for codec in codecs) == expected
+        np.testing.assert_array_equal(folder.read_chunk("scores", 0, 1), ONE["scores"][:4, 4:8])
+
+
+def test_scores_that_are_not_done_are_nan_whatever_was_committed(folder: RunFolder) -> None:
+    status = np.full((4, 4), DONE, np.uint8)
+    status[1, 2], status[3, 3] = FAILED_PAIR, FAILED_ITEM
+    failures = [Failure(1, 6, "compare", "no"), Failure(7, None, "parse", "bad")]
+    with folder.lock():
+        folder.commit(0, 1, {"scores": np.zeros((4, 4), np.float32)}, status, failures)
+    scores = folder.read_chunk("scores", 0, 1)
+    assert scores is not None
+    np.testing.assert_array_equal(np.isnan(scores), status != DONE)
+    assert folder.counts().tolist() == [45 - 16, 14, 1, 1]
+    assert [(f.i, f.j) for f in folder.failures()] == [(7, None), (1, 6)]
+
+
+def test_a_second_commit_keeps_what_it_does_not_touch(folder: RunFolder) -> None:
+    first, second = np.zeros((4, 4), np.uint8), np.zeros((4, 4), np.uint8)
+    first[:2], first[1, 1], second[2:] = DONE, FAILED_PAIR, DONE
+    with folder.lock():
+        folder.commit(0, 1, {"scores": np.full((4, 4), 1, np.float32)}, first)
+        folder.commit(0, 1, {"scores": np.full((4, 4), 2, np.float32)}, second)
+    np.testing.assert_array_equal(folder.chunk_status(0, 1), np.maximum(first, second))
+    expected = np.repeat([1, 1, 2, 2], 4).reshape(4, 4).astype(np.float32)
+    expected[1, 1] = np.nan
+    np.testing.assert_array_equal(folder.read_chunk("scores", 0, 1), expected)
+
+
+def test_commits_from_threads(path: Path) -> None:
+    n = 24
+    truth = {"scores": true_scores(n)}
+    folder = RunFolder.create(path, describe(n, 4))
+    with folder.lock(), ThreadPoolExecutor(8) as pool:
+        work = folder.missing().items()
+        list(pool.map(lambda item: commit_chunk(folder, *item, truth), work))
+        assert folder.flush() > len(work)
+        assert folder.flush() == 0
+    assert folder.missing() == {}
+    np.testing.assert_array_equal(Run(path).matrix(diagonal=0), truth["scores"])
+
+
+def damage(file: Path) -> None:
+    """Flip one bit in the middle of a file."""
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def truncate(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:7])
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def remove(file: Path) -> None:
+    file.unlink()
+
+
+@pytest.mark.parametrize("harm", [damage, truncate, empty, remove])
+@pytest.mark.parametrize("name", ["scores", "extra", "status"])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_a_damaged_file_makes_its_chunk_missing_and_only_that(
+    path: Path, harm: Any, name: str, symmetric: bool
+) -> None:
+    truth = {"scores": true_scores(10, symmetric), "extra": (true_scores(10, symmetric) * 50).astype(np.int32)}
+    manifest = describe(outputs={"scores": "float32", "extra": "int32"}, symmetric=symmetric)
+    folder = RunFolder.create(path, manifest)
+    with folder.lock():
+        commit_missing(folder, truth)
+        harm(chunk_file(path, name, 0, 1))
+        assert list(folder.missing()) == [(0, 1)]
+        assert commit_missing(folder, truth) == [(0, 1)]
+    again = Run(path)
+    assert again.folder.missing() == {}
+    np.testing.assert_array_equal(again.matrix("scores", diagonal=0), truth["scores"])
+
+
+def test_a_mirrored_chunk_that_is_damaged_counts(path: Path) -> None:
+    truth = {"scores": true_scores(10, symmetric=False)}
+    folder = RunFolder.create(path, describe(symmetric=False))
+    with folder.lock():
+        commit_missing(folder, truth)
+        damage(chunk_file(path, "scores", 2, 1))
+        assert commit_missing(folder, truth) == [(1, 2)]
+    np.testing.assert_array_equal(Run(path).matrix(diagonal=0), truth["scores"])
+    assert (Run(path).n_pairs, Run(path).n_pairs_done) == (90, 90)
+
+
+def test_outputs_without_status_are_not_committed(folder: RunFolder, path: Path) -> None:
+    with folder.lock():
+        commit_missing(folder, ONE)
+        chunk_file(path, "status", 0, 2).unlink()
+        assert folder.read_chunk("scores", 0, 2) is None
+        assert list(folder.missing()) == [(0, 2)]
+
+
+def test_reading_a_damaged_chunk_raises(folder: RunFolder, path: Path) -> None:
+    with folder.lock():
+        commit_missing(folder, ONE)
+    damage(chunk_file(path, "scores", 0, 1))
+    with pytest.raises(CorruptResultError, match="checksum"):
+        Run(path).matrix()
+    assert list(RunFolder.open(path).missing()) == [(0, 1)]
+    assert chunk_file(path, "status", 0, 1).exists(), "without the lock nothing is removed"
+
+
+def test_the_lock_holder_empties_tmp(folder: RunFolder, path: Path) -> None:
+    (path / "tmp" / "123-4").write_bytes(b"half a chunk")
+    with folder.lock():
+        assert list((path / "tmp").iterdir()) == []
+
+
+def test_creation_starts_afresh_where_one_was_killed(folder: RunFolder, path: Path) -> None:
+    (path / "manifest.json").unlink()
+    (path / "tmp" / "1-1").touch()
+    again = RunFolder.create(path, describe(6, 3, outputs={"other": "float64"}), table(6))
+    assert (again.manifest.n_items, sorted(p.name for p in path.glob("*.zarr"))) == (6, ["other.zarr", "status.zarr"])
+
+
+@pytest.mark.parametrize("names", [["notes.txt"], ["run.lock", "notes.txt"], ["tmp"], ["scores.zarr"]])
+def test_a_foreign_folder_is_refused_and_left_alone(path: Path, names: list[str]) -> None:
+    path.mkdir()
+    for name in names:
+        (path / name).touch()
+    with pytest.raises(StoreError, match="holds no run") as caught:
+        RunFolder.create(path, describe())
+    assert caught.value.code == "foreign-folder"
+    assert sorted(p.name for p in path.iterdir()) == sorted(names)
+
+
+def test_a_run_is_not_created_over(folder: RunFolder, path: Path) -> None:
+    with pytest.raises(StoreError, match="holds a run already"):
+        RunFolder.create(path, describe())
+
+
+def test_a_path_that_is_a_file_is_refused(path: Path) -> None:
+    path.touch()
+    with pytest.raises(StoreError):
+        RunFolder.create(path, describe())
+    with pytest.raises(StoreError):
+        RunFolder.create(path / "below", describe())
+    with pytest.raises(RunNotFoundError):
+        RunFolder.open(path)
+
+
+def test_opening_what_is_not_there(path: Path) -> None:
+    with pytest.raises(RunNotFoundError, match="not a run"):
+        RunFolder.open(path)
+
+
+def test_a_run_without_its_arrays_is_corrupt(folder: RunFolder, path: Path) -> None:
+    shutil.rmtree(path / "scores.zarr")
+    with pytest.raises(CorruptResultError, match=r"zarr\.json"):
+        RunFolder.open(path)
+
+
+def test_a_read_only_file_system_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **options: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    RunFolder.create(path, describe())
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(StoreError, match="Read-only") as caught:
+        RunFolder.open(path, writable=True)
+    assert caught.value.code == "read-only"
+    with pytest.raises(StoreError, match="Read-only"):
+        RunFolder.create(path.with_name("other"), describe())
+    assert RunFolder.open(path).manifest.n_items == 10
+
+
+def test_a_folder_opened_for_reading_cannot_be_written(folder: RunFolder, path: Path) -> None:
+    reader = RunFolder.open(path)
+    with pytest.raises(StoreError, match="for reading"), reader.lock():
+        pass
+    with pytest.raises(StoreError, match="for reading"):
+        reader.write_stats({})
+
+
+class FullDisk:
+    """A write function that runs out of room after some bytes."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def __call__(self, descriptor: int, buffers: Sequence[Any]) -> int:
+        size = sum(memoryview(b).nbytes for b in buffers)
+        if self.room <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        data = b"".join(bytes(b) for b in buffers)[: self.room]
+        self.room -= size
+        return os.write(descriptor, data)
+
+
+@pytest.mark.parametrize("room", [0, 30, 64 + 4, 64 + 20, 2 * (64 + 4) + 3])
+def test_a_full_disk_commits_nothing_by_halves(folder: RunFolder, path: Path, room: int) -> None:
+    disk = FullDisk(10**6)
+    full = RunFolder.open(path, writable=True, writer=FileWriter(path, write=disk))
+    with full.lock():
+        disk.room = room
+        with pytest.raises(DiskFullError, match="no room left"):
+            commit_missing(full, ONE)
+        assert list((path / "tmp").iterdir()) == []
+        missing = full.missing()
+        assert missing
+        disk.room = 10**6
+        commit_missing(full, ONE)
+    np.testing.assert_array_equal(Run(path).matrix(diagonal=0), ONE["scores"])
+
+
+def test_short_writes_are_continued(folder: RunFolder, path: Path) -> None:
+    def some(descriptor: int, buffers: Sequence[Any]) -> int:
+        return os.write(descriptor, memoryview(buffers[0]).cast("B")[:5])
+
+    slow = RunFolder.open(path, writable=True, writer=FileWriter(path, write=some))
+    with slow.lock():
+        commit_missing(slow, ONE)
+    np.testing.assert_array_equal(Run(path).matrix(diagonal=0), ONE["scores"])
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB."""
+    point = tmp_path / "small"
+    point.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(point)]
+    try:
+        done = subprocess.run(mount, capture_output=True, check=False)
+    except OSError as error:
+        pytest.skip(f"cannot mount: {error}")
+    if done.returncode:
+        pytest.skip(f"mounting is not permitted here: {done.stderr.decode().strip()}")
+    yield point
+    subprocess.run(["umount", str(point)], check=True)
+
+
+def test_a_really_full_disk(small_disk: Path) -> None:
+    truth = {"scores": true_scores(512)}
+    folder = RunFolder.create(small_disk / "r", describe(512, 128))
+    with pytest.raises(DiskFullError), folder.lock():
+        commit_missing(folder, truth)
+    again = Run(small_disk / "r")
+    assert 0 < again.n_pairs_done < again.n_pairs
+    values = again.matrix(diagonal=0)
+    known = ~np.isnan(values)
+    np.testing.assert_array_equal(values[known], truth["scores"][known])
+
+
+def test_sync_forgets_nothing_when_it_fails(folder: RunFolder, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with folder.lock():
+        commit_missing(folder, ONE)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", refuse)
+            with pytest.raises(DiskFullError):
+                folder.flush()
+        assert folder.flush() >= 12
+
+
+def test_extension_keeps_old_pairs_and_asks_for_new_ones(folder: RunFolder, path: Path) -> None:
+    truth = {"scores": true_scores(15)}
+    with folder.lock():
+        commit_missing(folder, truth)
+        folder.extend(15, table(15))
+        missing = folder.missing()
+        assert sum(int(wanted.sum()) for wanted in missing.values()) == 15 * 14 // 2 - 45
+        assert not any(
+            wanted[: 10 - 4 * i, : 10 - 4 * j].any() for (i, j), wanted in missing.items() if (i, j) != (3, 3) and j < 3
+        )
+        for chunk, wanted in missing.items():  # new scores only: the old ones must come from the old file
+            rect = folder.pairs.rect(*chunk)
+            scores = np.where(wanted, truth["scores"][rect.r0 : rect.r1, rect.c0 : rect.c1], -1)
+            folder.commit(*chunk, {"scores": scores}, wanted.astype(np.uint8))
+    run = Run(path)
+    assert run.manifest.generations == [10, 15]
+    assert run.scores.shape == (15, 15)
+    np.testing.assert_array_equal(run.matrix(diagonal=0), truth["scores"])
+    assert run.keys[14] == "item-14"
+
+
+def test_an_extension_killed_before_its_end_leaves_the_old_run(folder: RunFolder, path: Path) -> None:
+    with folder.lock():
+        commit_missing(folder, ONE)
+    before = (path / "manifest.json").read_bytes()
+    with folder.lock():
+        folder.extend(15, table(15))
+    (path / "manifest.json").write_bytes(before)
+    run = Run(path)
+    assert (run.n_items, len(run.keys), run.n_pairs_done) == (10, 10, 45)
+    np.testing.assert_array_equal(run.matrix(diagonal=0), ONE["scores"])
+    again = RunFolder.open(path, writable=True)
+    with again.lock():
+        assert again.missing() == {}
+    assert Run(path).scores.shape == (10, 10)
+
+
+@pytest.mark.parametrize(
+    ("n", "items"),
+    [(10, table(10)), (9, table(9)), (12, None), (12, table(11)), (11, ItemTable([f"x{i}" for i in range(11)]))],
+)
+def test_extensions_that_do_not_fit_are_refused(folder: RunFolder, n: int, items: ItemTable | None) -> None:
+    with folder.lock(), pytest.raises(ConfigError):
+        folder.extend(n, items)
+    assert folder.manifest.n_items == 10
+
+
+def test_wrong_shapes_and_mirrors_are_defects(folder: RunFolder) -> None:
+    scores = {"scores": np.zeros((4, 4), np.float32)}
+    with folder.lock():
+        with pytest.raises(InternalError, match="codes were given"):
+            folder.commit(0, 2, scores, np.ones((4, 4), np.uint8))
+        with pytest.raises(InternalError, match="no mirrored"):
+            folder.commit(0, 1, scores, np.ones((4, 4), np.uint8), mirrored=scores)
+        with pytest.raises(InternalError, match="scores"):
+            folder.commit(0, 1, {"scores": np.zeros((3, 4), np.float32)}, np.ones((4, 4), np.uint8))
+
+
+def test_array_items_have_implicit_keys(path: Path) -> None:
+    folder = RunFolder.create(path, describe(10**6, 1024))
+    assert folder.items is None
+    assert (folder.keys[999_999], len(folder.keys), folder.keys[:2]) == ("999999", 10**6, ["0", "1"])
+    assert not (path / "items.parquet").exists()
+
+
+def test_damaged_items_are_named(folder: RunFolder, path: Path) -> None:
+    truncate(path / "items.parquet")
+    with pytest.raises(CorruptResultError, match=r"items\.parquet"):
+        _ = RunFolder.open(path).keys
+
+
+def test_stats_and_trace_round_trip(folder: RunFolder, path: Path) -> None:
+    assert folder.stats == {}
+    with folder.lock():
+        folder.write_stats({"loads": np.int64(3), "bytes": {"host": 1.5}})
+        folder.write_trace([{"name": "read", "ph": "X", "ts": 0, "dur": 1}])
+    assert RunFolder.open(path).stats == {"loads": 3, "bytes": {"host": 1.5}}
+    assert b"traceEvents" in (path / "trace.json").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["status", "i", "../x", "a b"])
+def test_output_names_that_cannot_be_files_are_refused(path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="output"):
+        RunFolder.create(path, describe(outputs={name: "float32"}))
+    assert not path.exists()

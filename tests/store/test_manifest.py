@@ -1,0 +1,140 @@
+"""The manifest: round trip, damage, versions, and what counts as another run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tartan.errors import ConfigError, CorruptResultError, RunNotFoundError, StoreError
+from tartan.store.items import ItemTable
+from tartan.store.manifest import Manifest, compare, refuse_differences
+
+from .kit import describe, table
+
+PATH = Path("run.tartan/manifest.json")
+
+
+def test_round_trip() -> None:
+    manifest = describe(parameters={"k": np.int64(5), "letters": {"b", "a"}, "root": Path("x")}, symmetric=False)
+    again = Manifest.from_json(manifest.to_json(), PATH)
+    assert again.application["parameters"] == {"k": 5, "letters": ["a", "b"], "root": "x"}
+    assert (again.n_items, again.generations, again.chunk, again.symmetric) == (10, [10], 4, False)
+    assert again.outputs == {"scores": np.dtype("float32")}
+    assert Manifest.from_json(again.to_json(), PATH) == again
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "{}", '{"format": "1"}', '{"format": 1}', "\x00\xff"])
+def test_garbage_is_named(text: str) -> None:
+    with pytest.raises(CorruptResultError, match=r"manifest\.json"):
+        Manifest.from_json(text, PATH)
+
+
+def test_an_edited_manifest_is_refused() -> None:
+    text = describe().to_json().replace('"k": 3', '"k": 4')
+    with pytest.raises(CorruptResultError, match="checksum"):
+        Manifest.from_json(text, PATH)
+
+
+def test_a_newer_format_is_refused() -> None:
+    body = json.loads(describe().to_json()) | {"format": 2, "surprise": True}
+    with pytest.raises(StoreError, match="newer Tartan") as caught:
+        Manifest.from_json(json.dumps(body), PATH)
+    assert caught.value.code == "newer-format"
+
+
+def test_bytes_that_are_no_text_are_corrupt(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(CorruptResultError):
+        Manifest.load(tmp_path)
+    with pytest.raises(RunNotFoundError):
+        Manifest.load(tmp_path / "absent")
+
+
+def test_a_rectangle_has_no_mirror() -> None:
+    assert not describe(workload={"kind": "rectangle", "n_left": 4}).symmetric
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "words"),
+    [
+        ({"source_hash": "2"}, "input", "source of application 'test' has changed"),
+        ({"name": "other"}, "option", "application: the run has 'test', now it is 'other'"),
+        ({"parameters": {"k": 4}}, "option", "parameter k: the run has 3, now it is 4"),
+        ({"parameters": {"k": 3, "x": 1}}, "option", "parameter x: the run has None, now it is 1"),
+        ({"outputs": {"scores": "float64"}}, "option", "outputs"),
+        ({"symmetric": False}, "option", "symmetric"),
+        ({"options": {"tile": 8}}, "option", "tile: the run has 4, now it is 8"),
+        ({"reduce": {"kind": "top-k", "k": 2}}, "option", "reduce"),
+        ({"workload": {"kind": "rectangle", "n_left": 2}}, "option", "workload"),
+        ({"inputs": {"kind": "array"}}, "input", "kind of input"),
+    ],
+)
+def test_differences_are_named(changes: dict[str, Any], kind: str, words: str) -> None:
+    (found,) = compare(describe(), describe(**changes))
+    assert (found.kind, words in str(found)) == (kind, True), str(found)
+    expected = ConfigError if kind == "option" else StoreError
+    with pytest.raises(expected, match="not mixed") as caught:
+        refuse_differences([found], Path("run"))
+    assert caught.value.exit_status == (2 if kind == "option" else 1)
+    assert caught.value.context["differences"] == [str(found)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"options": {"tile": 4, "workers": 9, "host_cache": "1GB"}},
+        {"options": {"tile": None}},
+        {"similarity": True},
+    ],
+)
+def test_what_changes_no_score_is_no_difference(changes: dict[str, Any]) -> None:
+    old, new = describe(), describe(**changes)
+    new.grid = {"chunk": 64, "panel": 3}  # chosen by the program, from the memory that happened to be free
+    assert compare(old, new, table(10), table(10)) == []
+    refuse_differences([], Path("run"))
+
+
+def test_a_manifest_from_disk_equals_the_request_it_came_from() -> None:
+    request = describe(parameters={"sizes": (1, 2), "k": np.int64(3)})
+    assert compare(Manifest.from_json(request.to_json(), PATH), request) == []
+
+
+def test_changed_items_are_named_but_not_all() -> None:
+    old, keys = table(10), table(10).keys
+    assert old.sizes is not None
+    assert old.mtimes is not None
+    touched = replace(old, mtimes=old.mtimes + (np.arange(10) >= 5))
+    grown = replace(old, sizes=old.sizes + (np.arange(10) == 2))
+    renamed = ItemTable([*keys[:9], "other"])
+    texts = [str(d) for new in (touched, grown, renamed) for d in compare(describe(), describe(), old, new)]
+    assert texts == [
+        "time of change of items has changed: item-5, item-6, item-7 and 2 more",
+        "size of items has changed: item-2",
+        "other items: other",
+    ]
+
+
+def test_contents_count_where_both_have_them() -> None:
+    old, new = ItemTable(["a", "b"], contents=["1", "2"]), ItemTable(["a", "b"], contents=["1", "3"])
+    (found,) = compare(describe(2), describe(2), old, new)
+    assert str(found) == "content of items has changed: b"
+    assert compare(describe(2), describe(2), old, ItemTable(["a", "b"])) == []
+
+
+def test_more_items_point_to_add() -> None:
+    (found,) = compare(describe(10), describe(12), table(10), table(12))
+    assert "tartan add" in str(found)
+    (found,) = compare(describe(10), describe(9), table(10), table(9))
+    assert "tartan add" not in str(found)
+
+
+def test_options_decide_the_class_of_the_error() -> None:
+    differences = compare(describe(), describe(source_hash="2", parameters={"k": 9}))
+    with pytest.raises(ConfigError):
+        refuse_differences(differences, Path("run"))
