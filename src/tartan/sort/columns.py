@@ -1,0 +1,288 @@
+"""Columns as records and back: how a row of an Arrow table lies in a record of fixed width.
+
+Each column has its place: numbers, times and decimals as they are; text and bytes with room for the longest value and
+its length behind it; a flag in front where there are nulls. A single column of numbers without nulls is its own
+record, and nothing is copied. Which parts of the record are compared, and how, follows from the types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tartan.errors import ConfigError
+from tartan.sort.keys import KeyPart
+
+__all__ = ["ColumnKey", "Facts", "RowForm", "storage_type"]
+
+_LENGTH = np.dtype("<u4")
+_FLAG = np.dtype("|u1")
+_DECIMALS = {4: ("<i4",), 8: ("<i8",), 16: ("<u8", "<i8"), 32: ("<u8", "<u8", "<u8", "<i8")}
+
+
+@dataclass(frozen=True)
+class ColumnKey:
+    """One column that is compared.
+
+    Attributes
+    ----------
+    name : str
+    descending : bool
+    nulls_first : bool
+        Where rows without a value go; whatever the direction.
+    """
+
+    name: str
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What one reading of the sources told of a column.
+
+    Attributes
+    ----------
+    has_nulls : bool
+    longest : int
+        Bytes of the longest text; 0 for other types.
+    """
+
+    has_nulls: bool = False
+    longest: int = 0
+
+
+def storage_type(field: pa.Field) -> pa.DataType:
+    """Return the type in which the values of a column are carried: that of its values if it is a dictionary.
+
+    Raises
+    ------
+    ConfigError
+        If the type is nested, or has no values of its own.
+    """
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    if _is_text(kind) or _is_fixed(kind):
+        return kind
+    raise ConfigError(
+        f"column {field.name!r} is {field.type}: nested, extension and null types cannot be sorted or carried along; "
+        "leave it out (columns), or flatten it first",
+        context={"column": field.name, "type": str(field.type)},
+    )
+
+
+class RowForm:
+    """The record of a table.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    facts : sequence of Facts
+        One a column.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+        Fields ``"0"``, ``"0.null"``, ``"0.length"``, ``"1"``, ..
+    """
+
+    def __init__(self, schema: pa.Schema, facts: Sequence[Facts]) -> None:
+        self.schema = schema
+        self._types = [storage_type(field) for field in schema]
+        self._facts = list(facts)
+        self.dtype = np.dtype([field for number in range(len(schema)) for field in self._fields(number)])
+
+    @property
+    def is_one_number(self) -> bool:
+        """Whether a record is the value of the only column, so that its memory is used as it is."""
+        return len(self._types) == 1 and self.dtype.names == ("0",) and not pa.types.is_boolean(self._types[0])
+
+    def key(self, columns: Sequence[ColumnKey]) -> list[KeyPart]:
+        """Return the parts of the record that are compared, most significant first.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such column, or one is named twice.
+        """
+        parts: list[KeyPart] = []
+        for position, column in enumerate(columns):
+            if column.name in {earlier.name for earlier in columns[:position]}:
+                raise ConfigError(f"key: column {column.name!r} is named twice", context={"option": "key"})
+            number = self.schema.get_field_index(column.name)
+            if number < 0:
+                names = ", ".join(self.schema.names)
+                raise ConfigError(
+                    f"key: there is no column {column.name!r}; there are {names}", context={"option": "key"}
+                )
+            parts += self._parts(number, column)
+        return parts
+
+    def records(self, batch: pa.RecordBatch) -> np.ndarray:
+        """Return the rows of a batch as records, (n,)."""
+        if self.is_one_number:
+            return _numbers(batch.column(0), self.dtype["0"]).view(self.dtype)
+        records = np.zeros(batch.num_rows, self.dtype)
+        for number in range(len(self._types)):
+            self._put(records, number, batch.column(number))
+        return records
+
+    def batch(self, records: np.ndarray) -> pa.RecordBatch:
+        """Return records as a batch with the schema of the table."""
+        arrays = [self._array(records, number) for number in range(len(self._types))]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _fields(self, number: int) -> Iterator[tuple[str, np.dtype[Any]]]:
+        kind, facts = self._types[number], self._facts[number]
+        if facts.has_nulls:
+            yield f"{number}.null", _FLAG
+        if _is_text(kind):
+            yield f"{number}", np.dtype(f"V{max(1, facts.longest)}")
+            yield f"{number}.length", _LENGTH
+        else:
+            yield f"{number}", _carrier(kind)
+
+    def _offset(self, name: str) -> int:
+        assert self.dtype.fields is not None
+        return int(self.dtype.fields[name][1])
+
+    def _parts(self, number: int, column: ColumnKey) -> Iterator[KeyPart]:
+        kind, offset = self._types[number], self._offset(f"{number}")
+        if self._facts[number].has_nulls:
+            yield KeyPart(self._offset(f"{number}.null"), "|u1", column.nulls_first)
+        carrier = self.dtype[f"{number}"]
+        if _is_text(kind):
+            yield KeyPart(offset, f"S{carrier.itemsize}", column.descending)
+            # Zeros fill what is short, so that "a" and "a\0" differ in their length only.
+            yield KeyPart(self._offset(f"{number}.length"), _LENGTH.str, column.descending)
+        elif pa.types.is_decimal(kind):
+            words = list(_words(carrier.itemsize))
+            yield from (KeyPart(offset + place, word, column.descending) for place, word in reversed(words))
+        else:
+            text = f"S{carrier.itemsize}" if carrier.kind == "V" else carrier.str
+            yield KeyPart(offset, text, column.descending)
+
+    def _put(self, records: np.ndarray, number: int, column: pa.Array) -> None:
+        kind = self._types[number]
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if column.type != kind:
+            column = column.cast(kind)
+        missing = None
+        if self._facts[number].has_nulls:
+            missing = column.is_null().to_numpy(zero_copy_only=False)
+            records[f"{number}.null"] = missing
+        if _is_text(kind):
+            self._put_text(records, number, column)
+            return
+        records[f"{number}"] = _numbers(column, self.dtype[f"{number}"])
+        if missing is not None and missing.any():
+            records[f"{number}"][missing] = np.zeros((), self.dtype[f"{number}"])
+
+    def _put_text(self, records: np.ndarray, number: int, column: pa.Array) -> None:
+        column = pc.fill_null(column.cast(_large(column.type)), b"" if _is_binary(column.type) else "")
+        offsets = _numbers(column, np.dtype("<i8"), extra=1)
+        lengths = np.diff(offsets)
+        data = column.buffers()[2]
+        total = int(offsets[-1] - offsets[0])
+        if total:
+            content = np.frombuffer(data, np.uint8, total, int(offsets[0]))
+            target = _bytes_of(records, self.dtype, f"{number}")
+            rows = np.repeat(np.arange(len(records)), lengths)
+            places = np.arange(total) - np.repeat(offsets[:-1] - offsets[0], lengths)
+            target[rows, places] = content
+        records[f"{number}.length"] = lengths
+
+    def _array(self, records: np.ndarray, number: int) -> pa.Array:
+        field, kind, n = self.schema.field(number), self._types[number], len(records)
+        missing = records[f"{number}.null"] > 0 if self._facts[number].has_nulls else None
+        validity = None
+        if missing is not None and missing.any():
+            validity = pa.py_buffer(np.packbits(~missing, bitorder="little"))
+        if _is_text(kind):
+            array = self._text(records, number, validity)
+        elif pa.types.is_boolean(kind):
+            bits = np.packbits(records[f"{number}"] > 0, bitorder="little")
+            array = pa.Array.from_buffers(kind, n, [validity, pa.py_buffer(bits)])
+        else:
+            values = np.ascontiguousarray(records[f"{number}"])
+            array = pa.Array.from_buffers(kind, n, [validity, pa.py_buffer(values.view(np.uint8))])
+        if pa.types.is_dictionary(field.type):
+            return array.dictionary_encode().cast(field.type)
+        return array if array.type == field.type else array.cast(field.type)
+
+    def _text(self, records: np.ndarray, number: int, validity: Any) -> pa.Array:
+        lengths = records[f"{number}.length"].astype(np.int64)
+        offsets = np.zeros(len(records) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        padded = _bytes_of(records, self.dtype, f"{number}")
+        content = padded[np.arange(padded.shape[1]) < lengths[:, None]]
+        buffers = [validity, pa.py_buffer(offsets.view(np.uint8)), pa.py_buffer(content)]
+        large = pa.Array.from_buffers(_large(self._types[number]), len(records), buffers)
+        return large.cast(self._types[number])
+
+
+def _bytes_of(records: np.ndarray, dtype: np.dtype[Any], name: str) -> np.ndarray:
+    """Return one field of records as bytes: a view of shape (n, width)."""
+    assert dtype.fields is not None
+    field, offset = dtype.fields[name][:2]
+    flat = records.view(np.uint8).reshape(len(records), dtype.itemsize)
+    return flat[:, offset : offset + field.itemsize]
+
+
+def _numbers(column: pa.Array, dtype: np.dtype[Any], extra: int = 0) -> np.ndarray:
+    """Return the fixed-width values of an array (or the offsets of text) without a copy where there is one form."""
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    data = column.buffers()[1]
+    if data is None:
+        return np.zeros(len(column) + extra, dtype)
+    return np.frombuffer(data, dtype, len(column) + extra, column.offset * dtype.itemsize)
+
+
+def _words(width: int) -> Iterator[tuple[int, str]]:
+    """Yield offset and kind of the words of a decimal, the least significant first."""
+    place = 0
+    for kind in _DECIMALS[width]:
+        yield place, kind
+        place += np.dtype(kind).itemsize
+
+
+def _carrier(kind: pa.DataType) -> np.dtype[Any]:
+    """Return the NumPy type in which values of fixed width are carried."""
+    if pa.types.is_boolean(kind):
+        return _FLAG
+    if pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):
+        return np.dtype(f"V{kind.byte_width}")
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        number: np.dtype[Any] = np.dtype(kind.to_pandas_dtype()).newbyteorder("<")
+        return number
+    return np.dtype(f"<i{kind.bit_width // 8}")  # dates, times and durations count from some origin
+
+
+def _is_fixed(kind: pa.DataType) -> bool:
+    known = (
+        pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_date,
+        pa.types.is_time, pa.types.is_timestamp, pa.types.is_duration, pa.types.is_fixed_size_binary,
+    )  # fmt: skip
+    return any(is_kind(kind) for is_kind in known)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return _is_binary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind) or _is_view(kind)
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
+
+
+def _large(kind: pa.DataType) -> pa.DataType:
+    return pa.large_binary() if _is_binary(kind) else pa.large_string()

@@ -1,0 +1,112 @@
+"""A file that is written past the page cache: what a sorted file does not leave there, others keep.
+
+For writers that only know ``write``. Two aligned buffers: one is filled while a thread writes the other. Where the
+file system refuses direct writes, it is an ordinary file that drops what it has written from the cache.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+__all__ = ["DirectFile"]
+
+BUFFER_BYTES = 4 << 20
+PAGE = 4096
+
+
+class DirectFile(io.RawIOBase):
+    """A new file for writing from begin to end.
+
+    Parameters
+    ----------
+    path : Path
+        Made anew.
+
+    Attributes
+    ----------
+    direct : bool
+        Whether the page cache is passed by.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._fd, self.direct = _open(path)
+        self._buffers = [mmap.mmap(-1, BUFFER_BYTES) for _ in range(2)]
+        self._fill = 0
+        self._current = 0
+        self._written = 0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tartan-write")
+        self._pending: Future[None] | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._written + self._fill
+
+    def write(self, data: Any) -> int:
+        """Take bytes; returns how many that were: all."""
+        view = memoryview(data).cast("B")
+        taken = 0
+        while taken < len(view):
+            part = view[taken : taken + BUFFER_BYTES - self._fill]
+            self._buffers[self._current][self._fill : self._fill + len(part)] = part
+            self._fill += len(part)
+            taken += len(part)
+            if self._fill == BUFFER_BYTES:
+                self._send(BUFFER_BYTES)
+        return taken
+
+    def _send(self, n_bytes: int) -> None:
+        self._settle()
+        buffer, offset = self._buffers[self._current], self._written
+        self._pending = self._thread.submit(self._write_at, memoryview(buffer)[:n_bytes], offset)
+        self._written += n_bytes
+        self._current ^= 1
+        self._fill = 0
+
+    def _write_at(self, data: memoryview, offset: int) -> None:
+        with data:
+            done = 0
+            while done < len(data):
+                done += os.pwrite(self._fd, data[done:], offset + done)
+        if not self.direct:
+            os.fdatasync(self._fd)
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def _settle(self) -> None:
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            pending.result()
+
+    def finish(self) -> None:
+        """Write what is left and bring everything to the disk."""
+        n_bytes, left = self._written + self._fill, self._fill
+        if left:
+            self._send(-(-left // PAGE) * PAGE)
+        self._settle()
+        os.ftruncate(self._fd, n_bytes)
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Close it, whatever was written."""
+        if not self.closed:
+            self._thread.shutdown(wait=True)
+            os.close(self._fd)
+            self._pending = None
+            for buffer in self._buffers:
+                buffer.close()
+        super().close()
+
+
+def _open(path: Path) -> tuple[int, bool]:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags | os.O_DIRECT, 0o666)
+    except OSError:
+        return os.open(path, flags, 0o666), False
+    return descriptor, True

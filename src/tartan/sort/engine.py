@@ -1,0 +1,216 @@
+"""The engine as this room opens it: how a sort is to be done, how much memory is left for it, which key it gets."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tartan._native import SortFailure, SortJob, sort_overhead
+from tartan.config import Size, parse_size
+from tartan.errors import ConfigError
+from tartan.runtime.machine import memory as machine_memory
+from tartan.runtime.machine import usable_cores
+from tartan.runtime.progress import format_bytes
+from tartan.sort.dtypes import DType
+from tartan.sort.failures import error_of
+from tartan.sort.keys import KeyPart
+from tartan.sort.plan import Layout, Shape, SortPlan, plan_sort
+from tartan.sort.space import LEAST_MEMORY_BYTES, room_for_engine, rss_bytes
+from tartan.sort.work import check_folders
+
+__all__ = ["POLL_SECONDS", "Direct", "Nulls", "Order", "Pack", "PathLike", "SortOptions", "engine_errors", "one_of"]
+
+PathLike = str | os.PathLike[str]
+Pack = Literal["auto", "always", "never"]
+Direct = Literal["auto", "always", "never"]
+Nulls = Literal["last", "first"]
+
+POLL_SECONDS = 0.1
+MAX_RECORD_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class SortOptions:
+    """How something is sorted; nothing here changes the result.
+
+    Attributes
+    ----------
+    memory_bytes : int
+        Promise for the whole process.
+    folders : tuple of Path
+        For run files.
+    pack : {"auto", "always", "never"}
+        Whether run files are packed.
+    threads : int
+        That sort.
+    direct : {"auto", "always", "never"}
+        Whether the page cache is passed by.
+    """
+
+    memory_bytes: int
+    folders: tuple[Path, ...]
+    pack: Pack
+    threads: int
+    direct: Direct
+
+    @classmethod
+    def read(
+        cls,
+        *,
+        memory: str | int | Size | None,
+        tmp: PathLike | Iterable[PathLike],
+        pack: Pack,
+        threads: int | None,
+        direct: Direct,
+    ) -> SortOptions:
+        """Read what users say.
+
+        Raises
+        ------
+        ConfigError
+            If a value is none of those that are possible.
+        """
+        folders = [tmp] if isinstance(tmp, str | os.PathLike) else list(tmp)
+        return cls(
+            memory_bytes=_memory_bytes(memory),
+            folders=tuple(check_folders([Path(folder) for folder in folders])),
+            pack=one_of("pack", pack, ("auto", "always", "never")),
+            threads=_threads(threads),
+            direct=one_of("direct", direct, ("auto", "always", "never")),
+        )
+
+
+def _memory_bytes(memory: str | int | Size | None) -> int:
+    if memory is None:
+        return max(LEAST_MEMORY_BYTES, machine_memory().available_bytes // 2)
+    size = parse_size(memory, option="memory")
+    if size.in_items:
+        raise ConfigError(f"memory: {memory} counts items; write 512MB or 2GB", context={"option": "memory"})
+    return size.amount
+
+
+def one_of(option: str, value: Any, known: Sequence[str]) -> Any:
+    """Return a value that is one of those that are known.
+
+    Raises
+    ------
+    ConfigError
+        If it is not.
+    """
+    if value not in known:
+        raise ConfigError(f"{option}: {value!r} is not one of {', '.join(known)}", context={"option": option})
+    return value
+
+
+def _threads(threads: int | None) -> int:
+    if threads is not None and threads < 1:
+        raise ConfigError(f"threads: {threads} is not a whole number above zero", context={"option": "threads"})
+    return threads or usable_cores()
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which records are sorted, by which key.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+    parts : tuple of KeyPart
+    """
+
+    dtype: DType
+    parts: tuple[KeyPart, ...]
+
+    def __post_init__(self) -> None:
+        if self.dtype.itemsize > MAX_RECORD_BYTES:
+            raise ConfigError(
+                f"records of {self.dtype.itemsize} bytes are too wide; {MAX_RECORD_BYTES} is the most: sort keys with "
+                "the positions of their records instead",
+                context={"record_bytes": self.dtype.itemsize},
+            )
+
+    @property
+    def key(self) -> list[tuple[int, str, bool]]:
+        """The key as the engine takes it."""
+        return [(part.offset, part.kind, part.descending) for part in self.parts]
+
+    @property
+    def is_word(self) -> bool:
+        """Whether the records are lone numbers of 4 or 8 bytes."""
+        (first, *others) = self.parts
+        width = self.dtype.itemsize
+        return not others and first.kind[0] in "<>" and first.width_bytes == width and width in (4, 8)
+
+    def plan(self, n_bytes: int, options: SortOptions, *, kept_bytes: int = 0) -> SortPlan:
+        """Divide what is left of the memory.
+
+        Parameters
+        ----------
+        n_bytes : int
+            Bytes of records.
+        options : SortOptions
+        kept_bytes : int
+            What the caller is going to hold besides.
+
+        Raises
+        ------
+        ConfigError
+            Code "memory", if too little is left.
+        """
+        width = self.dtype.itemsize
+        shape = Shape(-(-n_bytes // width), width, self.is_word, options.threads)
+        held = rss_bytes() + kept_bytes
+
+        def overhead(layout: Layout) -> int:
+            return sort_overhead(record_bytes=width, key=self.key, threads=options.threads, **vars(layout))
+
+        try:
+            return plan_sort(shape, room_for_engine(options.memory_bytes, held), overhead)
+        except ConfigError as error:
+            raise _with_what_is_held(error, options.memory_bytes, held) from None
+
+    def open_engine(self, plan: SortPlan, options: SortOptions, folders: Sequence[Path], fingerprint: bytes) -> SortJob:
+        """Start the engine; run files go to ``folders`` and carry the fingerprint."""
+        return SortJob(
+            record_bytes=self.dtype.itemsize,
+            key=self.key,
+            fingerprint=fingerprint,
+            folders=[str(path) for path in folders],
+            threads=options.threads,
+            pack=options.pack,
+            direct=options.direct,
+            **vars(plan.layout),
+            **_fault_points(),
+        )
+
+
+def _with_what_is_held(error: ConfigError, promised: int, held: int) -> ConfigError:
+    """Say how much the whole process needs, where the plan knows what the engine does."""
+    if not {"least_bytes", "room_bytes"} <= error.context.keys():
+        return error
+    needed = int(1.02 * (promised - error.context["room_bytes"] + error.context["least_bytes"]))
+    return ConfigError(
+        f"memory of {format_bytes(promised)} is too little: this process holds {format_bytes(held)} already; "
+        f"give {needed // 10**6 + 1}MB, or sort in a process of its own",
+        code="memory",
+        context={"memory_bytes": promised, "held_bytes": held, "least_bytes": needed},
+    )
+
+
+@contextlib.contextmanager
+def engine_errors() -> Iterator[None]:
+    """Turn what the engine raises into errors of Tartan."""
+    try:
+        yield
+    except SortFailure as failure:
+        raise error_of(failure) from failure
+
+
+def _fault_points() -> dict[str, Any]:
+    """Return where a test wants this process to die as if by kill -9."""
+    names = {"abort_after_runs": "TARTAN_SORT_ABORT_AFTER_RUNS", "abort_after_ranges": "TARTAN_SORT_ABORT_AFTER_RANGES"}
+    return {name: int(os.environ[variable]) for name, variable in names.items() if os.environ.get(variable)}

@@ -1,0 +1,336 @@
+"""Files of records: raw binary and .npy, read and written without their contents.
+
+What is learnt here of a source is where its records begin, how many bytes they are, and by what it can be told later
+whether it has changed. A destination is written under a temporary name beside its place and renamed when it is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tartan.errors import ConfigError, InputChangedError
+from tartan.sort.dtypes import DType, describe_dtype, parse_dtype
+from tartan.store.files import disk_errors
+
+__all__ = ["HEADER_BYTES", "Destination", "Source", "expand_sources", "open_sources", "refuse_changes"]
+
+# Headers of .npy files that we write: as long as a block of a disk, so that data begin where direct writes may.
+HEADER_BYTES = 4096
+_MAGIC = b"\x93NUMPY"
+TABLE_SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow"}
+_GLOB = frozenset("*?[")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of records.
+
+    Attributes
+    ----------
+    path : Path
+    offset : int
+        Where the first record begins.
+    n_bytes : int
+        Bytes of records.
+    size, mtime_ns, inode : int
+        By which a change is noticed.
+    """
+
+    path: Path
+    offset: int
+    n_bytes: int
+    size: int
+    mtime_ns: int
+    inode: int
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what a resumed job must find again."""
+        return {"path": str(self.path.resolve()), "offset": self.offset, "size": self.size, "mtime_ns": self.mtime_ns}
+
+
+def expand_sources(sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Path]:
+    """Return the files that are meant: globs are expanded and sorted by name, everything else is taken as it is.
+
+    Raises
+    ------
+    ConfigError
+        If nothing is named, or a glob matches no file.
+    """
+    listed = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
+    if not listed:
+        raise ConfigError("there is nothing to sort; name at least one file")
+    return [path for one in listed for path in _expand(os.fspath(one))]
+
+
+def _expand(text: str) -> list[Path]:
+    if not _GLOB & set(text) or os.path.lexists(text):
+        return [Path(text)]
+    names = glob.glob(text, recursive=True)  # noqa: PTH207 (Path.glob wants the folder apart from the pattern)
+    found = sorted(path for path in map(Path, names) if path.is_file())
+    if not found:
+        raise ConfigError(f"no file matches {text!r}; check the pattern and the folder", context={"path": text})
+    return found
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file is called like a Parquet or Arrow file."""
+    return path.suffix.lower() in TABLE_SUFFIXES
+
+
+def open_sources(paths: Sequence[Path], dtype: Any) -> tuple[list[Source], DType]:
+    """Look at the files to be sorted.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        .npy files by their suffix; everything else is raw binary.
+    dtype : optional
+        As ``parse_dtype`` takes it; needed unless there is an .npy file.
+
+    Returns
+    -------
+    sources : list of Source
+    dtype : numpy.dtype
+
+    Raises
+    ------
+    ConfigError
+        If a file is missing, unreadable, no regular file, no whole number of records, or of another type than the
+        rest.
+    """
+    wanted = None if dtype is None else parse_dtype(dtype)
+    carriers: Path | None = None
+    sources = []
+    for path in paths:
+        status, header = _look(path)
+        offset = 0
+        if header is not None:
+            offset, carried, n_values = header
+            if wanted is not None and carried != wanted:
+                raise _other_type(path, carried, wanted, carriers)
+            wanted, carriers = carried, path
+            _check_length(path, status.st_size - offset, n_values, carried)
+        sources.append(Source(path, offset, status.st_size - offset, status.st_size, status.st_mtime_ns, status.st_ino))
+    if wanted is None:
+        raise ConfigError(
+            f"{paths[0]} does not say what its records are; give a dtype, for example int64 or record:100",
+            context={"option": "dtype", "path": str(paths[0])},
+        )
+    for source in sources:
+        _check_records(source, wanted)
+    return sources, wanted
+
+
+def _look(path: Path) -> tuple[os.stat_result, tuple[int, DType, int] | None]:
+    """Return what the system knows of a file and, of an .npy file, where its data begin, their type and number."""
+    try:
+        with path.open("rb", buffering=0) as stream:
+            status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ConfigError(
+                    f"{path} is no regular file; a sort reads its input at several places: write it to a file",
+                    context={"path": str(path)},
+                )
+            return status, _read_header(path) if path.suffix.lower() == ".npy" else None
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read {path}: {error.strerror}; name a file that exists and may be read",
+            code="unreadable",
+            context={"path": str(path)},
+        ) from error
+
+
+def _read_header(path: Path) -> tuple[int, DType, int]:
+    try:
+        mapped = np.lib.format.open_memmap(path, mode="r")  # nothing but the header is read
+    except ValueError as error:
+        raise ConfigError(
+            f"{path} is no whole .npy file of fixed-size values ({error}); write it again, or give it another suffix "
+            "to sort it as raw bytes",
+            context={"path": str(path)},
+        ) from error
+    if mapped.ndim != 1:
+        order = " in Fortran order" if mapped.flags.fnc else ""
+        raise ConfigError(
+            f"{path} has the shape {mapped.shape}{order}; only one axis can be sorted: save reshape(-1) for its "
+            "values, or a structured array for its rows",
+            context={"path": str(path), "shape": list(mapped.shape)},
+        )
+    return mapped.offset, parse_dtype(mapped.dtype), mapped.shape[0]
+
+
+def _check_length(path: Path, n_bytes: int, n_values: int, dtype: DType) -> None:
+    if n_bytes != n_values * dtype.itemsize:
+        raise ConfigError(
+            f"{path} holds {n_bytes} bytes behind its header, but {n_values} x {dtype.itemsize} are announced; "
+            "it is cut off or damaged: write it again",
+            context={"path": str(path)},
+        )
+
+
+def _check_records(source: Source, dtype: DType) -> None:
+    rest = source.n_bytes % dtype.itemsize
+    if rest:
+        raise ConfigError(
+            f"{source.path} has {source.n_bytes} bytes, which is no multiple of the record of {dtype.itemsize} bytes "
+            f"({describe_dtype(dtype)}): {rest} are left over; check the dtype, or whether the file is whole",
+            context={"path": str(source.path), "n_bytes": source.n_bytes, "record_bytes": dtype.itemsize},
+        )
+
+
+def _other_type(path: Path, carried: DType, wanted: DType, carrier: Path | None) -> ConfigError:
+    who = f"of {carrier}" if carrier else "asked for"
+    return ConfigError(
+        f"{path} holds {describe_dtype(carried)}, not the {describe_dtype(wanted)} {who}; "
+        "an .npy file says its own type: leave the dtype away, and sort files of one type together",
+        context={"path": str(path), "dtype": describe_dtype(carried)},
+    )
+
+
+def refuse_changes(sources: Iterable[Source]) -> None:
+    """Raise when a source is no longer the file that was looked at.
+
+    Raises
+    ------
+    InputChangedError
+    """
+    for source in sources:
+        try:
+            now = source.path.stat()
+        except OSError:
+            now = None
+        if now is None or (now.st_size, now.st_mtime_ns, now.st_ino) != (source.size, source.mtime_ns, source.inode):
+            raise InputChangedError(
+                f"{source.path} was changed while it was read; leave it alone and sort it again",
+                context={"path": str(source.path)},
+            )
+
+
+class Destination:
+    """A file that becomes visible when it is whole.
+
+    Parameters
+    ----------
+    path : Path
+        An .npy file by its suffix, else raw binary.
+    dtype : numpy.dtype
+    n_records : int
+    sources : sequence of Source
+        None of which it may be, unless ``in_place``.
+    in_place : bool
+        Whether it takes the place of the only source.
+    overwrite : bool
+        Whether it may take the place of another file.
+
+    Raises
+    ------
+    ConfigError
+        If it exists, is a source, or lies in no folder that can be written.
+    """
+
+    def __init__(
+        self, path: Path, dtype: DType, n_records: int, sources: Sequence[Source], *, in_place: bool, overwrite: bool
+    ) -> None:
+        self.path = path.resolve() if in_place else path  # a link stays, what it leads to is replaced
+        self._in_place = in_place
+        self._overwrite = overwrite
+        self._header = _header(dtype, n_records) if path.suffix.lower() == ".npy" else b""
+        self._n_bytes = len(self._header) + n_records * dtype.itemsize
+        self._check(sources)
+
+    @property
+    def part(self) -> Path:
+        """Where it is written until it is whole."""
+        return self.path.with_name(f".{self.path.name}.tartan-part")
+
+    @property
+    def offset(self) -> int:
+        """Where its data begin."""
+        return len(self._header)
+
+    @property
+    def n_bytes(self) -> int:
+        """Its size, header included."""
+        return self._n_bytes
+
+    def _check(self, sources: Sequence[Source]) -> None:
+        context = {"path": str(self.path)}
+        if not self.path.parent.is_dir():
+            raise ConfigError(f"there is no folder {self.path.parent} for {self.path.name}; make it", context=context)
+        if not os.access(self.path.parent, os.W_OK | os.X_OK):
+            raise ConfigError(f"the folder {self.path.parent} may not be written; choose another", context=context)
+        if self._in_place or not os.path.lexists(self.path):
+            return
+        if self.path.is_dir():
+            raise ConfigError(f"{self.path} is a folder; name a file", context=context)
+        if any(self.path.exists() and self.path.samefile(source.path) for source in sources):
+            raise ConfigError(
+                f"{self.path} is to be read and written; name another destination, or sort it in place", context=context
+            )
+        self._refuse_existing()
+
+    def _refuse_existing(self) -> None:
+        if not self._overwrite and os.path.lexists(self.path):
+            raise ConfigError(
+                f"{self.path} exists; name another destination, or allow to overwrite it",
+                code="exists",
+                context={"path": str(self.path)},
+            )
+
+    def begin(self) -> None:
+        """Make the temporary file with its header; what an earlier attempt wrote there stays."""
+        with disk_errors(self.part), self.part.open("r+b" if self.part.exists() else "wb") as stream:
+            stream.write(self._header)
+            stream.truncate(self._n_bytes)
+
+    def finish(self) -> None:
+        """Force the temporary file to the disk and give it its name."""
+        if self._in_place:
+            shutil.copymode(self.path, self.part)
+        else:
+            self._refuse_existing()
+        with disk_errors(self.path):
+            with self.part.open("rb") as stream:
+                os.fsync(stream.fileno())
+            self.part.rename(self.path)
+        with contextlib.suppress(OSError):  # not every file system can sync a folder
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    def remove_part(self) -> None:
+        """Remove what is not whole."""
+        self.part.unlink(missing_ok=True)
+
+
+def _header(dtype: DType, n_records: int) -> bytes:
+    """Write the header of an .npy file of one axis, filled up to a multiple of ``HEADER_BYTES``.
+
+    NumPy writes it filled up to 64 bytes, which would put every record across the blocks of a disk.
+    """
+    about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (n_records,)}
+    text = repr(about)
+    if text.isascii():
+        version, length_bytes, encoded = (1, 0), 2, text.encode("ascii")
+    else:
+        version, length_bytes, encoded = (3, 0), 4, text.encode("utf-8")
+    before = len(_MAGIC) + 2 + length_bytes
+    whole = -(-(before + len(encoded) + 1) // HEADER_BYTES) * HEADER_BYTES
+    if whole >= 1 << 16 and length_bytes == 2:
+        raise ConfigError(
+            f"{len(dtype.names or ())} fields do not fit into the header of an .npy file; write raw binary"
+        )
+    length = (whole - before).to_bytes(length_bytes, "little")
+    return _MAGIC + bytes(version) + length + encoded.ljust(whole - before - 1) + b"\n"

@@ -1,0 +1,129 @@
+"""Room: memory of this process, temporary space on disks. Facts are gathered thinly, decisions are pure.
+
+Temporary space is counted by file system: several folders may lie on one, and the destination on the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tartan.errors import ConfigError, DiskFullError
+from tartan.runtime.progress import format_bytes
+
+__all__ = ["LEAST_MEMORY_BYTES", "Disk", "check_space", "disks_of", "peak_rss_bytes", "room_for_engine", "rss_bytes"]
+
+LEAST_MEMORY_BYTES = 128 * 10**6
+# What Python itself may still take: modules imported late, progress, messages; and pages that the allocator keeps.
+_RESERVE_BYTES = 8 * 10**6
+_RESERVE_SHARE = 0.01
+_SPARE_DISK_BYTES = 16 << 20
+
+
+def rss_bytes() -> int:
+    """Return the memory that this process holds now (resident set), in bytes."""
+    return _status("VmRSS")
+
+
+def peak_rss_bytes() -> int:
+    """Return the most memory that this process has held, in bytes."""
+    return _status("VmHWM")
+
+
+def _status(name: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def room_for_engine(memory_bytes: int, held_bytes: int) -> int:
+    """Return what the engine may take so that the whole process keeps within ``memory_bytes``.
+
+    Parameters
+    ----------
+    memory_bytes : int
+        What was promised.
+    held_bytes : int
+        What the process holds already: interpreter, NumPy, the caller's data.
+
+    Returns
+    -------
+    int
+        Below zero if the process holds more than was promised.
+
+    Raises
+    ------
+    ConfigError
+        Code "memory", if the promise is below ``LEAST_MEMORY_BYTES``.
+    """
+    if memory_bytes < LEAST_MEMORY_BYTES:
+        raise ConfigError(
+            f"memory of {format_bytes(memory_bytes)} is too little; {format_bytes(LEAST_MEMORY_BYTES)} is the least",
+            code="memory",
+            context={"option": "memory", "memory_bytes": memory_bytes, "least_bytes": LEAST_MEMORY_BYTES},
+        )
+    return memory_bytes - held_bytes - _RESERVE_BYTES - int(memory_bytes * _RESERVE_SHARE)
+
+
+@dataclass(frozen=True)
+class Disk:
+    """One file system.
+
+    Attributes
+    ----------
+    device : int
+        By which folders on the same one are told.
+    free_bytes : int
+        What this user may still write.
+    """
+
+    device: int
+    free_bytes: int
+
+
+def disks_of(folders: Iterable[Path]) -> list[Disk]:
+    """Return the file system of each folder."""
+    disks = []
+    for folder in folders:
+        facts = os.statvfs(folder)
+        disks.append(Disk(folder.stat().st_dev, facts.f_bavail * facts.f_frsize))
+    return disks
+
+
+def check_space(temporary: Sequence[Disk], temporary_bytes: int, destination: Disk, destination_bytes: int) -> None:
+    """Refuse a sort for which there is no room.
+
+    Parameters
+    ----------
+    temporary : sequence of Disk
+        Where run files may go.
+    temporary_bytes, destination_bytes : int
+        What is still to be written.
+
+    Raises
+    ------
+    DiskFullError
+        If there is too little; its message says how much is missing and where.
+    """
+    free: dict[int, int] = defaultdict(int)
+    for disk in (*temporary, destination):
+        free[disk.device] = max(disk.free_bytes - _SPARE_DISK_BYTES, 0)
+    left = free[destination.device] - destination_bytes
+    if left < 0:
+        raise _full("the destination", destination_bytes, free[destination.device], "choose another disk")
+    free[destination.device] = left
+    room = sum(free[device] for device in {disk.device for disk in temporary})
+    if room < temporary_bytes:
+        raise _full("run files", temporary_bytes, room, "name more or larger temporary folders (tmp)")
+
+
+def _full(what: str, needed: int, free: int, way_out: str) -> DiskFullError:
+    return DiskFullError(
+        f"{what} may need {format_bytes(needed)}, but only {format_bytes(free)} are free; make room, or {way_out}",
+        context={"needed_bytes": needed, "free_bytes": free},
+        retryable=True,
+    )

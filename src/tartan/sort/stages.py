@@ -1,0 +1,248 @@
+"""The stages of a disk-to-disk sort as separate pieces, which pass blocks of records to each other.
+
+    read_blocks -> BlockSorter.push | run files | BlockSorter.sorted_blocks -> write_blocks
+
+DEPSort (Akougkas, "Decoupled Execution Paradigm") puts them on different machines: read and sort beside the storage,
+run files on nodes for intermediate data, merge on compute nodes, write beside the storage. Here one process drives
+them; ``BlockSorter.edges`` says how many bytes would have travelled. ``sort_blocks`` is the middle part alone, for
+whoever has records that are no file and wants them in order. ``sort_file`` does not come this way: its engine reads and
+writes files itself, past the page cache, and resumes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan.config import Size
+from tartan.errors import ConfigError, InputChangedError
+from tartan.sort.dtypes import DType, describe_dtype, parse_dtype
+from tartan.sort.engine import POLL_SECONDS, Direct, Order, Pack, PathLike, SortOptions, engine_errors
+from tartan.sort.formats import Destination, Source
+from tartan.sort.keys import parse_key
+from tartan.sort.result import Edge, edges_of
+from tartan.sort.space import check_space, disks_of
+from tartan.store.files import disk_errors
+
+__all__ = ["BlockSorter", "read_blocks", "sort_blocks", "write_blocks"]
+
+BLOCK_BYTES = 1 << 20
+# Of an input of unknown size, in times the memory; a larger one is sorted too, with more merge levels than needed.
+_UNKNOWN_TIMES_MEMORY = 64
+
+Records = NDArray[Any]
+
+
+class BlockSorter:
+    """Takes blocks of records, keeps them in sorted run files, and gives them back in order; a context manager.
+
+    Parameters
+    ----------
+    dtype, key, descending
+        As ``sort_file`` takes them.
+    n_bytes : int, optional
+        About how much will come. What fits into memory needs no run files.
+    memory : size, optional
+        Most memory that the whole process may hold, as for ``sort_file``.
+    tmp : path or iterable of paths, optional
+        Folders for run files, which get a folder of their own there. Default: that of the system for temporary files.
+    pack, threads, direct
+        As ``sort_file`` takes them.
+    kept_bytes : int
+        What the caller is going to hold besides, out of the same memory.
+
+    Raises
+    ------
+    ConfigError
+        If an option is wrong or memory is too little.
+    DiskFullError
+        If the folders have too little room for what will come.
+
+    Notes
+    -----
+    The sort is stable: equal records keep the order in which they were pushed. It does not resume.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> with BlockSorter(dtype="int64", n_bytes=24) as sorter:
+    ...     sorter.push(np.array([5, 1, 3]))
+    ...     print(*sorter.sorted_blocks())
+    [1 3 5]
+    """
+
+    def __init__(
+        self,
+        *,
+        dtype: Any,
+        key: str | Sequence[str] | None = None,
+        descending: bool = False,
+        n_bytes: int | None = None,
+        memory: str | int | Size | None = None,
+        tmp: PathLike | Iterable[PathLike] | None = None,
+        pack: Pack = "auto",
+        threads: int | None = None,
+        direct: Direct = "auto",
+        kept_bytes: int = 0,
+    ) -> None:
+        record = parse_dtype(dtype)
+        order = Order(record, parse_key(key, record, descending=descending))
+        options = SortOptions.read(
+            memory=memory, tmp=tempfile.gettempdir() if tmp is None else tmp, pack=pack, threads=threads, direct=direct
+        )
+        expected = options.memory_bytes * _UNKNOWN_TIMES_MEMORY if n_bytes is None else n_bytes
+        plan = order.plan(expected, options, kept_bytes=kept_bytes + 4 * BLOCK_BYTES)
+        if n_bytes is not None:
+            disks = disks_of(options.folders)
+            check_space(disks, plan.temporary_bytes, disks[0], 0)
+        self._dtype = record
+        self._folders = [Path(tempfile.mkdtemp(prefix="tartan-sort-", dir=parent)) for parent in options.folders]
+        try:
+            with engine_errors():
+                self._engine = order.open_engine(plan, options, self._folders, os.urandom(32))
+        except BaseException:
+            self._remove_folders()
+            raise
+
+    def __enter__(self) -> BlockSorter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def edges(self) -> dict[str, Edge]:
+        """Bytes between the stages so far, by the names in ``tartan.sort.result.EDGES``."""
+        return edges_of(self._engine.statistics())
+
+    def push(self, records: Records) -> None:
+        """Add records; waits while everything is busy sorting what came before.
+
+        Parameters
+        ----------
+        records : ndarray, shape (n,)
+            Of the dtype; may be changed after the call.
+
+        Raises
+        ------
+        ConfigError
+            If they are of another dtype, or have several axes.
+        DiskFullError, SortError
+            If run files could not be written.
+        """
+        array = np.asarray(records)
+        if array.dtype != self._dtype or array.ndim != 1:
+            raise ConfigError(
+                f"records of {describe_dtype(array.dtype)} with {array.ndim} axes were pushed to a sorter of "
+                f"{describe_dtype(self._dtype)}; push arrays of one axis and of that dtype",
+                context={"dtype": str(array.dtype), "shape": list(array.shape)},
+            )
+        if len(array):
+            with engine_errors():
+                self._engine.push(np.ascontiguousarray(array).view(np.uint8))
+
+    def sorted_blocks(self, block_bytes: int = BLOCK_BYTES) -> Iterator[Records]:
+        """Yield everything in order, once; nothing can be pushed any more.
+
+        Parameters
+        ----------
+        block_bytes : int
+            Size of the arrays that are yielded; they are the caller's to keep.
+        """
+        width = self._dtype.itemsize
+        with engine_errors():
+            self._engine.finish_push()
+            while not self._engine.wait(POLL_SECONDS):
+                pass  # Python gets a chance to handle signals
+            self._engine.open_sorted()
+        while True:
+            block = np.empty(max(1, block_bytes // width) * width, np.uint8)
+            with engine_errors():
+                n_bytes = self._engine.read_into(block)
+            if not n_bytes:
+                return
+            yield block[:n_bytes].view(self._dtype)
+
+    def close(self) -> None:
+        """Stop everything and remove the run files; a second call does nothing."""
+        self._engine.close(keep_runs=False)
+        self._remove_folders()
+
+    def _remove_folders(self) -> None:
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def sort_blocks(blocks: Iterable[Records], *, dtype: Any, **options: Any) -> Iterator[Records]:
+    """Sort records that come in blocks and do not fit into memory.
+
+    Parameters
+    ----------
+    blocks : iterable of ndarray
+        Taken one at a time, before the first sorted block is yielded.
+    dtype : str, type or numpy.dtype
+    **options
+        Of ``BlockSorter``.
+
+    Yields
+    ------
+    ndarray
+        Records in order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> np.concatenate(list(sort_blocks([np.array([5.0, np.nan]), np.array([-1.0])], dtype="f8", n_bytes=24)))
+    array([-1.,  5., nan])
+    """
+    with BlockSorter(dtype=dtype, **options) as sorter:
+        for block in blocks:
+            sorter.push(block)
+        yield from sorter.sorted_blocks()
+
+
+def read_blocks(sources: Iterable[Source], dtype: DType, block_bytes: int = BLOCK_BYTES) -> Iterator[Records]:
+    """Yield the records of files, block by block: the stage beside the storage that is read."""
+    count = max(1, block_bytes // dtype.itemsize)
+    for source in sources:
+        with source.path.open("rb") as stream:
+            stream.seek(source.offset)
+            left = source.n_bytes // dtype.itemsize
+            while left:
+                block = np.fromfile(stream, dtype, min(count, left))
+                if not len(block):
+                    raise InputChangedError(
+                        f"{source.path} was cut off while it was read; sort it again when it is whole",
+                        context={"path": str(source.path)},
+                    )
+                left -= len(block)
+                yield block
+
+
+def write_blocks(blocks: Iterable[Records], destination: Destination) -> int:
+    """Write sorted blocks to a file, which appears when it is whole; return the bytes of records.
+
+    The stage beside the storage that is written.
+    """
+    n_bytes = 0
+    try:
+        destination.begin()
+        with disk_errors(destination.path), destination.part.open("r+b") as stream:
+            stream.seek(destination.offset)
+            for block in blocks:
+                n_bytes += stream.write(np.ascontiguousarray(block).view(np.uint8).data)
+        destination.finish()
+    except BaseException:
+        destination.remove_part()
+        raise
+    return n_bytes

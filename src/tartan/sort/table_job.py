@@ -1,0 +1,219 @@
+"""Sorting Parquet and Arrow files: rows become records, go through the engine, and become rows again.
+
+What differs from raw files: rows are pushed and pulled instead of read and written by the engine, some memory belongs
+to Arrow, and the key is made of columns. Everything else, resume and cancel among it, is that of ``SortRun``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tartan._native import SortJob
+from tartan.errors import ConfigError
+from tartan.runtime.progress import format_bytes
+from tartan.sort.columns import ColumnKey, RowForm
+from tartan.sort.engine import Order, SortOptions
+from tartan.sort.formats import TABLE_SUFFIXES, Destination, Source, refuse_changes
+from tartan.sort.job import SortRun
+from tartan.sort.tables import TableSource, TableWriter, column_facts, common_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tartan.sort.progress import SortProgress
+    from tartan.sort.work import WorkFolders
+
+__all__ = ["LEAST_MEMORY_BYTES", "TableRequest", "parse_columns", "table_run"]
+
+LEAST_MEMORY_BYTES = 300 * 10**6
+"""What Arrow, the decoded pages and the engine need at least; large row groups need more, and that is said."""
+_CODECS = {"parquet": ("none", "snappy", "gzip", "brotli", "lz4", "zstd"), "arrow": ("none", "lz4", "zstd")}
+ROW_GROUP_BYTES = 16 << 20
+ARROW_COPIES = 2.5  # a row group while it is decoded, and rows on their way into records
+WRITER_BYTES = 4 * ROW_GROUP_BYTES
+
+
+@dataclass(frozen=True)
+class TableRequest:
+    """What the user asks of tables, besides what holds for every sort.
+
+    Attributes
+    ----------
+    paths : sequence of Path
+        Parquet and Arrow files.
+    target : Path
+    key : tuple of ColumnKey
+        Most significant first; may be left away where there is one column.
+    columns : sequence of str or None
+        Which are carried; None for all.
+    compression : str or None
+        Of the destination; None: as the first source.
+    in_place, overwrite : bool
+    descending, nulls_first : bool
+        Of the only column, where no key is named.
+    """
+
+    paths: Sequence[Path]
+    target: Path
+    key: tuple[ColumnKey, ...] = ()
+    columns: Sequence[str] | None = None
+    compression: str | None = None
+    in_place: bool = False
+    overwrite: bool = False
+    descending: bool = False
+    nulls_first: bool = False
+
+
+def table_run(request: TableRequest, options: SortOptions) -> TableRun:
+    """Look at the sources and prepare the sort; ``run`` on what is returned does it.
+
+    Raises
+    ------
+    ConfigError
+        If files are of different forms, a column is not there or cannot be sorted, or the memory is too little.
+    """
+    if options.memory_bytes < LEAST_MEMORY_BYTES:
+        raise ConfigError(
+            f"memory of {format_bytes(options.memory_bytes)} is too little for Parquet and Arrow files; "
+            f"{format_bytes(LEAST_MEMORY_BYTES)} is the least",
+            code="memory",
+            context={"option": "memory", "least_bytes": LEAST_MEMORY_BYTES},
+        )
+    if request.target.suffix.lower() not in TABLE_SUFFIXES:
+        raise ConfigError(f"{request.target} is no Parquet or Arrow file; name it so: {', '.join(TABLE_SUFFIXES)}")
+    tables = [TableSource(path, request.columns) for path in request.paths]
+    schema = common_schema(tables)
+    form = RowForm(schema, column_facts(tables, schema))
+    key = request.key
+    if not key and len(schema) > 1:
+        names = ", ".join(schema.names)
+        raise ConfigError(f"key: name the columns to sort by; there are {names}", context={"option": "key"})
+    order = Order(
+        form.dtype, tuple(form.key(key or [ColumnKey(schema.names[0], request.descending, request.nulls_first)]))
+    )
+    sources = [_described(table, form.dtype.itemsize) for table in tables]
+    n_records = sum(table.n_rows for table in tables)
+    target = Destination(
+        request.target, form.dtype, n_records, sources, in_place=request.in_place, overwrite=request.overwrite
+    )
+    run = TableRun(sources, target, order, options)
+    run.tables, run.form, run.compression = tables, form, _codec(request, tables[0].compression)
+    return run
+
+
+def _codec(request: TableRequest, source_codec: str) -> str:
+    """Return by which codec the destination is compressed: as the source, where its format can."""
+    known = _CODECS[TABLE_SUFFIXES[request.target.suffix.lower()]]
+    if request.compression is None:
+        return source_codec if source_codec in known else "none"
+    if request.compression not in known:
+        raise ConfigError(
+            f"compression: {request.compression!r} is unknown to {request.target.name}; choose from {', '.join(known)}",
+            context={"option": "compression"},
+        )
+    return request.compression
+
+
+def parse_columns(key: str | Sequence[str] | None, *, descending: bool, nulls_first: bool) -> tuple[ColumnKey, ...]:
+    """Read ``"score:desc,name"``; () for nothing.
+
+    Raises
+    ------
+    ConfigError
+        If a part has no name.
+    """
+    if not key:
+        return ()
+    directions = {"desc": True, "asc": False}
+    found = []
+    for text in [part.strip() for one in ([key] if isinstance(key, str) else key) for part in one.split(",")]:
+        name, _, word = text.rpartition(":")
+        if word not in directions:
+            name, word = text, "desc" if descending else "asc"
+        if not name:
+            raise ConfigError(f"the key {key!r} has an empty part; write COLUMN or COLUMN:desc, separated by commas")
+        found.append(ColumnKey(name, directions[word], nulls_first))
+    return tuple(found)
+
+
+def _described(table: TableSource, record_bytes: int) -> Source:
+    status = table.path.stat()
+    n_bytes = table.n_rows * record_bytes
+    return Source(table.path, 0, n_bytes, status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+class TableRun(SortRun):
+    """One sort of tables."""
+
+    tables: Sequence[TableSource]
+    form: RowForm
+    compression: str
+
+    def _kept_bytes(self) -> int:
+        largest = max((table.part_bytes for table in self.tables), default=0)
+        return int(ARROW_COPIES * largest) + WRITER_BYTES
+
+    def _width_bits(self) -> float | None:
+        return None
+
+    def _description(self) -> dict[str, Any]:
+        return {**super()._description(), "columns": [[field.name, str(field.type)] for field in self.form.schema]}
+
+    def _phases(self, engine: SortJob, work: WorkFolders, run_files: Sequence[Path], progress: SortProgress) -> None:
+        engine.adopt([str(path) for path in run_files])
+        for first, count in engine.missing():
+            engine.seek(first)
+            for records in self._records(first, count):
+                engine.push(records.view(np.uint8))
+                self._beat(engine, work, progress)
+        engine.finish_push()
+        self._watch("sort", engine, work, progress)
+        refuse_changes(self.sources)
+        self._write(engine, work, progress)
+
+    def _records(self, first: int, count: int) -> Iterator[np.ndarray]:
+        """Yield rows as records, from row ``first`` on; -1 rows are all the rest."""
+        left = count if count >= 0 else sum(table.n_rows for table in self.tables) - first
+        for table in self.tables:
+            if first >= table.n_rows:
+                first -= table.n_rows
+                continue
+            for batch in table.batches(first):
+                if left <= 0:
+                    return
+                part = batch.slice(0, left)
+                left -= part.num_rows
+                yield np.ascontiguousarray(self.form.records(part))
+            first = 0
+
+    def _write(self, engine: SortJob, work: WorkFolders, progress: SortProgress) -> None:
+        width = self.form.dtype.itemsize
+        block = np.empty(max(1, ROW_GROUP_BYTES // width) * width, np.uint8)
+        kind = TABLE_SUFFIXES[self.destination.path.suffix.lower()]
+        with self._timed("merge"), contextlib.ExitStack() as stack:
+            writer = TableWriter(self.destination.part, kind, self._output_schema(kind), self.compression)
+            stack.callback(writer.abandon)
+            engine.open_sorted()
+            while n_bytes := engine.read_into(block):
+                batch = self.form.batch(block[:n_bytes].view(self.form.dtype))
+                writer.write(batch if kind == "parquet" else batch.cast(self._output_schema(kind)))
+                self._beat(engine, work, progress)
+            writer.finish()
+
+    def _output_schema(self, kind: str) -> pa.Schema:
+        """Return the schema of the destination: in Arrow files, whose dictionaries cannot change, values are plain."""
+        import pyarrow as pa
+
+        schema = self.form.schema
+        if kind == "parquet":
+            return schema
+        plain = [
+            field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field for field in schema
+        ]
+        return pa.schema(plain, metadata=schema.metadata)

@@ -1,0 +1,268 @@
+"""Parquet and Arrow files as sources and destinations of a sort.
+
+A source yields batches of a few ten thousand rows from any row on, so that a stopped sort goes on where it was. How
+much memory a row group takes is known from its description before anything is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tartan.errors import ConfigError, ItemError
+from tartan.sort.columns import Facts, storage_type
+from tartan.sort.direct_file import DirectFile
+from tartan.sort.formats import TABLE_SUFFIXES
+
+__all__ = ["TableSource", "TableWriter", "column_facts", "common_schema"]
+
+BATCH_ROWS = 1 << 16
+READ_BYTES = 1 << 20
+
+
+class TableSource:
+    """One file.
+
+    Parameters
+    ----------
+    path : Path
+    columns : sequence of str, optional
+        Which are carried; default: all.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Of the columns that are carried.
+    n_rows : int
+    part_bytes : int
+        Most memory that reading takes: the largest row group or record batch, decoded.
+    compression : str
+        By which the file is compressed, ``"none"`` if it is not.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such column.
+    ItemError
+        If the file cannot be read.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str] | None = None) -> None:
+        self.path = path
+        self._reader: _Reader = _opened(path)
+        whole = self._reader.schema
+        for name in whole.names if columns is None else columns:
+            if whole.names.count(name) != 1:
+                how = "has no column" if name not in whole.names else "has several columns"
+                there = ", ".join(whole.names)
+                raise ConfigError(f"{path} {how} {name!r}; there are {there}", context={"column": name})
+        names = whole.names if columns is None else list(columns)
+        self.schema = pa.schema([whole.field(name) for name in names], metadata=whole.metadata)
+        self.n_rows = self._reader.n_rows
+        self.part_bytes = self._reader.part_bytes
+        self.compression = self._reader.compression
+
+    def batches(self, first: int = 0, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows from ``first`` on.
+
+        Raises
+        ------
+        ItemError
+            If the file is damaged.
+        """
+        names = self.schema.names if columns is None else list(columns)
+        try:
+            yield from self._reader.batches(first, names)
+        except (pa.ArrowException, OSError) as error:
+            raise ItemError(f"{self.path} cannot be read: {error}", context={"path": str(self.path)}) from error
+
+    def null_count(self, name: str) -> int | None:
+        """Return the number of nulls in a column if the file says so."""
+        return self._reader.null_count(name)
+
+
+class _ParquetReader:
+    """Row groups; ``first`` is found by their descriptions."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = pq.ParquetFile(path, pre_buffer=False, buffer_size=READ_BYTES)
+        about = self._file.metadata
+        self.schema = self._file.schema_arrow
+        self.n_rows = int(about.num_rows)
+        groups = [about.row_group(number) for number in range(about.num_row_groups)]
+        self._rows = [int(group.num_rows) for group in groups]
+        self._groups = groups
+        self.part_bytes = max((int(group.total_byte_size) for group in groups), default=0)
+        codecs = {groups[0].column(c).compression.lower() for c in range(groups[0].num_columns)} if groups else set()
+        self.compression = next(iter(codecs)).replace("uncompressed", "none") if len(codecs) == 1 else "snappy"
+
+    def null_count(self, name: str) -> int | None:
+        total = 0
+        number = self.schema.get_field_index(name)
+        for group in self._groups:
+            statistics = group.column(number).statistics if group.num_columns == len(self.schema) else None
+            if statistics is None or not statistics.has_null_count:
+                return None
+            total += int(statistics.null_count)
+        return total
+
+    def batches(self, first: int, names: list[str]) -> Iterator[pa.RecordBatch]:
+        start = 0
+        wanted: list[int] = []
+        skip = 0
+        for number, rows in enumerate(self._rows):
+            if start + rows > first:
+                if not wanted:
+                    skip = first - start
+                wanted.append(number)
+            start += rows
+        for batch in self._file.iter_batches(BATCH_ROWS, row_groups=wanted, columns=names):
+            if skip >= batch.num_rows:
+                skip -= batch.num_rows
+                continue
+            yield batch.slice(skip).select(names)
+            skip = 0
+
+
+class _ArrowReader:
+    """Record batches, memory-mapped."""
+
+    compression = "none"
+
+    def __init__(self, path: Path) -> None:
+        self._file = pa.ipc.open_file(pa.memory_map(str(path)))
+        self.schema = self._file.schema
+        batches = [self._file.get_batch(number) for number in range(self._file.num_record_batches)]
+        self._rows = [batch.num_rows for batch in batches]
+        self.n_rows = sum(self._rows)
+        self.part_bytes = max((batch.nbytes for batch in batches), default=0)
+
+    def null_count(self, name: str) -> int | None:
+        batches = (self._file.get_batch(number) for number in range(len(self._rows)))
+        return sum(int(batch.column(name).null_count) for batch in batches)
+
+    def batches(self, first: int, names: list[str]) -> Iterator[pa.RecordBatch]:
+        start = 0
+        for number, rows in enumerate(self._rows):
+            if start + rows > first:
+                batch = self._file.get_batch(number).select(names)
+                for begin in range(max(0, first - start), rows, BATCH_ROWS):
+                    yield batch.slice(begin, min(BATCH_ROWS, rows - begin))
+            start += rows
+
+
+_Reader = _ParquetReader | _ArrowReader
+
+
+def _opened(path: Path) -> _Reader:
+    kind = TABLE_SUFFIXES.get(path.suffix.lower())
+    if kind is None:
+        raise ConfigError(f"{path} is no Parquet or Arrow file; sort files of one kind at a time")
+    try:
+        return _ParquetReader(path) if kind == "parquet" else _ArrowReader(path)
+    except (pa.ArrowException, OSError) as error:
+        raise ItemError(f"{path} cannot be read as {kind}: {error}", context={"path": str(path)}) from error
+
+
+def common_schema(sources: Sequence[TableSource]) -> pa.Schema:
+    """Return the schema that all sources have.
+
+    Raises
+    ------
+    ConfigError
+        If two differ; names the files and the column.
+    """
+    first = sources[0]
+    for other in sources[1:]:
+        if other.schema.names != first.schema.names:
+            raise ConfigError(
+                f"{other.path} has the columns {', '.join(other.schema.names)}, but {first.path} has "
+                f"{', '.join(first.schema.names)}; name those to sort (columns)"
+            )
+        for ours, theirs in zip(first.schema, other.schema, strict=True):
+            if ours.type != theirs.type:
+                raise ConfigError(
+                    f"column {ours.name!r} is {theirs.type} in {other.path} and {ours.type} in {first.path}; "
+                    "bring them to one type"
+                )
+    return first.schema
+
+
+def column_facts(sources: Sequence[TableSource], schema: pa.Schema) -> list[Facts]:
+    """Learn which columns hold nulls, and how long texts are: reads text columns once, others only if need be."""
+    found = []
+    for field in schema:
+        is_text = not _has_width(storage_type(field))
+        counts = [source.null_count(field.name) for source in sources] if field.nullable else [0]
+        if not is_text and None not in counts:
+            found.append(Facts(has_nulls=any(counts)))
+            continue
+        nulls, longest = 0, 0
+        for source in sources:
+            for batch in source.batches(columns=[field.name]):
+                column = batch.column(0)
+                nulls += column.null_count
+                longest = max(longest, _longest(column) if is_text else 0)
+        found.append(Facts(has_nulls=nulls > 0, longest=longest))
+    return found
+
+
+def _has_width(kind: pa.DataType) -> bool:
+    try:
+        return bool(kind.bit_width > 0) and not pa.types.is_string_view(kind) and not pa.types.is_binary_view(kind)
+    except ValueError:
+        return False
+
+
+def _longest(column: pa.Array) -> int:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary
+    if pa.types.is_string_view(column.type):
+        column = column.cast(pa.large_string())
+    if pa.types.is_binary_view(column.type):
+        column = column.cast(pa.large_binary())
+    return int(pc.max(pc.binary_length(column)).as_py() or 0)
+
+
+class TableWriter:
+    """Writes batches to a Parquet or Arrow file, in row groups of bounded size.
+
+    Parameters
+    ----------
+    path : Path
+        The file under its temporary name.
+    kind : {"parquet", "arrow"}
+    schema : pyarrow.Schema
+    compression : str
+        Codec; ``"none"`` for none.
+    """
+
+    def __init__(self, path: Path, kind: str, schema: pa.Schema, compression: str) -> None:
+        self._file = DirectFile(path)
+        dictionaries = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+        self._writer: Any
+        if kind == "parquet":
+            self._writer = pq.ParquetWriter(self._file, schema, compression=compression, use_dictionary=dictionaries)
+        else:
+            codec = None if compression == "none" else compression
+            options = pa.ipc.IpcWriteOptions(compression=codec, unify_dictionaries=True)
+            self._writer = pa.ipc.new_file(self._file, schema, options=options)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write one batch as a row group."""
+        self._writer.write_batch(batch)
+
+    def finish(self) -> None:
+        """Write the end of the file and bring it to the disk."""
+        self._writer.close()
+        self._file.finish()
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Close it as it is."""
+        self._file.close()

@@ -1,0 +1,187 @@
+"""The temporary folders of one job: lock, manifest, and the run files that a stopped attempt has left.
+
+A job has a folder of its own in each of the temporary folders, named after its destination. The first one holds the
+lock and ``manifest.json``, which says what the job is: sources with sizes and times of change, dtype, key. Each run
+file carries the fingerprint of that description and checksums of its own, so that nothing needs to be written down
+when one becomes whole: a resumed job looks at what is there.
+
+What is not whole, damaged, or of another job is named and not used. The folders go when the job is done, or when it
+stops before there is a run file; what is not ours in them stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tartan._native import SortFailure, run_facts
+from tartan.errors import ConfigError
+from tartan.store.files import disk_errors
+from tartan.store.lock import FILE_NAME as LOCK_NAME
+from tartan.store.lock import FolderLock
+
+__all__ = ["WorkFolders", "fingerprint_of"]
+
+MANIFEST_NAME = "manifest.json"
+FORMAT = 1
+
+
+def fingerprint_of(job: Mapping[str, Any]) -> bytes:
+    """Return 32 bytes that stand for the description of a job."""
+    return hashlib.sha256(json.dumps({"format": FORMAT, **job}, sort_keys=True).encode()).digest()
+
+
+@dataclass
+class WorkFolders:
+    """Folders of one job; a context manager that holds their locks.
+
+    Attributes
+    ----------
+    parents : sequence of Path
+        The temporary folders that the user named; they must exist.
+    destination : Path
+        By which the job is called.
+    job : mapping
+        Description of the job, for the manifest.
+    note : callable
+        Told, in a sentence, of everything that is found and not used.
+    """
+
+    parents: Sequence[Path]
+    destination: Path
+    job: Mapping[str, Any]
+    note: Callable[[str], None]
+    _locks: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _held: list[FolderLock] = field(default_factory=list)
+
+    @property
+    def paths(self) -> list[Path]:
+        """One folder in each temporary folder."""
+        digest = hashlib.sha256(os.fsencode(self.destination.resolve())).hexdigest()[:8]
+        return [parent / f"{self.destination.name}.tartan-sort-{digest}" for parent in self.parents]
+
+    @property
+    def fingerprint(self) -> bytes:
+        """By which run files of this job are told."""
+        return fingerprint_of(self.job)
+
+    def __enter__(self) -> WorkFolders:
+        with self._locks:
+            for path in self.paths:
+                with disk_errors(path):
+                    path.mkdir(exist_ok=True)
+                self._held.append(self._locks.enter_context(FolderLock(path)))
+            self._locks = self._locks.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        nothing_is_lost = kind is None or not any(any(path.glob("run-*")) for path in self.paths)
+        self._locks.close()
+        if nothing_is_lost:
+            self._remove_folders()
+        if kind is None:
+            self._name_what_stays()
+
+    def renew(self) -> None:
+        """Say that the job is alive; needed every few seconds on file systems without kernel locks."""
+        for lock in self._held:
+            lock.renew()
+
+    def run_files(self, *, resume: bool) -> list[Path]:
+        """Return the whole run files of this job, after everything else was put out of the way.
+
+        Parameters
+        ----------
+        resume : bool
+            False starts anew: what is there is removed.
+        """
+        earlier = self._earlier_fingerprint()
+        whole = []
+        for path in self.paths:
+            for left in path.glob("*.part"):
+                left.unlink()
+            for run in sorted(path.glob("run-*.trun")):
+                if self._is_ours(run, earlier, resume):
+                    whole.append(run)
+        self._write_manifest()
+        return whole
+
+    def _is_ours(self, run: Path, earlier: bytes | None, resume: bool) -> bool:
+        try:
+            found = bytes(run_facts(str(run))["fingerprint"])
+        except SortFailure as failure:
+            self.note(f"run file {run} is not whole or damaged ({failure}); what it held is sorted again")
+            run.unlink()
+            return False
+        if found == self.fingerprint and resume:
+            return True
+        if found in (self.fingerprint, earlier):
+            if found != self.fingerprint:
+                self.note(f"run file {run} is of other sources, another dtype or another key; it is sorted again")
+            run.unlink()
+            return False
+        aside = run.with_suffix(".foreign")
+        run.rename(aside)
+        self.note(f"run file {run} is of another job; it is not used and now called {aside.name}")
+        return False
+
+    def _earlier_fingerprint(self) -> bytes | None:
+        try:
+            job = json.loads((self.paths[0] / MANIFEST_NAME).read_text(encoding="utf-8"))["job"]
+            return fingerprint_of(job)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def _write_manifest(self) -> None:
+        path = self.paths[0] / MANIFEST_NAME
+        text = json.dumps({"format": FORMAT, "fingerprint": self.fingerprint.hex(), "job": self.job}, indent=1)
+        temporary = path.with_suffix(".part")
+        with disk_errors(path):
+            temporary.write_text(text + "\n", encoding="utf-8")
+            temporary.rename(path)
+
+    def _remove_folders(self) -> None:
+        for path in self.paths:
+            with contextlib.suppress(OSError):  # not empty, or gone
+                (path / MANIFEST_NAME).unlink(missing_ok=True)
+                (path / LOCK_NAME).unlink(missing_ok=True)
+                path.rmdir()
+
+    def _name_what_stays(self) -> None:
+        for path in self.paths:
+            if path.exists():
+                left = sorted(other.name for other in path.iterdir())
+                self.note(f"{path} holds files of others and stays: {', '.join(left[:5])}")
+
+
+def check_folders(folders: Sequence[Path]) -> list[Path]:
+    """Return temporary folders without repeats.
+
+    Raises
+    ------
+    ConfigError
+        If there is none, or one does not exist or may not be written.
+    """
+    if not folders:
+        raise ConfigError("there is no temporary folder; name one, or leave tmp away", context={"option": "tmp"})
+    found: dict[tuple[int, int], Path] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise ConfigError(
+                f"the temporary folder {folder} does not exist; make it, or name another",
+                context={"option": "tmp", "path": str(folder)},
+            )
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ConfigError(
+                f"the temporary folder {folder} may not be written; name another",
+                context={"option": "tmp", "path": str(folder)},
+            )
+        status = folder.stat()
+        found.setdefault((status.st_dev, status.st_ino), folder)
+    return list(found.values())
