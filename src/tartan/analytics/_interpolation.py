@@ -1,0 +1,123 @@
+"""New points on an old map: majorisation with all other points fixed.
+
+References
+----------
+Bae, Choi, Qiu, Fox: Dimension reduction and visualization of large high-dimensional data via interpolation. HPDC 2010
+(MI-MDS).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan import _native
+from tartan.analytics._monitor import Monitor
+from tartan.analytics._smacof import Floats, Rule, native_order
+
+__all__ = ["Interpolation"]
+
+#: Pairs of one native call.
+_PAIRS_PER_CALL = 10_000_000
+
+
+@dataclass(frozen=True)
+class Interpolation:
+    """Places new points one by one, each where its stress to the old ones is least.
+
+    Attributes
+    ----------
+    points : ndarray of float64, shape (n, dim)
+        The map.
+    rule : Rule
+        Of the map; missing pairs are always allowed for new points.
+    n_neighbors : int or None
+        Use only so many nearest old points; None: all.
+    max_iter : int
+        Most steps of a point.
+    tol : float
+        Stop when the squared error, divided by the sum of the squared dissimilarities, changes by no more.
+    """
+
+    points: Floats
+    rule: Rule
+    n_neighbors: int | None
+    max_iter: int
+    tol: float
+
+    def place(self, delta: NDArray[Any], monitor: Monitor) -> Floats:
+        """Return coordinates of new points, (m, dim).
+
+        Parameters
+        ----------
+        delta : ndarray of int16, float32 or float64, shape (m, n)
+            Dissimilarities to the old points; negative or NaN: missing.
+        """
+        n, dim = self.points.shape
+        step = max(1, _PAIRS_PER_CALL // n)
+        out = np.empty((len(delta), dim))
+        native = _native.SmacofPass(n, dim, delta.dtype == np.float64)
+        native.place(self.points)
+        for start in range(0, len(delta), step):
+            monitor.report("place", points=start, of=len(delta))
+            out[start : start + step] = self._some(native, delta[start : start + step], monitor)
+        return out
+
+    def _some(self, native: _native.SmacofPass, rows: NDArray[Any], monitor: Monitor) -> Floats:
+        values = np.where(rows >= 0, rows.astype(np.float64), np.inf)
+        near = np.argsort(values, axis=1, kind="stable")[:, : self.n_neighbors or rows.shape[1]]
+        kept = self._nearest_only(rows, near)
+        kept, swap = native_order(np.ascontiguousarray(kept))
+        rule = Rule(tiny=self.rule.tiny, floor=self.rule.floor, sammon=self.rule.sammon, missing=True, swap=swap)
+        size = np.square(np.where(np.isfinite(values), values, 0.0)).sum(axis=1)
+        return self._settle(native, kept, rule, self._first(values, near), np.maximum(size, 1e-300), monitor)
+
+    def _nearest_only(self, rows: NDArray[Any], near: NDArray[np.intp]) -> NDArray[Any]:
+        """Mark all but the nearest as missing."""
+        if self.n_neighbors is None:
+            return rows
+        kept = np.full_like(rows, -1)
+        np.put_along_axis(kept, near, np.take_along_axis(rows, near, axis=1), axis=1)
+        return kept
+
+    def _first(self, values: Floats, near: NDArray[np.intp]) -> Floats:
+        """Begin amid the nearest old points, as many as make a simplex; a little aside where they are all one."""
+        dim = self.points.shape[1]
+        few = near[:, : dim + 1]
+        share = np.isfinite(np.take_along_axis(values, few, axis=1)).astype(np.float64)
+        share /= np.maximum(share.sum(axis=1, keepdims=True), 1.0)
+        aside = 1e-3 * np.ptp(self.points, axis=0) * np.linspace(0.5, 1.0, dim)
+        return np.asarray(np.einsum("mk,mkd->md", share, self.points[few]) + aside, np.float64)
+
+    def _settle(
+        self, native: _native.SmacofPass, delta: NDArray[Any], rule: Rule, x: Floats, size: Floats, monitor: Monitor
+    ) -> Floats:
+        """Iterate all points together; those that have settled are left out, once they are half."""
+        out = x.copy()
+        here, before = np.arange(len(x)), np.full(len(x), np.inf)
+        degrees = self._degrees(native, delta, rule, x)
+        moving = degrees > 0
+        for _ in range(self.max_iter):
+            monitor.check()
+            residual, losses = np.empty_like(x), np.empty(len(x))
+            native.rows(delta, rule, x, residual, losses)
+            moving &= np.abs(before - losses) > self.tol * size[here]
+            before = losses
+            x = np.where(moving[:, None], x + residual / np.maximum(degrees, 1e-300)[:, None], x)
+            out[here] = x
+            if not moving.any():
+                break
+            if 2 * np.count_nonzero(moving) < len(x):
+                delta, x, here = np.ascontiguousarray(delta[moving]), x[moving], here[moving]
+                before, degrees, moving = before[moving], degrees[moving], moving[moving]
+        return out
+
+    def _degrees(self, native: _native.SmacofPass, delta: NDArray[Any], rule: Rule, x: Floats) -> Floats:
+        """Return the sum of the weights of each new point."""
+        degrees = np.empty(len(x))
+        weighing = Rule(**{**rule.__dict__, "product": True})
+        native.rows(delta, weighing, x, np.empty_like(x), degrees)
+        return degrees

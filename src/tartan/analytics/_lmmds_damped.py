@@ -1,0 +1,266 @@
+"""Levenberg-Marquardt with conjugate gradients: one damped least-squares problem after the other, matrix-free.
+
+A step solves (S H S + Q I) y = S g with S = diag(H)^(-1/2), and goes to x - S y. It is taken only if chi2 falls. The
+damping Q follows the ratio of the true and the predicted fall.
+
+References
+----------
+Levenberg: A method for the solution of certain non-linear problems in least squares. Q. Appl. Math. 2 (1944) 164-168.
+Marquardt: An algorithm for least-squares estimation of nonlinear parameters. J. SIAM 11 (1963) 431-441.
+Nielsen: Damping parameter in Marquardt's method. Technical University of Denmark, IMM-REP-1999-05 (the change of Q).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Limits", "Minimum", "Problem", "Step", "minimise", "restored"]
+
+Floats = NDArray[np.float64]
+_TINY = 1e-300
+_Q_CEILING = 1e8  # times the largest eigenvalue: with more damping than that a step is lost in rounding
+_STARTING_STEPS = 8
+
+
+class Problem(Protocol):
+    """A sum of squares of some parameters, all in one vector."""
+
+    def evaluate(self, x: Floats) -> tuple[float, Floats, Floats]:
+        """Return chi2, half gradient and the diagonal of the half Hessian of Gauss and Newton."""
+        ...
+
+    def product(self, x: Floats, vector: Floats, exact: bool) -> Floats:
+        """Return the half Hessian, exact or that of Gauss and Newton, times a vector."""
+        ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop, and how to damp."""
+
+    max_iter: int
+    small_gain: float
+    max_rejected: int
+    max_seconds: float | None
+    cg_max_iter: int
+    cg_tol: float
+    damping: float
+    damping_floor: float
+    accept_ratio: float
+    n_steepest: int
+    exact: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one iteration did."""
+
+    iteration: int
+    chisq: float
+    predicted: float
+    ratio: float
+    damping: float
+    n_products: int
+    accepted: bool
+
+
+@dataclass
+class Minimum:
+    """Where the iteration stands; ``stop_reason`` is "" while it goes on."""
+
+    x: Floats
+    chisq: float
+    damping: float = -1.0
+    growth: float = 2.0
+    highest: float = 1.0
+    rejected: int = 0
+    not_finite: int = 0
+    iteration: int = 0
+    stop_reason: str = ""
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint must hold."""
+        return asdict(self)
+
+
+def minimise(
+    problem: Problem,
+    start: Minimum,
+    limits: Limits,
+    follow: Callable[[Minimum, Step], bool],
+    clock: Callable[[], float] = time.monotonic,
+) -> Minimum:
+    """Minimise from a start, or go on from a checkpoint.
+
+    Parameters
+    ----------
+    problem : Problem
+    start : Minimum
+        Changed and returned. ``chisq`` need not be known.
+    limits : Limits
+    follow : callable
+        Hears of each step; true ends the iteration.
+    clock : callable
+        Gives seconds.
+    """
+    now, began = start, clock()
+    chisq, gradient, diagonal = problem.evaluate(now.x)
+    now.chisq = chisq
+    while not now.stop_reason:
+        if now.iteration >= limits.max_iter:
+            now.stop_reason = "max_iter"
+        elif limits.max_seconds is not None and clock() - began >= limits.max_seconds:
+            now.stop_reason = "time"
+        else:
+            found = _iterate(problem, now, gradient, diagonal, limits, follow)
+            gradient, diagonal = found if found is not None else (gradient, diagonal)
+    return now
+
+
+def _iterate(
+    problem: Problem,
+    now: Minimum,
+    gradient: Floats,
+    diagonal: Floats,
+    limits: Limits,
+    follow: Callable[[Minimum, Step], bool],
+) -> tuple[Floats, Floats] | None:
+    """Try one step; return the derivatives at the new place if it was taken."""
+    if not np.isfinite(now.chisq) or not np.isfinite(gradient).all():
+        now.stop_reason = "boundary"
+        return None
+    if not diagonal.any():
+        now.stop_reason = "singular" if gradient.any() else "small_gain"
+        return None
+    scaled = _Scaled(problem, now.x, gradient, diagonal)
+    if now.damping < 0:
+        now.highest = _highest(scaled)
+        now.damping = limits.damping * now.highest
+    solved = _damped_step(scaled, now, limits)
+    if solved is None:
+        now.stop_reason = "singular"
+        return None
+    # A prediction that is small because of the damping after failures says nothing.
+    if solved.predicted <= limits.small_gain and not now.rejected:
+        now.stop_reason = "small_gain"
+        return None
+    target = now.x - scaled.factors * solved.y
+    chisq, new_gradient, new_diagonal = problem.evaluate(target)
+    ratio = (now.chisq - chisq) / solved.predicted if np.isfinite(chisq) else -np.inf
+    accepted = bool(chisq < now.chisq) and ratio >= limits.accept_ratio
+    damping = now.damping
+    if accepted:
+        now.x, now.chisq = target, chisq
+    _adapt(now, ratio, accepted, limits)
+    now.iteration += 1
+    now.not_finite = 0 if np.isfinite(chisq) else now.not_finite + 1
+    step = Step(now.iteration, now.chisq, solved.predicted, float(ratio), damping, solved.n_products, accepted)
+    _stop(now, limits, follow(now, step))
+    return (new_gradient, new_diagonal) if accepted else None
+
+
+def _adapt(now: Minimum, ratio: float, accepted: bool, limits: Limits) -> None:
+    """Change the damping as Nielsen does: smoothly by the ratio after a success, ever faster after failures."""
+    if accepted:
+        now.damping *= max(1 / 3, 1 - (2 * ratio - 1) ** 3) if ratio < 2 else 1 / 3
+        now.damping = max(now.damping, limits.damping_floor * now.highest)
+        now.growth, now.rejected = 2.0, 0
+    else:
+        now.damping *= now.growth
+        now.growth *= 2.0
+        now.rejected += 1
+
+
+def _stop(now: Minimum, limits: Limits, asked: bool) -> None:
+    if asked:
+        now.stop_reason = "user"
+    elif now.not_finite >= 3:
+        now.stop_reason = "boundary"
+    elif now.rejected >= limits.max_rejected:
+        now.stop_reason = "no_progress"
+
+
+class _Scaled:
+    """The problem in units in which the diagonal of the half Hessian is 1."""
+
+    def __init__(self, problem: Problem, x: Floats, gradient: Floats, diagonal: Floats) -> None:
+        # With second derivatives an entry may be negative or tiny; a floor keeps the units sensible.
+        size = np.maximum(np.abs(diagonal), 1e-6 * np.abs(diagonal).mean())
+        self.factors = 1.0 / np.sqrt(np.maximum(size, _TINY))
+        self.right = self.factors * gradient
+        self._problem, self._x = problem, x
+
+    def product(self, vector: Floats, exact: bool) -> Floats:
+        found: Floats = self.factors * self._problem.product(self._x, self.factors * vector, exact)
+        return found
+
+
+@dataclass(frozen=True)
+class _Solved:
+    y: Floats
+    predicted: float
+    n_products: int
+
+
+def _damped_step(scaled: _Scaled, now: Minimum, limits: Limits) -> _Solved | None:
+    """Solve for a step; where the first direction has negative curvature, with more damping. None: nothing helps."""
+    n_products = 0
+    max_steps = 1 if now.iteration < limits.n_steepest else limits.cg_max_iter
+    while now.damping <= _Q_CEILING * now.highest:
+        solved = _conjugate_gradients(scaled, now, limits.exact, max_steps, limits.cg_tol)
+        n_products += solved.n_products
+        if solved.predicted > 0 or not scaled.right.any():
+            return replace(solved, n_products=n_products)
+        now.damping *= 4.0
+    return None
+
+
+def _conjugate_gradients(scaled: _Scaled, now: Minimum, exact: bool, max_steps: int, tolerance: float) -> _Solved:
+    """Solve (A + Q) y = b from 0, up to the first direction of negative curvature (Steihaug).
+
+    The largest eigenvalue of A is learnt on the way.
+    """
+    b = scaled.right
+    y, r = np.zeros_like(b), b.copy()
+    p, rr = r, float(r @ r)
+    stop = tolerance**2 * rr
+    n = 0
+    while n < max_steps and rr > stop:
+        q = scaled.product(p, exact) + now.damping * p
+        n += 1
+        curvature = float(p @ q)
+        if not curvature > 0:
+            break
+        now.highest = max(now.highest, curvature / float(p @ p) - now.damping)
+        a = rr / curvature
+        y = y + a * p
+        r = r - a * q
+        rr, before = float(r @ r), rr
+        p = r + (rr / before) * p
+    # b - r = (A + Q) y, so that 2 y.b - y.A y is this.
+    predicted = float(y @ (b + r) + now.damping * (y @ y))
+    return _Solved(y, predicted, n)
+
+
+def _highest(scaled: _Scaled) -> float:
+    """Estimate the largest eigenvalue by a few steps of the power method from the gradient."""
+    vector, highest = scaled.right, 1.0
+    for _ in range(_STARTING_STEPS):
+        size = float(np.sqrt(vector @ vector))
+        if size == 0.0:
+            break
+        vector = scaled.product(vector / size, exact=False)
+        highest = max(highest, float(np.sqrt(vector @ vector)))
+    return highest
+
+
+def restored(state: Mapping[str, Any], x: Floats) -> Minimum:
+    """Return where a checkpoint stands."""
+    names = set(Minimum.__dataclass_fields__) - {"x"}
+    return Minimum(x=x, **{name: state[name] for name in names})

@@ -1,0 +1,117 @@
+"""Ranks that work on one matrix: what the distributed form of the algorithms needs of a message layer, and no more.
+
+Each rank has some rows of the matrix (``partition``); only arrays of n times the dimension travel. All ranks call the
+same functions in the same order.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan.errors import ConfigError
+
+__all__ = ["Alone", "Communicator", "partition"]
+
+
+class Communicator(Protocol):
+    """What the algorithms ask of a message layer.
+
+    Every function is called by all ranks, and returns when all of them have called it. Arrays that are given are not
+    changed and may be reused at once; arrays that are returned belong to the caller. If one rank fails, the others
+    raise instead of waiting for it.
+    """
+
+    @property
+    def rank(self) -> int:
+        """Number of this rank, from 0."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        ...
+
+    def all_gather(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return the rows of all ranks, one below the other in the order of the ranks.
+
+        The ranks may give unequal numbers of rows, also none; dtype and the other lengths are the same on all.
+        """
+        ...
+
+    def all_reduce(self, array: NDArray[Any], op: str = "sum") -> NDArray[Any]:
+        """Return the element-wise "sum" or "max" over the ranks: the same bits on all of them.
+
+        Sums are taken in the order of the ranks, so that they are the same every time.
+        """
+        ...
+
+    def broadcast(self, array: NDArray[Any], root: int = 0) -> NDArray[Any]:
+        """Return the array of one rank. The others give an array of the same shape and dtype."""
+        ...
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        ...
+
+
+class Alone:
+    """The communicator of a single process.
+
+    Examples
+    --------
+    >>> Alone().all_reduce(np.array([1.0, 2.0]))
+    array([1., 2.])
+    """
+
+    rank = 0
+    size = 1
+
+    def all_gather(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return a copy."""
+        return np.array(rows)
+
+    def all_reduce(self, array: NDArray[Any], op: str = "sum") -> NDArray[Any]:
+        """Return a copy."""
+        require_operation(op)
+        return np.array(array)
+
+    def broadcast(self, array: NDArray[Any], root: int = 0) -> NDArray[Any]:
+        """Return a copy."""
+        require_root(root, 1)
+        return np.array(array)
+
+    def barrier(self) -> None:
+        """Return at once."""
+
+
+def partition(n: int, size: int) -> list[tuple[int, int]]:
+    """Return the first row and the row after the last of each rank.
+
+    Every rank has n // size rows, the first n mod size one more; with more ranks than rows some have none.
+
+    Examples
+    --------
+    >>> partition(7, 3)
+    [(0, 3), (3, 5), (5, 7)]
+    """
+    if n < 0 or size < 1:
+        raise ConfigError(f"{n} rows cannot be divided among {size} ranks")
+    share, more = divmod(n, size)
+    starts = [rank * share + min(rank, more) for rank in range(size + 1)]
+    return list(pairwise(starts))
+
+
+def require_operation(op: str) -> None:
+    """Refuse reductions that there are not."""
+    if op not in ("sum", "max"):
+        raise ConfigError(f"all_reduce knows 'sum' and 'max', not {op!r}")
+
+
+def require_root(root: int, size: int) -> None:
+    """Refuse ranks that there are not."""
+    if not 0 <= root < size:
+        raise ConfigError(f"rank {root} does not exist; there are {size}, from 0")

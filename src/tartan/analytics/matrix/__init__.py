@@ -1,0 +1,12 @@
+"""Matrices of dissimilarities: one form for every input, read by blocks of rows.
+
+``as_dissimilarities`` takes arrays, files and runs; ``read_matrix`` takes files and has the options of each format.
+Both return ``Dissimilarities``, which is what the algorithms see.
+"""
+
+from tartan.analytics.matrix._check import Check
+from tartan.analytics.matrix._dissimilarities import Dissimilarities
+from tartan.analytics.matrix._open import as_dissimilarities, read_matrix
+from tartan.analytics.matrix._write import write_int16
+
+__all__ = ["Check", "Dissimilarities", "as_dissimilarities", "read_matrix", "write_int16"]

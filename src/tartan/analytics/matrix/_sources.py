@@ -1,0 +1,185 @@
+"""Where the values of a matrix come from: arrays, condensed arrays, Zarr, runs, and functions of any of these.
+
+A source answers for one rectangle at a time and holds nothing else. Missing pairs are NaN, or negative in int16.
+"""
+
+from __future__ import annotations
+
+import mmap
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Array", "Condensed", "Mapped", "Source", "Triangle", "Windowed", "native"]
+
+
+class Source(ABC):
+    """A square matrix that is read by rectangles.
+
+    Attributes
+    ----------
+    n : int
+        Number of items.
+    dtype : dtype
+        Of the stored values: int16 in either byte order, float32 or float64.
+    symmetric : bool
+        Whether the two values of a pair are one stored value.
+    array : ndarray (n, n) or None
+        The whole matrix, C-contiguous, where it lies in memory or is mapped like that.
+    """
+
+    n: int
+    dtype: np.dtype[Any]
+    symmetric: bool = False
+    array: NDArray[Any] | None = None
+
+    @abstractmethod
+    def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
+        """Return a rectangle in native byte order; it may be a view."""
+
+    def release(self) -> None:  # noqa: B027 - most sources have nothing to give back
+        """Give back the memory of mapped pages: what comes next is read from the page cache, or from disk."""
+
+
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype in the byte order of this machine."""
+    return dtype.newbyteorder("=")
+
+
+def kept_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return what values of a dtype are worked on as: int16, float32 and float64 stay, all else becomes a float."""
+    if native(dtype) in (np.dtype(np.int16), np.dtype(np.float32), np.dtype(np.float64)):
+        return dtype
+    return np.dtype(np.float32) if dtype.itemsize <= 2 else np.dtype(np.float64)
+
+
+class Array(Source):
+    """A square array, in memory or mapped.
+
+    Parameters
+    ----------
+    values : ndarray (n, n)
+        Numbers of any kind and order; what is neither int16 nor a native float is converted tile by tile.
+    """
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self.n = len(values)
+        # A matrix in column order is its transpose in row order, and the same where it is symmetric at all.
+        self._values = values.T if values.flags.f_contiguous and not values.flags.c_contiguous else values
+        kept = kept_dtype(values.dtype)
+        self.dtype = kept if kept.kind == "i" else native(kept)
+        whole = self._values.flags.c_contiguous and self._values.dtype == self.dtype
+        self.array = self._values if whole else None
+
+    def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
+        return self._values[rows, columns].astype(native(self.dtype), copy=False)
+
+    def release(self) -> None:
+        mapped: Any = self._values
+        while isinstance(mapped, np.ndarray) and not isinstance(mapped, np.memmap):
+            mapped = mapped.base
+        # Other modes may hold changes that are in memory only.
+        if isinstance(mapped, np.memmap) and mapped.mode == "r":
+            _pages(mapped).madvise(mmap.MADV_DONTNEED)
+
+
+def _pages(mapped: np.memmap[Any, Any]) -> mmap.mmap:
+    pages: mmap.mmap = mapped._mmap  # type: ignore[attr-defined]
+    return pages
+
+
+class Condensed(Source):
+    """The pairs i < j row by row, as scipy's ``squareform`` orders them; the diagonal is 0."""
+
+    symmetric = True
+
+    def __init__(self, values: NDArray[Any], n: int) -> None:
+        self.n = n
+        self._values = values
+        kept = kept_dtype(values.dtype)
+        self.dtype = kept if kept.kind == "i" else native(kept)
+
+    def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
+        found = np.zeros((rows.stop - rows.start, columns.stop - columns.start), native(self.dtype))
+        for local, i in enumerate(range(rows.start, rows.stop)):
+            first = max(columns.start, i + 1)
+            if first < columns.stop:
+                at = self._row_start(i) + first - i - 1
+                found[local, first - columns.start :] = self._values[at : at + columns.stop - first]
+        for local, j in enumerate(range(columns.start, columns.stop)):
+            first = max(rows.start, j + 1)
+            if first < rows.stop:
+                at = self._row_start(j) + first - j - 1
+                found[first - rows.start :, local] = self._values[at : at + rows.stop - first]
+        return found
+
+    def _row_start(self, i: int) -> int:
+        return i * self.n - i * (i + 1) // 2
+
+
+class Triangle(Source):
+    """One triangle of a square source, and its mirror image; the diagonal is 0."""
+
+    symmetric = True
+
+    def __init__(self, square: Source, *, upper: bool) -> None:
+        self.n, self.dtype, self._square, self._upper = square.n, square.dtype, square, upper
+
+    def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
+        i = np.arange(rows.start, rows.stop)[:, None]
+        j = np.arange(columns.start, columns.stop)[None, :]
+        here = i < j if self._upper else i > j
+        found = np.where(here, self._square.tile(rows, columns), self._square.tile(columns, rows).T)
+        found[i == j] = 0
+        return found
+
+
+class Windowed(Source):
+    """Anything that gives rectangles by a function: Zarr arrays, runs."""
+
+    def __init__(
+        self,
+        n: int,
+        dtype: np.dtype[Any],
+        window: Callable[[slice, slice], NDArray[Any]],
+        *,
+        symmetric: bool = False,
+    ) -> None:
+        self.n, self.dtype, self.symmetric, self._window = n, native(kept_dtype(dtype)), symmetric, window
+
+    def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
+        return np.asarray(self._window(rows, columns)).astype(self.dtype, copy=False)
+
+
+class Mapped(Source):
+    """A function of every value of another source.
+
+    Parameters
+    ----------
+    source : Source
+    function : callable
+        Takes a rectangle of the source and returns a new one of ``dtype``, of the same shape.
+    diagonal : float, optional
+        What stands on the diagonal instead of the function's value.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        function: Callable[[NDArray[Any]], NDArray[Any]],
+        dtype: np.dtype[Any],
+        diagonal: float | None = 0.0,
+    ) -> None:
+        self.n, self.dtype, self.symmetric = source.n, dtype, source.symmetric
+        self._source, self._function, self._diagonal = source, function, diagonal
+
+    def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
+        found = self._function(self._source.tile(rows, columns))
+        first, last = max(rows.start, columns.start), min(rows.stop, columns.stop)
+        if self._diagonal is not None and first < last:
+            at = np.arange(first, last)
+            found[at - rows.start, at - columns.start] = self._diagonal
+        return found

@@ -1,0 +1,144 @@
+"""The minimum spanning tree of all pairs, and the single-linkage clusters that it holds.
+
+The pairs come in the order of their scores, from disk if need be; the tree takes memory in proportion to the number
+of items. Every cut of the tree at a height gives the clusters of single linkage at that height (Gower and Ross,
+Minimum spanning trees and single linkage cluster analysis, Applied Statistics 18, 1969).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tartan._native import SpanningForest
+from tartan.errors import ConfigError
+
+__all__ = ["SpanningTree", "spanning_tree"]
+
+
+@dataclass(frozen=True)
+class SpanningTree:
+    """Edges that join all items at the least total score, in the order of their scores.
+
+    Attributes
+    ----------
+    n : int
+        Number of items.
+    i, j : int64 arrays (m,)
+        The ends of each edge. m is n - 1, or less where pairs without a score leave parts unconnected.
+    scores : array (m,)
+        From near to far.
+    """
+
+    n: int
+    i: np.ndarray
+    j: np.ndarray
+    scores: np.ndarray
+
+    @property
+    def n_parts(self) -> int:
+        """Number of connected parts; 1 if there is a path between any two items."""
+        return self.n - len(self.i)
+
+    def labels(self, threshold: float) -> np.ndarray:
+        """Return the single-linkage clusters at a score: int64 (n,), numbered from 0 in the order of the items.
+
+        Items are together when a path of pairs that are as near as the threshold, or nearer, joins them.
+        """
+        falling = len(self.scores) > 1 and self.scores[0] > self.scores[-1]
+        near = self.scores >= threshold if falling else self.scores <= threshold
+        return self._labels(int(np.count_nonzero(near)))
+
+    def cut(self, n_clusters: int) -> np.ndarray:
+        """Return that many single-linkage clusters: int64 (n,), numbered from 0 in the order of the items.
+
+        Raises
+        ------
+        ConfigError
+            If there are more unconnected parts, or fewer items.
+        """
+        if not self.n_parts <= n_clusters <= self.n:
+            raise ConfigError(
+                f"{n_clusters} clusters: {self.n:,} items in {self.n_parts:,} unconnected parts make "
+                f"{self.n_parts:,} to {self.n:,} clusters"
+            )
+        return self._labels(self.n - n_clusters)
+
+    def linkage(self) -> np.ndarray:
+        """Return the dendrogram as SciPy has it: float64 (n - 1, 4) of left, right, height and size.
+
+        Raises
+        ------
+        ConfigError
+            If the scores fall (similarities have no heights), or parts are unconnected.
+        """
+        if self.n_parts > 1:
+            raise ConfigError(f"{self.n_parts:,} parts are connected by no score; there is no dendrogram of them all")
+        if len(self.scores) and np.any(np.diff(self.scores) < 0):
+            raise ConfigError("these scores are similarities; a dendrogram has heights: sort the pairs ascending")
+        return _dendrogram(self)
+
+    def _labels(self, n_edges: int) -> np.ndarray:
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
+        ends = self.i[:n_edges], self.j[:n_edges]
+        graph = coo_array((np.ones(n_edges, np.int8), ends), shape=(self.n, self.n))
+        found = connected_components(graph, directed=False)[1]
+        _, first, labels = np.unique(found, return_index=True, return_inverse=True)
+        rank = np.empty(len(first), np.int64)
+        rank[np.argsort(first)] = np.arange(len(first))
+        return rank[labels]
+
+
+def spanning_tree(batches: Iterable[Any], n: int) -> SpanningTree:
+    """Build the tree from pairs in the order of their scores (Kruskal).
+
+    Parameters
+    ----------
+    batches : iterable of pyarrow.RecordBatch
+        Columns i, j and score, the nearest pairs first, as ``Run.pairs_sorted`` gives them. Reading stops as soon as
+        all items are joined, or where pairs without a score begin.
+    n : int
+        Number of items.
+
+    Returns
+    -------
+    SpanningTree
+    """
+    forest = SpanningForest(n)
+    edges: list[tuple[np.ndarray, ...]] = []
+    for batch in batches:
+        i, j = (batch.column(name).to_numpy() for name in ("i", "j"))
+        column = batch.column("score")
+        n_scored = len(column) - column.null_count  # pairs without a score come last
+        kept = forest.offer(i[:n_scored], j[:n_scored])
+        edges.append((i[kept], j[kept], column.slice(0, n_scored).to_numpy(zero_copy_only=False)[kept]))
+        if forest.trees <= 1 or n_scored < len(column):
+            break
+    if not edges:
+        return SpanningTree(n, np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+    return SpanningTree(n, *(np.concatenate(parts) for parts in zip(*edges, strict=True)))
+
+
+def _dendrogram(tree: SpanningTree) -> np.ndarray:
+    """Merge along the edges: each joins the clusters that its two ends are in by then."""
+    links = np.empty((tree.n - 1, 4))
+    parent = list(range(2 * tree.n - 1))
+    sizes = [1] * tree.n
+
+    def root(node: int) -> int:
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    for step, (i, j) in enumerate(zip(tree.i.tolist(), tree.j.tolist(), strict=True)):
+        left, right = sorted((root(i), root(j)))
+        parent[left] = parent[right] = tree.n + step
+        sizes.append(sizes[left] + sizes[right])
+        links[step] = left, right, tree.scores[step], sizes[-1]
+    return links

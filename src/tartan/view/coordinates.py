@@ -1,0 +1,199 @@
+"""Coordinates of maps in files: tables with keys, the text formats of PlotViz, .npy and .pviz."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tartan.errors import ConfigError
+from tartan.view.pviz import read_pviz
+
+__all__ = ["Coordinates", "read_coordinates", "read_labels", "write_coordinates"]
+
+_AXES = ("x", "y", "z")
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """A map from a file.
+
+    Attributes
+    ----------
+    points : ndarray (n, L)
+    keys : tuple of str or None
+        Name of each point, where the file has them.
+    clusters : tuple of str or None
+        Cluster of each point, where the file has them.
+    """
+
+    points: NDArray[np.float64]
+    keys: tuple[str, ...] | None = None
+    clusters: tuple[str, ...] | None = None
+
+
+def write_coordinates(
+    path: str | Path,
+    points: ArrayLike,
+    keys: Sequence[str] | None = None,
+    clusters: Sequence[Hashable] | None = None,
+) -> Path:
+    """Write a map: .npy (coordinates only), .csv, or else tab separated, with a head: key, x, y, z, cluster.
+
+    Returns
+    -------
+    Path
+        The file, written whole or not at all.
+    """
+    target, given = Path(path), np.asarray(points, np.float64)
+    unfinished = target.with_name(f".{target.name}.tmp")
+    if target.suffix.lower() == ".npy":
+        with open(unfinished, "wb") as file:
+            np.save(file, given)
+    else:
+        with open(unfinished, "w", encoding="utf-8", newline="") as file:
+            comma = target.suffix.lower() == ".csv"
+            writer = csv.writer(file, delimiter="," if comma else "\t", lineterminator="\n")
+            writer.writerow(["key", *_names(given.shape[1]), *(["cluster"] if clusters is not None else [])])
+            for i, row in enumerate(given.tolist()):
+                of = [] if clusters is None else [clusters[i]]
+                writer.writerow([i if keys is None else keys[i], *(f"{value:.10g}" for value in row), *of])
+    unfinished.replace(target)
+    return target
+
+
+def _names(dimension: int) -> list[str]:
+    return list(_AXES[:dimension]) if dimension <= 3 else [f"x{d + 1}" for d in range(dimension)]
+
+
+def read_coordinates(path: str | Path) -> Coordinates:
+    """Read a map.
+
+    Parameters
+    ----------
+    path : path
+        .npy, .pviz, or text separated by tabs, commas or blanks: with a head (key, x, y, z, cluster) as
+        ``write_coordinates`` writes it, or without one as PlotViz reads it: 3 columns x y z; 4: number x y cluster; 5:
+        number x y z cluster; 6: number x y z cluster label; 2: x y.
+
+    Raises
+    ------
+    ConfigError
+        If the file is not there or none of these.
+    """
+    place = Path(path)
+    if not place.is_file():
+        raise ConfigError(f"there is no file {place}")
+    if place.suffix.lower() == ".npy":
+        return Coordinates(_array(place))
+    if place.suffix.lower() == ".pviz":
+        scene = read_pviz(place)
+        names = tuple(scene.clusters[k].label for k in scene.cluster_of.tolist())
+        return Coordinates(scene.maps[0].points, scene.labels, names)
+    return _from_text(place)
+
+
+def _array(place: Path) -> NDArray[np.float64]:
+    try:
+        points = np.load(place, allow_pickle=False)
+    except ValueError as error:
+        raise ConfigError(f"{place} is no .npy file of numbers: {error}") from error
+    if points.ndim != 2 or points.dtype.kind not in "fiu":
+        raise ConfigError(
+            f"{place} has {points.dtype} of shape {points.shape}; a map has a row of numbers for each point"
+        )
+    return np.asarray(points, np.float64)
+
+
+def _from_text(place: Path) -> Coordinates:
+    try:
+        lines = [line for line in place.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{place} is no text in UTF-8: {error}") from error
+    if not lines:
+        raise ConfigError(f"{place} is empty")
+    comma = place.suffix.lower() == ".csv" or ("\t" not in lines[0] and "," in lines[0])
+    mark = "," if comma else "\t" if "\t" in lines[0] else None
+    rows = list(csv.reader(lines, delimiter=mark)) if mark else [line.split() for line in lines]
+    width = len(rows[0])
+    for number, row in enumerate(rows, 1):
+        if len(row) != width:
+            raise ConfigError(f"{place}, line {number}: {len(row)} columns, where the first line has {width}")
+    if _is_number(rows[0][-1]) or _is_number(rows[0][min(1, width - 1)]):
+        return _without_head(place, rows, width)
+    return _with_head(place, rows)
+
+
+def _with_head(place: Path, rows: list[list[str]]) -> Coordinates:
+    head = [name.strip().lower() for name in rows[0]]
+    axes = [k for k, name in enumerate(head) if name in _AXES or (name[:1] == "x" and name[1:].isdigit())]
+    if not axes or len(rows) < 2:
+        raise ConfigError(f"{place}: the head is {', '.join(rows[0])}; columns x, y, z are needed, and a line a point")
+    keys = _column(rows[1:], head, ("key", "label", "name"))
+    return Coordinates(_numbers(place, rows[1:], axes, 2), keys, _column(rows[1:], head, ("cluster",)))
+
+
+def _column(rows: list[list[str]], head: list[str], names: tuple[str, ...]) -> tuple[str, ...] | None:
+    found = next((head.index(name) for name in names if name in head), None)
+    return None if found is None else tuple(row[found] for row in rows)
+
+
+def _without_head(place: Path, rows: list[list[str]], width: int) -> Coordinates:
+    layouts: dict[int, tuple[list[int], int | None, int | None]] = {
+        2: ([0, 1], None, None),
+        3: ([0, 1, 2], None, None),
+        4: ([1, 2], 0, 3),
+        5: ([1, 2, 3], 0, 4),
+        6: ([1, 2, 3], 5, 4),
+    }
+    if width not in layouts:
+        raise ConfigError(f"{place} has {width} columns and no head; without a head there are 2 to 6")
+    axes, key, cluster = layouts[width]
+    texts = [None if k is None else tuple(row[k] for row in rows) for k in (key, cluster)]
+    return Coordinates(_numbers(place, rows, axes, 1), *texts)
+
+
+def _numbers(place: Path, rows: list[list[str]], axes: list[int], first: int) -> NDArray[np.float64]:
+    points = np.empty((len(rows), len(axes)))
+    for i, row in enumerate(rows):
+        try:
+            points[i] = [float(row[k]) for k in axes]
+        except ValueError as error:
+            raise ConfigError(f"{place}, line {i + first}: {error}") from None
+    return points
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return not math.isnan(float(text)) or text.strip().lower() == "nan"
+    except ValueError:
+        return False
+
+
+def read_labels(path: str | Path, keys: Sequence[str]) -> list[str]:
+    """Read the cluster of each point: a line a point, or lines of key and cluster, separated by a tab or comma.
+
+    Raises
+    ------
+    ConfigError
+        If there is not one for each key.
+    """
+    place = Path(path)
+    if not place.is_file():
+        raise ConfigError(f"there is no file {place}")
+    lines = [line.rstrip("\n") for line in place.read_text(encoding="utf-8").splitlines() if line.strip()]
+    mark = next((mark for mark in ("\t", ",") if lines and all(mark in line for line in lines)), None)
+    if mark is None:
+        if len(lines) != len(keys):
+            raise ConfigError(f"{place} has {len(lines)} labels for {len(keys)} points; give one a line")
+        return [line.strip() for line in lines]
+    pairs = {key: label for key, _, label in (line.rpartition(mark) for line in lines)}
+    missing = [key for key in keys if key not in pairs]
+    if missing:
+        raise ConfigError(f"{place} has no label for {missing[0]!r} and {len(missing) - 1} more points")
+    return [pairs[key].strip() for key in keys]

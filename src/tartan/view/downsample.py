@@ -1,0 +1,161 @@
+"""Bring a run's matrix to the size of a picture, in bounded memory.
+
+A matrix of up to `DENSE_SIDE` rows and columns is read whole. A larger one is read chunk by chunk, each committed
+chunk once, and averaged in blocks; memory is a few copies of one chunk and of the picture.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan.errors import ConfigError
+
+__all__ = ["DENSE_SIDE", "block_means", "leaf_order", "shrink"]
+
+DENSE_SIDE: Final = 2000
+_MAX_LEAVES: Final = 5000
+_OPTIMAL_LEAVES: Final = 400
+
+
+def block_means(run: Any, side: int = DENSE_SIDE, *, order: NDArray[np.integer] | None = None) -> NDArray[np.float64]:
+    """Return a run's matrix, averaged in blocks when it is larger than the picture.
+
+    Parameters
+    ----------
+    run : Run
+        A finished or unfinished run with a dense matrix.
+    side : int
+        Largest side of the result.
+    order : ndarray of int, shape (n,), optional
+        Row and column p of the result shows item ``order[p]``; not for A x B.
+
+    Returns
+    -------
+    ndarray of float64, shape (min(rows, side), min(columns, side))
+        Means over the finite scores of each block; NaN where there is none.
+
+    Raises
+    ------
+    ConfigError
+        If ``order`` is no permutation of the items, or the matrix is not square.
+    """
+    shape = run.shape
+    order = _checked_order(order, shape)
+    if max(shape) > DENSE_SIDE:
+        return _streamed_means(run, shape, side, order)
+    matrix = np.asarray(run.matrix(), dtype=np.float64)
+    return shrink(matrix if order is None else matrix[np.ix_(order, order)], side)
+
+
+def shrink(matrix: NDArray[np.floating], side: int) -> NDArray[np.float64]:
+    """Average a matrix in blocks so that neither side exceeds ``side``; NaN and infinities do not count.
+
+    Returns
+    -------
+    ndarray of float64, shape (min(rows, side), min(columns, side))
+    """
+    values = np.asarray(matrix, dtype=np.float64)
+    if max(values.shape, default=0) <= side:
+        return values
+    known = np.isfinite(values)
+    sums, counts = np.where(known, values, 0.0), known.astype(np.float64)
+    for axis in (0, 1):
+        starts = _block_starts(values.shape[axis], min(values.shape[axis], side))
+        sums, counts = np.add.reduceat(sums, starts, axis), np.add.reduceat(counts, starts, axis)
+    return _mean(sums, counts)
+
+
+def leaf_order(matrix: NDArray[np.floating], *, similarity: bool) -> NDArray[np.intp]:
+    """Order items so that alike ones stand together: the leaves of an average-link tree.
+
+    Parameters
+    ----------
+    matrix : ndarray of float, shape (n, n)
+        Symmetric scores; the diagonal is ignored, missing scores count as the least alike.
+    similarity : bool
+        Whether a larger score means more alike.
+
+    Returns
+    -------
+    ndarray of int, shape (n,)
+
+    Raises
+    ------
+    ConfigError
+        If n exceeds 5000: the tree needs n^2 memory.
+
+    Notes
+    -----
+    Up to 400 items the leaves are turned so that neighbours are as alike as the tree allows (Bar-Joseph,
+    Gifford and Jaakkola, Bioinformatics 17, 2001).
+    """
+    from scipy.cluster.hierarchy import leaves_list, linkage
+
+    n = len(matrix)
+    if n > _MAX_LEAVES:
+        raise ConfigError(f"ordering {n} items by a tree is limited to {_MAX_LEAVES}; pass clusters instead")
+    if n < 3:
+        return np.arange(n, dtype=np.intp)
+    scores = np.asarray(matrix, dtype=np.float64)[np.triu_indices(n, 1)]
+    distances = -scores if similarity else scores.copy()
+    known = np.isfinite(distances)
+    low, high = (distances[known].min(), distances[known].max()) if known.any() else (0.0, 0.0)
+    distances = np.where(known, distances, high) - low
+    tree = linkage(distances, method="average", optimal_ordering=n <= _OPTIMAL_LEAVES)
+    return np.asarray(leaves_list(tree), dtype=np.intp)
+
+
+def _checked_order(order: Any, shape: tuple[int, int]) -> NDArray[np.intp] | None:
+    if order is None:
+        return None
+    n = shape[0]
+    if shape[1] != n:
+        raise ConfigError(f"a matrix of shape {shape} cannot be reordered: its rows are not its columns")
+    checked = np.asarray(order, dtype=np.intp)
+    if checked.shape != (n,) or not np.array_equal(np.sort(checked), np.arange(n)):
+        raise ConfigError(f"order must hold each of the {n} item indices once")
+    return checked
+
+
+def _block_starts(n: int, side: int) -> NDArray[np.intp]:
+    return (np.arange(side, dtype=np.intp) * n) // side
+
+
+def _mean(sums: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    means = np.full(sums.shape, np.nan)
+    np.divide(sums, counts, out=means, where=counts > 0)
+    return means
+
+
+def _streamed_means(run: Any, shape: tuple[int, int], side: int, order: NDArray[np.intp] | None) -> NDArray[np.float64]:
+    rows_to, columns_to = (_block_of(n, min(side, n), order) for n in shape)
+    sums = np.zeros((min(side, shape[0]), min(side, shape[1])))
+    counts = np.zeros_like(sums)
+    for block in run.view().blocks():
+        known = block.done & np.isfinite(block.scores)
+        rows = rows_to[block.row : block.row + known.shape[0]]
+        columns = columns_to[block.column : block.column + known.shape[1]]
+        _add_blocks(sums, np.where(known, block.scores, 0.0), rows, columns)
+        _add_blocks(counts, known, rows, columns)
+    if run.manifest.symmetric:
+        sums, counts = sums + sums.T, counts + counts.T
+    return _mean(sums, counts)
+
+
+def _block_of(n: int, side: int, order: NDArray[np.intp] | None) -> NDArray[np.intp]:
+    """Return for each item the row of the picture that shows it."""
+    at = np.repeat(np.arange(side), np.diff(np.append(_block_starts(n, side), n)))
+    return at if order is None else at[np.argsort(order)]
+
+
+def _add_blocks(
+    target: NDArray[np.float64], values: NDArray[Any], rows: NDArray[np.intp], columns: NDArray[np.intp]
+) -> None:
+    """Add values[a, b] to target[rows[a], columns[b]]."""
+    sorted_columns = np.argsort(columns, kind="stable")
+    present, starts = np.unique(columns[sorted_columns], return_index=True)
+    narrow = np.add.reduceat(values[:, sorted_columns], starts, axis=1, dtype=np.float64)
+    np.add.at(target, (rows[:, None], present[None, :]), narrow)

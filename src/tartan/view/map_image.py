@@ -1,0 +1,211 @@
+"""Maps as still pictures: PNG of any number of points, SVG of moderate numbers, clusters in their colours.
+
+A map of three dimensions is seen from its widest side, a little turned, near points over far ones.
+"""
+
+from __future__ import annotations
+
+import io
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan.errors import ConfigError
+from tartan.view.scene import Scene
+
+if TYPE_CHECKING:
+    from PIL.ImageDraw import ImageDraw
+
+__all__ = ["map_png", "map_svg", "write_map_image"]
+
+Floats = NDArray[np.float64]
+
+MAX_SVG_POINTS = 50_000
+_FINER = 3  # pixels of the drawing for one of the picture, so that discs have smooth rims
+_MARGIN = 24
+_LEGEND = 190
+_LEGEND_LINES = 30
+_LINE = 20
+_PAPER, _INK = (255, 255, 255), (29, 30, 34)
+
+
+def write_map_image(scene: Scene, path: str | Path, *, number: int = 0, width: int = 1200, height: int = 900) -> Path:
+    """Write a picture of one map; the suffix says whether PNG or SVG.
+
+    Raises
+    ------
+    ConfigError
+        For another suffix, or an SVG of more than 50,000 points.
+    """
+    target = Path(path)
+    unfinished = target.with_name(f".{target.name}.tmp")
+    if target.suffix.lower() == ".svg":
+        data = map_svg(scene, number=number, width=width, height=height).encode()
+    elif target.suffix.lower() == ".png":
+        data = map_png(scene, number=number, width=width, height=height)
+    else:
+        raise ConfigError(f"{target}: pictures of maps are .png or .svg")
+    unfinished.write_bytes(data)
+    unfinished.replace(target)
+    return target
+
+
+def map_png(scene: Scene, *, number: int = 0, width: int = 1200, height: int = 900) -> bytes:
+    """Return a picture of one map as PNG, with a legend where there are several clusters."""
+    from PIL import Image, ImageDraw
+
+    places, order = _places(scene, number, width, height)
+    fine = Image.new("RGB", (width * _FINER, height * _FINER), _PAPER)
+    draw = ImageDraw.Draw(fine)
+    for a, b in scene.segments().tolist():
+        if np.isfinite(places[[a, b]]).all():
+            ends = (places[[a, b], :2] * _FINER).ravel().tolist()
+            draw.line(ends, fill=(190, 190, 190), width=_FINER)
+    _draw_discs(draw, scene, places, order)
+    picture = fine.resize((width, height), Image.Resampling.LANCZOS)
+    _draw_legend(ImageDraw.Draw(picture), scene, width)
+    out = io.BytesIO()
+    picture.save(out, "PNG", optimize=True)
+    return out.getvalue()
+
+
+def _draw_discs(draw: ImageDraw, scene: Scene, places: Floats, order: NDArray[np.int64]) -> None:
+    shades, radii = _shades(scene, places), _radii(scene) * _FINER
+    for i in order.tolist():
+        x, y, r = places[i, 0] * _FINER, places[i, 1] * _FINER, radii[i]
+        draw.ellipse((x - r, y - r, x + r, y + r), fill=tuple(shades[i].tolist()))
+
+
+def _draw_legend(draw: ImageDraw, scene: Scene, width: int) -> None:
+    font = _font()
+    draw.text((_MARGIN, 10), _short(scene.title, 90), fill=_INK, font=font)
+    for line, (name, colour) in enumerate(_legend(scene)):
+        x, y = width - _LEGEND, 44 + line * _LINE
+        if colour is not None:
+            draw.ellipse((x, y + 4, x + 10, y + 14), fill=colour)
+        draw.text((x + 18, y), name, fill=_INK, font=font)
+
+
+def _font() -> Any:
+    from PIL import ImageFont
+
+    return ImageFont.load_default(size=15)
+
+
+def map_svg(scene: Scene, *, number: int = 0, width: int = 1200, height: int = 900) -> str:
+    """Return a picture of one map as SVG; labels of points show when pointed at.
+
+    Raises
+    ------
+    ConfigError
+        If there are more than 50,000 points.
+    """
+    if scene.n > MAX_SVG_POINTS:
+        raise ConfigError(f"an SVG of {scene.n:,} points is too much for viewers; write a .png")
+    places, order = _places(scene, number, width, height)
+    shades, radii = _shades(scene, places), _radii(scene)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        'font-family="system-ui, sans-serif" font-size="14">',
+        f'<rect width="{width}" height="{height}" fill="#fff"/>',
+        f'<text x="{_MARGIN}" y="24" fill="{_hex(_INK)}">{_xml(_short(scene.title, 90))}</text>',
+    ]
+    for a, b in scene.segments().tolist():
+        if np.isfinite(places[[a, b]]).all():
+            (x, y), (u, v) = places[a, :2].round(1).tolist(), places[b, :2].round(1).tolist()
+            parts.append(f'<line x1="{x}" y1="{y}" x2="{u}" y2="{v}" stroke="#bebebe"/>')
+    for i in order.tolist():
+        x, y = places[i, :2].round(1).tolist()
+        parts.append(
+            f'<circle cx="{x}" cy="{y}" r="{radii[i]:.3g}" fill="{_hex(shades[i])}">'
+            f"<title>{_xml(scene.labels[i])}</title></circle>"
+        )
+    for line, (name, colour) in enumerate(_legend(scene)):
+        x, y = width - _LEGEND, 53 + line * _LINE
+        if colour is not None:
+            parts.append(f'<circle cx="{x + 5}" cy="{y}" r="5" fill="{_hex(colour)}"/>')
+        parts.append(f'<text x="{x + 18}" y="{y + 5}" fill="{_hex(_INK)}">{_xml(name)}</text>')
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def _places(scene: Scene, number: int, width: int, height: int) -> tuple[Floats, NDArray[np.int64]]:
+    """Return x, y and depth (0 far to 1 near) in pixels, and the visible points from far to near."""
+    points = scene.maps[number].points
+    known = np.asarray(np.isfinite(points).all(axis=1))
+    if not known.any():
+        raise ConfigError(f"the map {scene.maps[number].title!r} has no point with a place")
+    seen = points - points[known].mean(axis=0)
+    seen = _turned(seen, known) if points.shape[1] == 3 else np.column_stack([seen, np.zeros(len(seen))])
+    low, high = seen[known].min(axis=0), seen[known].max(axis=0)
+    size = np.maximum(high - low, 1e-300)
+    room = np.array([width - 2 * _MARGIN - (_LEGEND if len(scene.clusters) > 1 else 0), height - 2 * _MARGIN - 16])
+    scale = float((room / size[:2]).min()) if (high - low)[:2].any() else 1.0
+    middle = (low + high) / 2
+    places = np.empty((len(seen), 3))
+    places[:, 0] = _MARGIN + room[0] / 2 + scale * (seen[:, 0] - middle[0])
+    places[:, 1] = _MARGIN + 16 + room[1] / 2 - scale * (seen[:, 1] - middle[1])
+    places[:, 2] = (seen[:, 2] - low[2]) / size[2]
+    visible = np.array([cluster.visible for cluster in scene.clusters])[scene.cluster_of]
+    shown = np.flatnonzero(known & visible)
+    # Of points of one depth any order would do; a fixed mixture lets no cluster cover the others.
+    shown = shown[np.random.default_rng(0).permutation(len(shown))]
+    return places, shown[np.argsort(places[shown, 2], kind="stable")]
+
+
+def _turned(points: Floats, known: NDArray[np.bool_]) -> Floats:
+    """Turn a map so that its widest directions lie in the picture, then a little, so that depth can be seen."""
+    _, axes = np.linalg.eigh(points[known].T @ points[known])
+    axes = axes[:, ::-1]
+    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), range(3)] < 0, -1.0, 1.0)
+    if np.linalg.det(axes) < 0:
+        axes[:, 2] *= -1.0
+    c, s, e, t = np.cos(0.35), np.sin(0.35), np.cos(0.25), np.sin(0.25)
+    about_y = np.array([[c, 0, s], [0, 1, 0], [-s, 0, c]])
+    about_x = np.array([[1, 0, 0], [0, e, -t], [0, t, e]])
+    turned: Floats = points @ axes @ about_y.T @ about_x.T
+    return turned
+
+
+def _shades(scene: Scene, places: Floats) -> NDArray[np.uint8]:
+    """Return the colour of each point, paler where it is far."""
+    colours = np.array([cluster.colour[:3] for cluster in scene.clusters], np.float64)[scene.cluster_of]
+    flat = not np.ptp(places[np.isfinite(places[:, 2]), 2]) > 0
+    pale = np.zeros(len(places)) if flat else 0.25 * (1 - np.nan_to_num(places[:, 2]))
+    return np.rint(colours + (255 - colours) * pale[:, None]).astype(np.uint8)
+
+
+def _radii(scene: Scene) -> Floats:
+    usual = min(5.5, max(1.2, 130 / np.sqrt(max(1, scene.n)))) * scene.point_size
+    sizes = np.array([cluster.size for cluster in scene.clusters])[scene.cluster_of]
+    radii: Floats = usual * sizes
+    return radii
+
+
+def _legend(scene: Scene) -> list[tuple[str, tuple[int, int, int] | None]]:
+    if len(scene.clusters) < 2:
+        return []
+    counts = np.bincount(scene.cluster_of, minlength=len(scene.clusters))
+    shown = [k for k in np.argsort(-counts, kind="stable").tolist() if counts[k] and scene.clusters[k].visible]
+    lines: list[tuple[str, tuple[int, int, int] | None]] = [
+        (f"{_short(scene.clusters[k].label, 14)} ({counts[k]:,})", scene.clusters[k].colour[:3])
+        for k in shown[:_LEGEND_LINES]
+    ]
+    if len(shown) > _LEGEND_LINES:
+        lines.append((f"and {len(shown) - _LEGEND_LINES:,} more", None))
+    return lines
+
+
+def _short(text: str, limit: int) -> str:
+    shown = "".join(c if c.isprintable() else "\ufffd" for c in text)
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def _xml(text: str) -> str:
+    return escape("".join(c if c.isprintable() else "\ufffd" for c in text))
+
+
+def _hex(colour: Any) -> str:
+    return "#" + "".join(f"{int(value):02x}" for value in colour)

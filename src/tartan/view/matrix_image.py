@@ -1,0 +1,265 @@
+"""Draw a matrix as a PNG.
+
+The picture has the matrix, a strip and labels for groups of items, and a colour bar with numbers. Values that
+are not known are hatched grey; an uncomputed diagonal is plain grey. Text uses the font that Pillow ships.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan.errors import ConfigError
+from tartan.view.downsample import DENSE_SIDE, block_means
+from tartan.view.palette import GROUP_COLOURS, PaletteName, colours, value_limits
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from PIL.ImageDraw import ImageDraw
+    from PIL.ImageFont import FreeTypeFont, ImageFont
+
+__all__ = ["draw_matrix", "format_number", "indexed", "save_matrix_image"]
+
+_TARGET: Final = 840  # pixels that a small matrix is blown up to
+_MARGIN: Final = 24
+_STRIP: Final = 12
+_BAR: Final = 18
+_INK: Final = (38, 38, 42)
+_DIAGONAL: Final = (226, 226, 228)
+_HATCH: Final = ((208, 208, 211), (168, 168, 173))
+_LABEL_CHARACTERS: Final = 22
+
+
+def save_matrix_image(
+    run: Any,
+    path: str | Path,
+    *,
+    order: NDArray[np.integer] | None = None,
+    groups: Sequence[str] | None = None,
+    title: str = "",
+    side: int = DENSE_SIDE,
+    palette: PaletteName = "viridis",
+) -> Path:
+    """Draw the matrix of a run into a PNG file.
+
+    Parameters
+    ----------
+    run : Run
+        A run with a dense matrix; above 2000 items it is read in bands and averaged in blocks.
+    path : path
+        The file to write.
+    order : ndarray of int, shape (n,), optional
+        Row and column p show item ``order[p]``; `tartan.view.downsample.leaf_order` makes one.
+    groups : sequence of str, length n, optional
+        A label for each item (in item order); neighbouring rows of one label get a strip and the label.
+    title : str
+        Text above the matrix.
+    side : int
+        Largest number of cells along one side.
+    palette : {"viridis", "magma", "grey"}
+        Colour map.
+
+    Returns
+    -------
+    Path
+        The file, written whole or not at all.
+    """
+    values = block_means(run, side, order=order)
+    shown = None if groups is None else _shown_groups(groups, order, len(values))
+    image = draw_matrix(values, title=title, groups=shown, palette=palette)
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.tmp")
+    indexed(image).save(temporary, format="PNG", optimize=True)
+    temporary.replace(target)
+    return target
+
+
+def draw_matrix(
+    values: NDArray[np.floating],
+    *,
+    title: str = "",
+    groups: Sequence[str] | None = None,
+    palette: PaletteName = "viridis",
+    limits: tuple[float, float] | None = None,
+) -> Image:
+    """Draw a matrix.
+
+    Parameters
+    ----------
+    values : ndarray of float, shape (rows, columns)
+        NaN marks what is not known.
+    title : str
+        Text above the matrix.
+    groups : sequence of str, length rows, optional
+        Label of each row, in the order drawn; only for square matrices.
+    palette : {"viridis", "magma", "grey"}
+        Colour map.
+    limits : (low, high), optional
+        Values of the first and the last colour; default: percentiles 1 and 99.
+
+    Returns
+    -------
+    PIL.Image.Image
+        An RGB image.
+
+    Raises
+    ------
+    ConfigError
+        If the matrix is not two-dimensional, or groups do not fit it.
+    """
+    from PIL import Image, ImageDraw
+
+    if values.ndim != 2:
+        raise ConfigError(f"a matrix has two dimensions, not {values.ndim}")
+    if groups is not None and (len(groups) != values.shape[0] or values.shape[0] != values.shape[1]):
+        raise ConfigError(f"{len(groups)} group labels do not fit a matrix of shape {values.shape}")
+    bounds = limits or value_limits(values)
+    pixels = _matrix_pixels(values, bounds, palette)
+    layout = _Layout.of(pixels, title, _runs_of(groups or []))
+    canvas = Image.new("RGB", layout.size, (255, 255, 255))
+    pen = ImageDraw.Draw(canvas)
+    canvas.paste(Image.fromarray(pixels), (layout.left, layout.top))
+    if title:
+        pen.text((layout.left, _MARGIN - 6), title, fill=_INK, font=_font(20))
+    _draw_groups(pen, layout)
+    _draw_bar(canvas, pen, layout, bounds, values, palette)
+    if _has_gaps(values):
+        pen.text((layout.left, layout.top + layout.height + 8), "hatched: not known", fill=_INK, font=_font(13))
+    return canvas
+
+
+def indexed(image: Image) -> Image:
+    """Reduce a picture to a table of at most 256 colours, which makes its PNG several times smaller."""
+    from PIL import Image as Images
+
+    return image.quantize(colors=256, dither=Images.Dither.NONE)
+
+
+def format_number(value: float) -> str:
+    """Write a score with three significant digits and no needless zeros."""
+    return f"{value:.3g}"
+
+
+@dataclass(frozen=True)
+class _Layout:
+    left: int
+    top: int
+    width: int
+    height: int
+    scale: float  # pixels per row
+    size: tuple[int, int]
+    groups: list[tuple[str, int, int]]
+
+    @classmethod
+    def of(cls, pixels: NDArray[np.uint8], title: str, groups: list[tuple[str, int, int]]) -> _Layout:
+        height, width = pixels.shape[:2]
+        font = _font(14)
+        label = max((font.getlength(name) for name, _, _ in groups), default=0.0)
+        left = _MARGIN + (int(label) + 10 + _STRIP + 4 if groups else 0)
+        top = _MARGIN + (30 if title else 0) + (_STRIP + 4 if groups else 0)
+        size = (left + width + 28 + _BAR + 84, top + height + _MARGIN + 8)
+        rows = groups[-1][2] if groups else 1
+        return cls(left, top, width, height, height / rows, size, groups)
+
+
+def _matrix_pixels(
+    values: NDArray[np.floating], bounds: tuple[float, float], palette: PaletteName
+) -> NDArray[np.uint8]:
+    low, high = bounds
+    known = np.isfinite(values)
+    painted = colours((np.where(known, values, low) - low) / (high - low), palette)
+    cell = max(1, _TARGET // max(values.shape))
+    pixels = painted.repeat(cell, 0).repeat(cell, 1)
+    unknown = (~known).repeat(cell, 0).repeat(cell, 1)
+    y, x = np.indices(unknown.shape, sparse=True)
+    hatch = np.array(_HATCH, np.uint8)[((x + y) // 3) % 2]
+    pixels[unknown] = hatch[unknown]
+    if values.shape[0] == values.shape[1]:
+        diagonal = np.diag(~known.diagonal()).repeat(cell, 0).repeat(cell, 1)
+        pixels[diagonal] = _DIAGONAL
+    return pixels
+
+
+def _has_gaps(values: NDArray[np.floating]) -> bool:
+    unknown = ~np.isfinite(values)
+    if values.shape[0] == values.shape[1]:
+        np.fill_diagonal(unknown, False)
+    return bool(unknown.any())
+
+
+def _runs_of(groups: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Return (label, first row, row after the last) of every stretch of equal labels."""
+    stretches: list[tuple[str, int, int]] = []
+    for row, name in enumerate(groups):
+        text = name if len(name) <= _LABEL_CHARACTERS else name[: _LABEL_CHARACTERS - 2] + ".."
+        if row and groups[row - 1] == name:
+            stretches[-1] = (text, stretches[-1][1], row + 1)
+        else:
+            stretches.append((text, row, row + 1))
+    return stretches
+
+
+def _shown_groups(groups: Sequence[str], order: NDArray[np.integer] | None, cells: int) -> list[str]:
+    ordered = list(groups) if order is None else [groups[int(i)] for i in order]
+    return [ordered[(cell * len(ordered)) // cells] for cell in range(cells)]
+
+
+def _draw_groups(pen: ImageDraw, layout: _Layout) -> None:
+    colour_of = {name: GROUP_COLOURS[k % len(GROUP_COLOURS)] for k, name in enumerate(_names(layout.groups))}
+    free_from = -1.0
+    for name, first, after in layout.groups:
+        low, high = first * layout.scale, after * layout.scale - 1
+        x, y = layout.left - _STRIP - 4, layout.top - _STRIP - 4
+        pen.rectangle((x, layout.top + low, x + _STRIP, layout.top + high), fill=colour_of[name])
+        pen.rectangle((layout.left + low, y, layout.left + high, y + _STRIP), fill=colour_of[name])
+        middle = (low + high) / 2
+        if middle - 8 >= free_from:
+            pen.text((x - 8, layout.top + middle), name, fill=_INK, font=_font(14), anchor="rm")
+            free_from = middle + 8
+
+
+def _names(groups: list[tuple[str, int, int]]) -> list[str]:
+    return list(dict.fromkeys(name for name, _, _ in groups))
+
+
+def _draw_bar(
+    canvas: Image,
+    pen: ImageDraw,
+    layout: _Layout,
+    bounds: tuple[float, float],
+    values: NDArray[np.floating],
+    palette: PaletteName,
+) -> None:
+    from PIL import Image
+
+    height = layout.height
+    x, y = layout.left + layout.width + 28, layout.top
+    ramp = colours(np.linspace(1.0, 0.0, height), palette)[:, None, :].repeat(_BAR, 1)
+    canvas.paste(Image.fromarray(ramp), (x, y))
+    ticks = 5 if height >= 120 else 2
+    for k in range(ticks):
+        value = bounds[1] + (bounds[0] - bounds[1]) * k / (ticks - 1)
+        at = y + (height - 1) * k / (ticks - 1)
+        pen.line((x + _BAR, at, x + _BAR + 5, at), fill=_INK)
+        text = _clipped_mark(values, bounds, k, ticks) + format_number(value)
+        pen.text((x + _BAR + 9, at), text, fill=_INK, font=_font(13), anchor="lm")
+
+
+def _clipped_mark(values: NDArray[np.floating], bounds: tuple[float, float], tick: int, n_ticks: int) -> str:
+    finite = values[np.isfinite(values)]
+    if tick == 0 and finite.size and finite.max() > bounds[1]:
+        return "> "
+    if tick == n_ticks - 1 and finite.size and finite.min() < bounds[0]:
+        return "< "
+    return ""
+
+
+def _font(size: int) -> FreeTypeFont | ImageFont:
+    from PIL import ImageFont
+
+    return ImageFont.load_default(size)

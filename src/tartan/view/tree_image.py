@@ -1,0 +1,201 @@
+"""Draw a tree as a picture, with matplotlib, which is an extra of its own ("plots").
+
+The root is at the left, one line a leaf, branches in proportion to their lengths, with a bar that has a length.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan.analytics._drawing import depths
+from tartan.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tartan.analytics.tree import Tree
+
+__all__ = ["PICTURE_FORMATS", "require_picture", "save_tree_image"]
+
+PICTURE_FORMATS: Final = ("png", "svg", "pdf")
+
+# Inches, and points of 1/72 inch.
+_WIDTH: Final = 8.0
+_LINE: Final = 0.17
+_MARGIN: Final = 0.3
+_FOOT: Final = 0.55
+_HIGHEST: Final = 100.0
+_TEXT: Final = 9.0
+_SMALLEST_TEXT: Final = 3.0
+_DOTS_PER_INCH: Final = 120
+_LABEL_CHARACTERS: Final = 48
+_INK: Final = "#26262a"
+_BRANCH: Final = "#3b528b"
+
+
+def save_tree_image(tree: Tree, path: str | Path, *, title: str = "") -> Path:
+    """Draw a tree into a file.
+
+    Parameters
+    ----------
+    tree : Tree
+        An unrooted one is drawn from its midpoint. Negative lengths are drawn as zero; all branches are alike where no
+        length is known.
+    path : path
+        .png, .svg or .pdf. The picture is 8 inches wide and grows with the leaves, up to 100 inches; from there on the
+        names become smaller, and beyond some 1,700 leaves they are left out.
+    title : str
+        Text above the tree.
+
+    Returns
+    -------
+    Path
+        The file, written whole or not at all.
+
+    Raises
+    ------
+    ConfigError
+        If matplotlib is not installed, or the name has another ending.
+    """
+    target = Path(path)
+    kind = require_picture(target)
+    matplotlib = _matplotlib()
+    shown = tree if tree.rooted else tree.rooted_at_midpoint()
+    temporary = target.with_name(f".{target.name}.tmp")
+    # Text stays text in SVG; names may have characters that no font here has; the same tree gives the same file.
+    settings = {"svg.fonttype": "none", "svg.hashsalt": "tartan", "pdf.fonttype": 42}
+    try:
+        with matplotlib.rc_context(settings), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing")
+            figure = _drawn(shown, title)
+            about = {"CreationDate" if kind == "pdf" else "Date": None} if kind != "png" else None
+            figure.savefig(temporary, format=kind, dpi=_DOTS_PER_INCH, metadata=about)
+        temporary.replace(target)
+    except OSError as error:
+        raise ConfigError(f"{target} cannot be written: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return target
+
+
+def require_picture(path: str | Path) -> str:
+    """Return the format of a picture by its name, or raise ConfigError as ``save_tree_image`` would."""
+    kind = Path(path).suffix.lower().removeprefix(".")
+    if kind not in PICTURE_FORMATS:
+        raise ConfigError(f"{path}: pictures of trees end with .{', .'.join(PICTURE_FORMATS)}")
+    _matplotlib()
+    return kind
+
+
+def _matplotlib() -> Any:
+    """Import what draws, here only."""
+    try:
+        import matplotlib
+        import matplotlib.collections
+        import matplotlib.figure
+    except ImportError as error:
+        raise ConfigError(
+            "pictures of trees need matplotlib: pip install 'tartan-allpairs[plots]'; --draw draws in the terminal"
+        ) from error
+    return matplotlib
+
+
+def _drawn(tree: Tree, title: str) -> Any:
+    """Return a figure of the tree; the length of names decides how much of the width is left for branches."""
+    matplotlib = _matplotlib()
+    x, y = _places(tree)
+    n = len(tree.leaves)
+    line = min(_LINE, _HIGHEST / n)
+    size = min(_TEXT, _TEXT * line / _LINE)
+    head = _MARGIN + (0.3 if title else 0.0)
+    height = n * line + head + _FOOT
+    figure = matplotlib.figure.Figure(figsize=(_WIDTH, height))
+    axes = figure.add_axes((_MARGIN / _WIDTH, _FOOT / height, 1 - 2 * _MARGIN / _WIDTH, n * line / height))
+    axes.set_axis_off()
+    axes.set_ylim(n - 0.5, -0.5)
+    width = min(1.4, 0.5 + 0.05 * math.sqrt(n)) if n < 200 else 0.8
+    lines = matplotlib.collections.LineCollection(_branches(tree, x, y), colors=_BRANCH, linewidths=width)
+    axes.add_collection(lines)
+    names = _labels(axes, tree, x, y, size) if size >= _SMALLEST_TEXT else []
+    _fit(axes, names, float(x.max()))
+    if not np.isnan(tree.lengths[np.asarray(tree.parents) >= 0]).all():
+        _draw_scale(axes, float(x.max()), line)
+    if title:
+        figure.text(_MARGIN / _WIDTH, 1 - 0.3 / height, _clean(title), fontsize=11, color=_INK, parse_math=False)
+    return figure
+
+
+def _places(tree: Tree) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return depth and line of each node: an inner node is in the middle of its first and last child."""
+    y = np.zeros(tree.n_nodes)
+    y[list(tree.leaves)] = np.arange(len(tree.leaves))
+    for node in reversed(tree.order):
+        children = tree.children[node]
+        if children:
+            y[node] = (y[children[0]] + y[children[-1]]) / 2
+    return depths(tree), y
+
+
+def _branches(tree: Tree, x: NDArray[np.float64], y: NDArray[np.float64]) -> list[list[tuple[float, float]]]:
+    """Return a line from the parent to each node, and the bar that the children of a node hang on."""
+    found = []
+    for node in tree.order:
+        start = x[tree.parents[node]] if tree.parents[node] >= 0 else -0.01 * x.max()
+        found.append([(start, y[node]), (x[node], y[node])])
+        children = tree.children[node]
+        if len(children) > 1:
+            found.append([(x[node], y[children[0]]), (x[node], y[children[-1]])])
+    return found
+
+
+def _labels(axes: Any, tree: Tree, x: NDArray[np.float64], y: NDArray[np.float64], size: float) -> list[Any]:
+    return [
+        axes.annotate(
+            _clean(tree.names[leaf]),
+            (x[leaf], y[leaf]),
+            xytext=(3, 0),
+            textcoords="offset points",
+            fontsize=size,
+            color=_INK,
+            verticalalignment="center_baseline",
+            parse_math=False,
+            annotation_clip=False,
+        )
+        for leaf in tree.leaves
+    ]
+
+
+def _fit(axes: Any, names: list[Any], deepest: float) -> None:
+    """Set the scale so that every name ends inside the picture, and branches have a third of the width at least."""
+    room = axes.get_window_extent().width
+    deepest = deepest or 1.0
+    scale = room / deepest
+    for name in names:
+        needed = name.get_window_extent().width + 6
+        if name.xy[0] > 0:
+            scale = min(scale, (room - needed) / name.xy[0])
+    axes.set_xlim(0.0, room / max(scale, room / deepest / 3))
+
+
+def _draw_scale(axes: Any, deepest: float, line: float) -> None:
+    """Draw a bar of a round length below the tree."""
+    if not deepest > 0:
+        return
+    length = 10 ** math.floor(math.log10(deepest / 4))
+    length *= max(step for step in (1, 2, 5) if step * length <= deepest / 4 * 1.0001)
+    below = axes.get_ylim()[0] + 0.12 / line
+    axes.plot([0, length], [below, below], color=_INK, linewidth=1.4, clip_on=False)
+    axes.annotate(
+        f"{length:g}", (length, below), xytext=(4, 0), textcoords="offset points", fontsize=8, color=_INK,
+        verticalalignment="center_baseline", annotation_clip=False,
+    )  # fmt: skip
+
+
+def _clean(name: str) -> str:
+    """Return a name on one line; what is too long loses its middle, for names often differ at their ends."""
+    flat, half = " ".join(name.split()), _LABEL_CHARACTERS // 2
+    return flat if len(flat) <= _LABEL_CHARACTERS else f"{flat[:half]}…{flat[1 - half :]}"

@@ -1,0 +1,220 @@
+"""Long calls report, stop when they are asked to, and go on from their checkpoint and from no other."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from tartan.analytics._monitor import Monitor, as_monitor, cancel_on_signals
+from tartan.errors import ConfigError, RunCancelledError
+
+
+class Clock:
+    """A clock that goes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def monitor_of(path, clock=None, **parameters) -> Monitor:
+    monitor = Monitor(checkpoint=path, every_seconds=60, clock=clock or Clock())
+    monitor.identify("DAMDS", "input 1", parameters or {"alpha": 0.95})
+    return monitor
+
+
+def test_nothing_is_said_and_kept_unless_asked_for(tmp_path, capsys) -> None:
+    monitor = as_monitor()
+    monitor.report("anneal", stress=1.0)
+    monitor.save({"X": np.ones(3)})
+    monitor.check()
+    assert monitor.load() is None
+    monitor.finish()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_monitor_that_is_given_is_the_one() -> None:
+    mine = Monitor()
+    assert as_monitor(mine, verbose=2) is mine
+    assert as_monitor(None, 2, "a.npz").verbose == 2
+
+
+def test_plain_lines_come_now_and_then() -> None:
+    clock, stream = Clock(), io.StringIO()
+    monitor = Monitor(1, stream=stream, clock=clock)
+    for second in range(12):
+        clock.now = float(second)
+        monitor.report("anneal", temperature=0.5, K=second)
+    lines = stream.getvalue().splitlines()
+    assert [line.split()[-1] for line in lines] == ["0", "5", "10"]
+    assert lines[1].split() == ["5.0", "s", "anneal", "temperature", "0.5", "K", "5"]
+
+
+def test_a_new_phase_is_shown_at_once() -> None:
+    stream = io.StringIO()
+    monitor = Monitor(1, stream=stream, clock=Clock())
+    for phase in ("check", "check", "anneal", "final"):
+        monitor.report(phase)
+    assert [line.split()[-1] for line in stream.getvalue().splitlines()] == ["check", "anneal", "final"]
+
+
+def test_every_report_is_a_line_when_asked_for() -> None:
+    stream = Terminal()
+    monitor = Monitor(2, stream=stream, clock=Clock())
+    for step in range(5):
+        monitor.report("anneal", step=step)
+    assert len(stream.getvalue().splitlines()) == 5
+
+
+def test_on_a_terminal_there_is_one_live_line() -> None:
+    clock, stream = Clock(), Terminal()
+    monitor = Monitor(1, stream=stream, clock=clock)
+    monitor.report("a long phase", stress=0.123456789)
+    clock.now = 1.0
+    monitor.report("short")
+    monitor.finish()
+    first, second = stream.getvalue().split("\r")[1:]
+    assert "stress 0.123457" in first
+    assert len(second.rstrip("\n")) == len(first)
+    assert second.endswith("\n")
+
+
+def test_a_stop_is_heard_by_the_next_check() -> None:
+    monitor = Monitor()
+    monitor.check()
+    threading.Thread(target=monitor.cancel).run()
+    assert monitor.cancelled
+    with pytest.raises(RunCancelledError, match=r"stopped on request$"):
+        monitor.check()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_asks_to_stop_and_the_handlers_come_back(number) -> None:
+    monitor, before = Monitor(), signal.getsignal(number)
+    with cancel_on_signals(monitor):
+        os.kill(os.getpid(), number)
+        with pytest.raises(RunCancelledError) as caught:
+            monitor.check()
+        assert signal.getsignal(number) is before
+    assert caught.value.context == {"signal": number}
+    assert signal.getsignal(number) is before
+
+
+def test_signals_belong_to_the_main_thread() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    found = []
+
+    def call() -> None:
+        with cancel_on_signals(Monitor()):
+            found.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert found == [before]
+
+
+def test_a_stopped_call_goes_on_where_it_was(tmp_path) -> None:
+    path = tmp_path / "map.npz"
+    monitor, X = monitor_of(path), np.arange(6.0).reshape(3, 2)
+    assert monitor.load() is None
+    monitor.save({"X": X, "loop": 7, "temperature": 0.25, "phase": "anneal"})
+    X[:] = -1
+    assert not path.exists()
+    monitor.cancel()
+    with pytest.raises(RunCancelledError, match=r"goes on from .*map\.npz"):
+        monitor.check()
+    again = monitor_of(path)
+    state = again.load()
+    np.testing.assert_array_equal(state.pop("X"), np.arange(6.0).reshape(3, 2), strict=True)
+    assert state == {"loop": 7, "temperature": 0.25, "phase": "anneal"}
+    again.finish()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_checkpoints_are_written_now_and_then(tmp_path) -> None:
+    clock, path, seen = Clock(), tmp_path / "c.npz", []
+    monitor = monitor_of(path, clock)
+    for second in range(0, 150, 10):
+        clock.now = float(second)
+        monitor.save({"second": second})
+        seen.append(monitor_of(path).load() if path.exists() else None)
+    assert [state and state["second"] for state in seen] == [None] * 6 + [60] * 6 + [120] * 3
+
+
+def test_a_stop_before_the_first_state_leaves_no_file(tmp_path) -> None:
+    monitor = monitor_of(tmp_path / "c.npz")
+    monitor.cancel()
+    with pytest.raises(RunCancelledError, match=r"stopped on request$"):
+        monitor.check()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "fingerprint", "parameters", "reason"),
+    [
+        ("DAPWC", "input 1", {"alpha": 0.95, "init": np.ones(3)}, "it is of DAMDS, not of DAPWC"),
+        ("DAMDS", "input 2", {"alpha": 0.95, "init": np.ones(3)}, "its input is not this input"),
+        ("DAMDS", "input 1", {"alpha": 0.9, "init": np.ones(3)}, "alpha was 0.95 and is now 0.9"),
+        ("DAMDS", "input 1", {"alpha": 0.95, "init": np.zeros(3)}, "init was array"),
+        ("DAMDS", "input 1", {"alpha": 0.95}, "is now not there"),
+    ],
+)
+def test_a_checkpoint_of_another_call_is_refused(tmp_path, algorithm, fingerprint, parameters, reason) -> None:
+    path = tmp_path / "c.npz"
+    clock = Clock()
+    monitor = monitor_of(path, clock, alpha=0.95, init=np.ones(3))
+    clock.now = 61.0
+    monitor.save({"X": np.ones(2)})
+    other = Monitor(checkpoint=path)
+    other.identify(algorithm, fingerprint, parameters)
+    with pytest.raises(ConfigError, match=f"of another call: .*{reason}"):
+        other.load()
+    assert path.exists()
+
+
+def test_a_folder_that_is_not_there_is_said_before_anything_is_computed(tmp_path) -> None:
+    monitor = Monitor(checkpoint=tmp_path / "no" / "c.npz")
+    with pytest.raises(ConfigError, match=r"checkpoint: there is no folder .*no; create it"):
+        monitor.load()
+
+
+def test_what_is_no_checkpoint_is_refused(tmp_path) -> None:
+    for name, content in [("text.npz", b"hello"), ("empty.npz", b"")]:
+        path = tmp_path / name
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=r"cannot be read as a checkpoint .*; remove it to start afresh"):
+            monitor_of(path).load()
+    np.savez(tmp_path / "other.npz", X=np.ones(3))
+    with pytest.raises(ConfigError, match="cannot be read as a checkpoint"):
+        monitor_of(tmp_path / "other.npz").load()
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch) -> None:
+    path, clock = tmp_path / "c.npz", Clock()
+    monitor = monitor_of(path, clock)
+    clock.now = 61.0
+    monitor.save({"step": 1})
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    clock.now = 200.0
+    with pytest.raises(OSError, match="No space"):
+        monitor.save({"step": 2})
+    monkeypatch.undo()
+    assert monitor_of(path).load() == {"step": 1}
+    assert [file.name for file in tmp_path.iterdir()] == ["c.npz"]

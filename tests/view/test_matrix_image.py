@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tartan.errors import ConfigError
+from tartan.view.downsample import leaf_order
+from tartan.view.matrix_image import draw_matrix, save_matrix_image
+from tartan.view.palette import colours
+
+
+def _colour_counts(image):
+    return {colour: count for count, colour in image.getcolors(maxcolors=1 << 20)}
+
+
+def test_high_and_low_have_the_ends_of_the_map():
+    found = _colour_counts(draw_matrix(np.array([[0.0, 1.0], [1.0, 0.0]]), limits=(0.0, 1.0)))
+    for share in (0.0, 1.0):
+        assert found[tuple(int(c) for c in colours(np.array([share]))[0])] >= 2 * 400 * 400
+
+
+def test_gaps_are_hatched_and_said():
+    full = draw_matrix(np.array([[np.nan, 1.0, 2.0], [1.0, np.nan, 3.0], [2.0, 3.0, np.nan]]))
+    gap = draw_matrix(np.array([[np.nan, np.nan, 2.0], [1.0, np.nan, 3.0], [2.0, 3.0, np.nan]]))
+    assert (168, 168, 173) not in _colour_counts(full)
+    assert _colour_counts(gap)[(168, 168, 173)] > 10_000
+
+
+def test_groups_must_fit():
+    with pytest.raises(ConfigError, match="3 group labels"):
+        draw_matrix(np.zeros((2, 2)), groups=["a", "b", "c"])
+    with pytest.raises(ConfigError, match="two dimensions"):
+        draw_matrix(np.zeros(4))
+
+
+def test_groups_make_room_for_their_labels():
+    bare = draw_matrix(np.eye(4))
+    named = draw_matrix(np.eye(4), groups=["one"] * 2 + ["a rather long name of a group"] * 2)
+    assert named.width > bare.width + 100
+
+
+def test_saved_picture_is_whole_and_sorted(make_run, tmp_path):
+    run = make_run(12, 2)
+    order = leaf_order(run.full, similarity=True)
+    path = save_matrix_image(run, tmp_path / "m.png", order=order, groups=[f"g{i % 2}" for i in range(12)])
+    with Image.open(path) as image:
+        assert image.format == "PNG"
+        assert image.width > 800
+    assert [p.name for p in tmp_path.iterdir()] == ["m.png"]
+
+
+def test_one_item_and_nothing_known(make_run, tmp_path):
+    assert draw_matrix(np.full((1, 1), np.nan)).width > 100
+    assert draw_matrix(np.full((5, 5), np.nan)).height > 100
+
+
+def test_rectangles_are_drawn():
+    image = draw_matrix(np.arange(6.0).reshape(2, 3))
+    assert image.width > image.height

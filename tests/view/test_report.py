@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tartan.core.ledger import Failure
+from tartan.errors import ConfigError
+from tartan.view.report import MAX_BYTES, write_report
+from tartan.view.thumbnails import photo_thumbnail, thumbnails_of
+
+VOID = {"meta", "img", "link", "br", "hr"}
+STATS = {
+    "loads": 70, "load_factor": 2.9, "load_factor_bound": 2.5, "wall_seconds": 12.5,
+    "seconds_per_stage": {"read": 0.5, "parse": 3.0, "compare": 9.0}, "system_efficiency": 0.98,
+}  # fmt: skip
+
+
+class Page(HTMLParser):
+    """Check that tags nest, and collect them with their attributes and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words = ""
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        self.words += data
+
+    def named(self, name: str) -> list[dict[str, str | None]]:
+        return [attributes for tag, attributes in self.tags if tag == name]
+
+
+def _read(path) -> tuple[str, Page]:
+    content = path.read_text(encoding="utf-8")
+    return content, Page(content)
+
+
+def test_page_says_what_it_must(make_run, tmp_path):
+    run = make_run(24, 4, stats=STATS, failures=[Failure(3, None, "parse", "photo_0003.jpg: truncated")])
+    _, page = _read(write_report(run, tmp_path / "r.html", title="My photos"))
+    for said in ("My photos", "24", "276", "R = 2.9", "R_min = 2.5", "1.16", "98.0 %", "compare", "9.0 s",
+                 "photo_0003.jpg: truncated", "1 failed item or pair", "tartan info photos.tartan --json",
+                 "tartan run forensics 'photos/*.jpg' -o photos.tartan --set crop=512"):  # fmt: skip
+        assert said in page.words
+    assert [image["src"].split(",")[0] for image in page.named("img")] == ["data:image/png;base64"]
+    assert all(image["alt"] for image in page.named("img"))
+    assert page.named("html")[0]["lang"] == "en"
+    assert all("scope" in head for head in page.named("th"))
+
+
+def test_page_needs_nothing_else(make_run, tmp_path):
+    content, page = _read(write_report(make_run(), tmp_path / "r.html"))
+    assert not re.search(r"https?://|url\(|@import|<script|<link", content)
+    assert all(not name.startswith("on") for _, attributes in page.tags for name in attributes)
+
+
+def test_clusters_and_truth(make_run, tmp_path):
+    run = make_run(24, 4)
+    found = [i % 4 for i in range(24)]
+    truth = [f"camera-{i % 4}" for i in range(24)]
+    _, page = _read(write_report(run, tmp_path / "r.html", clusters=found, truth=truth))
+    assert "All 24 items are in the right cluster." in page.words
+    assert "6 of camera-3" in page.words
+    found[0] = 1
+    _, page = _read(write_report(run, tmp_path / "r.html", clusters=found, truth=truth))
+    assert "23 of 24 items are in the right cluster, 1 is not." in page.words
+
+
+def test_clusters_must_fit(make_run, tmp_path):
+    with pytest.raises(ConfigError, match="3 clusters"):
+        write_report(make_run(8), tmp_path / "r.html", clusters=[1, 2, 3])
+    assert list(tmp_path.iterdir()) == []
+
+
+HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(2)>'&\x00\u202e"
+
+
+def test_hostile_text_stays_text(make_run, tmp_path):
+    run = make_run(
+        6,
+        2,
+        keys=[HOSTILE + str(i) for i in range(6)],
+        failures=[Failure(0, 1, "compare", HOSTILE)],
+        parameters={HOSTILE: HOSTILE},
+        patterns=[HOSTILE],
+        stats={**STATS, "seconds_per_stage": {HOSTILE: 1.0}},
+        path=tmp_path / "x<script>y",
+    )
+    run.manifest.application["name"] = run.manifest.created = HOSTILE
+    pictures = {0: b"not even a picture"}
+    path = write_report(
+        run, tmp_path / "r.html", title=HOSTILE, clusters=[HOSTILE] * 6, truth=[HOSTILE] * 6, thumbnails=pictures
+    )
+    content, page = _read(path)
+    assert not page.named("script")
+    assert all(set(image) <= {"src", "alt", "title", "class"} for image in page.named("img"))
+    assert all(image["src"].startswith("data:image/") for image in page.named("img"))
+    assert "\x00" not in content
+    assert "\u202e" not in content
+
+
+@pytest.mark.slow
+def test_large_run_stays_small(make_run, tmp_path):
+    n = 2100
+    failures = [Failure(i, None, "read", "x" * 5000) for i in range(1000)]
+    run = make_run(n, 700, keys=["k" * 3000 + str(i) for i in range(n)], failures=failures)
+    pictures = {i: np.random.default_rng(i).bytes(4000) for i in range(n)}
+    path = write_report(run, tmp_path / "r.html", clusters=[i % 700 for i in range(n)], thumbnails=pictures)
+    assert path.stat().st_size < MAX_BYTES
+    _, page = _read(path)
+    assert "700 clusters, the first 100 are shown" in page.words
+    assert "1,000 failed items and pairs, the first 100 are shown" in page.words
+
+
+def test_reduced_run_has_no_picture(make_run, tmp_path):
+    run = make_run(8, 2, reduce={"kind": "top-k", "k": 3, "largest": True})
+    _, page = _read(write_report(run, tmp_path / "r.html"))
+    assert page.named("img") == []
+    assert "no matrix to draw" in page.words
+
+
+def test_unfinished_empty_run(make_run, tmp_path):
+    run = make_run(5, 1)
+    run.full[:] = np.nan
+    run.n_pairs_done = 0
+    _, page = _read(write_report(run, tmp_path / "r.html"))
+    assert "of 10 pairs done" in page.words
+
+
+def test_thumbnails_of_photos(tmp_path):
+    good, bad, gone = tmp_path / "a.jpg", tmp_path / "b.jpg", tmp_path / "c.jpg"
+    Image.effect_noise((640, 480), 40).convert("RGB").save(good)
+    bad.write_bytes(good.read_bytes()[:200])
+    made = thumbnails_of([good, bad, gone])
+    assert list(made) == [0]
+    assert len(made[0]) < 12_000
+    assert made[0][:3] == b"\xff\xd8\xff"
+
+
+def test_thumbnail_of_a_bomb_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("tartan.view.thumbnails._MAX_PIXELS", 100)
+    Image.new("RGB", (64, 64)).save(tmp_path / "a.jpg")
+    assert photo_thumbnail(tmp_path / "a.jpg") is None
