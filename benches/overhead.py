@@ -1,0 +1,162 @@
+"""What the runtime itself costs: a run whose compare call does nothing, divided by its tiles.
+
+The application returns an array of zeros that exists already, in threads of this process. Tiles are 32 x 32, cut by a
+grid made by hand. *Commit apart* is a run whose folder throws chunks away; the full run is shown beside it. The
+third line streams: a small cache, so that each step of a panel loads a span as well. Every line is the least of
+several runs. The bare loop calls compare as often and does nothing else: what nobody can do without.
+
+Words: ``n=4000 rounds=3``; ``profile`` prints where the loop's time goes.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import os
+import pstats
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tartan
+from _measure import load_average, print_table
+from tartan.config import RunOptions, parse_size
+from tartan.runtime.session import Session, folder_grid
+from tartan.runtime.sources import open_source
+from tartan.store.folder import RunFolder
+from tartan.store.manifest import Manifest
+
+BAR_MS = 0.5
+SIDE = 32
+STREAMING_SLOTS = 200
+
+
+class Nothing(tartan.Application):
+    """Compares nothing."""
+
+    releases_gil = True
+    ragged = False
+
+    def __init__(self) -> None:
+        self._zeros = np.zeros((SIDE, SIDE), np.float32)
+
+    def preprocess_block(self, items: Any, xp: Any) -> Any:
+        """Take rows a block at a time."""
+        return items
+
+    def compare(self, left: Any, right: Any, xp: Any) -> Any:
+        """Return zeros."""
+        return self._zeros[: len(left), : len(right)]
+
+
+class Forgetful(RunFolder):
+    """Throws chunks away."""
+
+    def commit(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing."""
+
+
+def make_folder(kind: type[RunFolder], path: Path, n: int, grid: dict[str, int]) -> RunFolder:
+    """Create a run with a grid made by hand."""
+    application = {
+        "name": "nothing", "kind": "object", "source": "", "source_hash": "", "parameters": {},
+        "outputs": {"scores": "<f4"}, "symmetric": True, "diagonal": False, "releases_gil": True, "ragged": False,
+        "item": {"dtype": "<f4", "shape": [4]},
+    }  # fmt: skip
+    return kind.create(path, Manifest(application, {"kind": "all"}, n_items=n, grid=grid), None)
+
+
+def resident_grid() -> dict[str, int]:
+    """Return square tiles, everything resident."""
+    return {"chunk": 16 * SIDE, "panel": 0, "strip": SIDE, "span": SIDE}
+
+
+def streaming_grid() -> dict[str, int]:
+    """Return the tiles that a small cache gets: high and narrow."""
+    panel = STREAMING_SLOTS - 8
+    return {"chunk": panel * 2, "panel": panel, "strip": SIDE, "span": 4}
+
+
+def run_once(
+    kind: type[RunFolder],
+    n: int,
+    grid: dict[str, int],
+    device: str = "cpu",
+    host_cache: str | None = None,
+    around: Callable[[Callable[[], None]], None] | None = None,
+) -> dict[str, float]:
+    """Make one run; return its seconds and tiles."""
+    items = np.zeros((n, 4), np.float32)
+    options = RunOptions(
+        workers=len(os.sched_getaffinity(0)),
+        device=(device,),
+        host_cache=parse_size(host_cache, option="--host-cache") if host_cache else None,
+        quiet=True,
+    )
+    with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as name:
+        folder = make_folder(kind, Path(name) / "run", n, grid)
+        cut = folder_grid(folder)
+        tiles = sum(1 for chunk in cut.chunks() for _ in cut.chunk_tiles(chunk))
+        with Session(Nothing(), open_source(items), options) as session:
+            session.facts  # noqa: B018 - learnt before the clock starts
+            if around is not None:
+                around(lambda: session.execute(folder))
+            else:
+                session.execute(folder)
+        stats = folder.stats
+    return {"seconds": stats["wall_seconds"], "tiles": tiles, "commit": stats["seconds_per_stage"]["commit"]}
+
+
+def bare_loop(tiles: int) -> float:
+    """Return the seconds of calling compare that often."""
+    app, block = Nothing(), np.zeros((SIDE, 4), np.float32)
+    start = time.perf_counter()
+    for _ in range(tiles):
+        app.compare(block, block, np)
+    return time.perf_counter() - start
+
+
+def profile(n: int) -> None:
+    """Print where the loop between scheduler and workers spends its time."""
+    profiler = cProfile.Profile()
+    run_once(Forgetful, n, resident_grid(), around=lambda call: profiler.runcall(call))
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
+
+
+def main(words: list[str]) -> dict[str, Any]:
+    """Measure, print one table, return the numbers."""
+    options = {"n": 4000, "rounds": 3} | {k: int(v) for k, v in (w.split("=") for w in words if "=" in w)}
+    n, rounds = options["n"], options["rounds"]
+    if "profile" in words:
+        profile(n)
+    cases: dict[str, tuple[Any, ...]] = {
+        "cpu, commit apart": (Forgetful, n, resident_grid()),
+        "cpu, with commit": (RunFolder, n, resident_grid()),
+        "cpu, streaming, commit apart": (Forgetful, n // 2, streaming_grid(), "cpu", f"{STREAMING_SLOTS}items"),
+        "sim, commit apart": (Forgetful, n, resident_grid(), "sim"),
+    }
+    results: dict[str, Any] = {}
+    for name, case in cases.items():
+        best = min((run_once(*case) for _ in range(rounds)), key=lambda found: found["seconds"])
+        best["ms_per_tile"] = 1e3 * best["seconds"] / best["tiles"]
+        best["bare_ms"] = 1e3 * bare_loop(int(best["tiles"])) / best["tiles"]
+        results[name] = best
+    rows = [
+        [name, int(r["tiles"]), r["seconds"], r["ms_per_tile"], r["bare_ms"], f"<= {BAR_MS}" if not i else ""]
+        for i, (name, r) in enumerate(results.items())
+    ]
+    print_table(
+        f"overhead of an empty {SIDE} x {SIDE} tile",
+        rows,
+        ("", "tiles", "seconds", "ms/tile", "bare loop ms", "bar"),
+    )
+    return results | {"load": load_average()}
+
+
+if __name__ == "__main__":
+    import sys
+
+    main(sys.argv[1:])

@@ -1,0 +1,95 @@
+"""``tartan align``: lay one map onto another map of the same points."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tartan.cli.output import print_json
+from tartan.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tartan.view.coordinates import Coordinates
+
+HELP = "lay a map onto another: scale, rotation, reflection, translation"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    add = parser.add_argument
+    add("source", metavar="A", help="coordinates: .tsv, .csv, .npy or .pviz")
+    add("target", metavar="B", help="the map that A is laid onto; points are matched by key, or by place in the file")
+    add("-o", "--out", metavar="OUT", type=Path, help="write the moved A here: .tsv, .csv, .npy")
+    add("--weights", metavar="FILE", type=Path, help="a number for each point of A, one a line")
+    add("--no-scale", action="store_true", help="keep the size of A")
+    add("--no-reflection", action="store_true", help="do not mirror A")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Align; return the exit status."""
+    import numpy as np
+
+    from tartan.analytics import align
+    from tartan.view.coordinates import read_coordinates, write_coordinates
+
+    source, target = read_coordinates(args.source), read_coordinates(args.target)
+    chosen, partners = _matched(source, target)
+    weights = None if args.weights is None else _weights(args.weights, len(source.points))[chosen]
+    found = align(
+        source.points[chosen],
+        target.points[partners],
+        weights,
+        scale=not args.no_scale,
+        reflection=not args.no_reflection,
+    )
+    if args.out is not None:
+        write_coordinates(args.out, found.apply(source.points), source.keys, source.clusters)
+        print(f"wrote {args.out}", file=sys.stderr)
+    if args.json:
+        print_json(
+            {
+                "n_points": found.n_points,
+                "scale": found.scale,
+                "reflected": found.reflected,
+                "error": found.error,
+                "rotation": np.round(found.rotation, 12).tolist(),
+                "translation": found.translation.tolist(),
+            }
+        )
+    else:
+        mirrored = "mirrored" if found.reflected else "not mirrored"
+        print(f"{found.n_points} points, scale {found.scale:.6g}, {mirrored}, error {found.error:.6g}")
+    return 0
+
+
+def _matched(source: Coordinates, target: Coordinates) -> tuple[list[int], list[int]]:
+    """Return the places of the points that both maps have, in either."""
+    if source.keys is None or target.keys is None:
+        if len(source.points) != len(target.points):
+            raise ConfigError(
+                f"the maps have {len(source.points)} and {len(target.points)} points, and not both have keys to match"
+            )
+        return list(range(len(source.points))), list(range(len(target.points)))
+    for name, keys in (("A", source.keys), ("B", target.keys)):
+        if len(set(keys)) < len(keys):
+            raise ConfigError(f"two points of {name} have one key; points are matched by keys")
+    places = {key: place for place, key in enumerate(target.keys)}
+    both = [(i, places[key]) for i, key in enumerate(source.keys) if key in places]
+    return [i for i, _ in both], [j for _, j in both]
+
+
+def _weights(path: Path, n: int) -> NDArray[np.float64]:
+    import numpy as np
+
+    try:
+        weights = np.array([float(line) for line in path.read_text().split()])
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--weights {path}: {error}") from None
+    if len(weights) != n:
+        raise ConfigError(f"--weights {path} has {len(weights)} numbers for {n} points")
+    return weights

@@ -1,0 +1,93 @@
+"""``tartan bench``: run a benchmark of the checkout against its peer or bound."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import inspect
+import sys
+from importlib.abc import Loader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tartan.cli.output import print_json
+from tartan.errors import ConfigError
+
+HELP = "run a benchmark, or list what there is"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("name", metavar="NAME", nargs="?", help="a benchmark, or all; without it, list them")
+    parser.add_argument(
+        "arguments", metavar="ARGUMENT", nargs="*", help="passed on; after -- where one begins with a dash"
+    )
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Run or list benchmarks; return the exit status."""
+    found = _benchmarks()
+    if args.name is None:
+        return _list(found, args)
+    chosen = found if args.name == "all" else {args.name: _named(found, args.name)}
+    # One JSON object is all that may reach stdout: what benchmarks print for people goes to stderr then.
+    with contextlib.redirect_stdout(sys.stderr if args.json else sys.stdout):
+        results = {name: _call(name, path, args.arguments) for name, path in chosen.items()}
+    if args.json:
+        print_json(results)
+    return max((result for result in results.values() if isinstance(result, int)), default=0)
+
+
+def _benchmarks() -> dict[str, Path]:
+    import tartan
+
+    folders = (Path.cwd() / "benches", Path(tartan.__file__).resolve().parents[2] / "benches")
+    for folder in folders:
+        files = sorted(folder.glob("[!_]*.py"))
+        if files:
+            return {path.stem: path for path in files}
+    raise ConfigError("there are no benchmarks here; they are in the folder benches of a checkout of Tartan")
+
+
+def _list(found: dict[str, Path], args: argparse.Namespace) -> int:
+    if args.json:
+        print_json({"benchmarks": list(found)})
+    else:
+        print("\n".join(found))
+    return 0
+
+
+def _named(found: dict[str, Path], name: str) -> Path:
+    if name not in found:
+        raise ConfigError(f"there is no benchmark {name!r}; there are {', '.join(found)}")
+    return found[name]
+
+
+def _call(name: str, path: Path, arguments: list[str]) -> Any:
+    spec = importlib.util.spec_from_file_location(f"tartan_bench_{name}", path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"benchmark {path} cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent))  # benchmarks share helpers that lie beside them
+    try:
+        _execute_module(spec.loader, module)
+        main = getattr(module, "main", None)
+        if main is None:
+            raise ConfigError(f"benchmark {name!r} has no main()")
+        return main(arguments) if inspect.signature(main).parameters else main()
+    finally:
+        sys.path.remove(str(path.parent))
+
+
+def _execute_module(loader: Loader, module: ModuleType) -> None:
+    """Run a module that can be found while it runs (dataclasses look for theirs) but not later.
+
+    Pickled by name, what it defines could not be found by worker processes.
+    """
+    sys.modules[module.__name__] = module
+    try:
+        loader.exec_module(module)
+    finally:
+        del sys.modules[module.__name__]

@@ -1,0 +1,51 @@
+"""``tartan export``: write the result in a format that other programs read."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tartan.cli.options import count
+from tartan.cli.output import print_json
+
+# Written out, because importing the exports takes time; a test compares.
+FORMATS = ("npy", "npy-condensed", "phylip", "csv", "tsv", "int16", "int16-be", "float32", "parquet")
+
+HELP = "write the result as npy, PHYLIP, CSV, Parquet, int16 or float32"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    add = parser.add_argument
+    add("run", metavar="RUN", help="folder of the run")
+    add("file", metavar="FILE", type=Path, help="what to write; its suffix chooses the format")
+    add("--format", choices=FORMATS, metavar="F", help=f"one of {', '.join(FORMATS)}; default: by the suffix")
+    add("--output", metavar="NAME", help="which output of the application; default: the first")
+    add("--diagonal", type=float, metavar="X", help="what stands on a diagonal that was not computed")
+    add("--missing", type=float, metavar="X", help="what stands for missing and failed scores")
+    add("--clip", action="store_true", help="int16 only: scores outside 0..1 become 0 or 1, not an error")
+    add("--sorted", dest="sort", action="store_true", help="Parquet: the pairs in the order of their scores")
+    add("--threshold-count", type=count, metavar="K", help="Parquet: the K best pairs of all, in order")
+    add("--ascending", action="store_true", default=None, help="the smallest scores are the best; default: the nearest")
+    add("--descending", dest="ascending", action="store_false", help="the largest scores are the best")
+    add("--memory", metavar="SIZE", help="most memory to sort with; default: 1GB")
+    add("--tmp", metavar="DIR", type=Path, action="append", help="folder for temporary files of sorting; repeat it")
+    add("--overwrite", action="store_true", help="replace a file that exists")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Write it; return the exit status."""
+    import tartan
+
+    chosen = {"output": args.output, "diagonal": args.diagonal, "missing": args.missing, "clip": args.clip or None}
+    chosen |= {"sort": args.sort or None, "count": args.threshold_count, "ascending": args.ascending}
+    chosen |= {"memory": args.memory, "tmp": args.tmp}
+    options = {name: value for name, value in chosen.items() if value is not None}
+    written = tartan.open(args.run).export(args.file, args.format, overwrite=args.overwrite, **options)
+    size = Path(written).stat().st_size
+    if args.json:
+        print_json({"file": written, "size_bytes": size})
+    else:
+        print(f"{written}: {size:,} bytes", file=sys.stderr)
+    return 0

@@ -1,0 +1,73 @@
+"""The matrix that a command of the analytics reads, and the options that say how: shared by all of them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tartan.analytics.matrix import Dissimilarities
+
+__all__ = ["add_matrix", "item_names", "matrix_options", "missing_of", "open_matrix", "transform_of"]
+
+_OPTIONS = ("transform", "similarity", "missing", "output")
+
+
+def add_matrix(parser: argparse.ArgumentParser) -> None:
+    """Add ``RUN|MATRIX`` and the options of ``tartan.analytics.as_dissimilarities``."""
+    add = parser.add_argument
+    add(
+        "matrix",
+        metavar="RUN|MATRIX",
+        help="folder of a run, or a file: .npy, PHYLIP, CSV, raw int16 or float32, Zarr",
+    )
+    add("--output", metavar="NAME", help="output of the run, or array of a Zarr group; default: the first")
+    add("--similarity", metavar="FORMULA", help="how similarities become distances, such as '1-s' or 'sqrt(2-2s)'")
+    add(
+        "--transform",
+        metavar="FORMULA",
+        type=transform_of,
+        help="of the distances, such as '-log(1-2d)' or 'sqrt'; an exponent; 4D",
+    )
+    add(
+        "--missing",
+        metavar="WHAT",
+        type=missing_of,
+        help="what means a missing pair: nan, negative, error, or a number",
+    )
+
+
+def transform_of(text: str) -> str | float:
+    """Read a transform: a number is an exponent."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def missing_of(text: str) -> str | float:
+    """Read what means a missing pair."""
+    if text in ("nan", "negative", "error"):
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not nan, negative, error or a number") from None
+
+
+def matrix_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of the matrix that were given."""
+    return {name: value for name in _OPTIONS if (value := getattr(args, name, None)) is not None}
+
+
+def open_matrix(args: argparse.Namespace) -> Dissimilarities:
+    """Open the matrix that the command line names."""
+    from tartan.analytics import as_dissimilarities
+
+    return as_dissimilarities(args.matrix, **matrix_options(args))
+
+
+def item_names(matrix: Dissimilarities) -> Sequence[str]:
+    """Return the names of the items, or their numbers."""
+    return tuple(map(str, range(matrix.n))) if matrix.names is None else matrix.names

@@ -1,0 +1,91 @@
+"""``tartan neighbors``: the nearest items of each item, as a table."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tartan.cli.matrix_options import add_matrix, item_names, matrix_options, open_matrix
+from tartan.cli.options import positive_int
+from tartan.cli.output import print_json
+from tartan.cli.table import add_table_options, require_folders, write_table
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+HELP = "list the nearest items of each item"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    add_matrix(parser)
+    parser.add_argument("-k", "--count", type=positive_int, default=10, metavar="K", help="how many; default: 10")
+    add_table_options(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Find them; return the exit status."""
+    require_folders(args.out)
+    found = _of_run(args) if _is_plain_run(args) else _of_matrix(args)
+    if args.out is not None or not args.json:
+        write_table(args, ("item", "rank", "neighbor", found.measure), found.rows())
+    if args.json:
+        print_json({"n": len(found.keys), "k": args.count, "neighbors": found.listed()})
+    return 0
+
+
+@dataclass(frozen=True)
+class _Nearest:
+    """The nearest items of each item."""
+
+    keys: Sequence[str]
+    others: Sequence[str]  # what the indices count; those of an A x B run are items of B
+    indices: NDArray[np.int64]
+    values: NDArray[Any]
+    measure: str  # what the values are
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        for key, row, values in zip(self.keys, self.indices.tolist(), self.values.tolist()):
+            for rank, (item, value) in enumerate(zip(row, values), 1):
+                if item >= 0:
+                    yield key, rank, self.others[item], value
+
+    def listed(self) -> list[dict[str, Any]]:
+        found = []
+        for key, row, values in zip(self.keys, self.indices, self.values):
+            known = row >= 0
+            names = [self.others[item] for item in row[known].tolist()]
+            found.append({"item": key, "neighbors": names, self.measure + "s": values[known]})
+        return found
+
+
+def _is_plain_run(args: argparse.Namespace) -> bool:
+    """Whether the scores of a run are asked for as they are; they may be similarities, and only the best ones."""
+    return (Path(args.matrix) / "manifest.json").exists() and not matrix_options(args).keys() - {"output"}
+
+
+def _of_run(args: argparse.Namespace) -> _Nearest:
+    import tartan
+
+    run = tartan.open(args.matrix)
+    square = run.manifest.workload["kind"] != "rectangle"
+    indices, scores = run.neighbors(min(args.count, max(1, run.n_items - 1)), output=args.output)
+    n = len(indices)
+    return _Nearest(run.keys[:n], run.keys if square else run.keys[n:], indices, scores, "score")
+
+
+def _of_matrix(args: argparse.Namespace) -> _Nearest:
+    from tartan.analytics import Monitor, neighbors
+    from tartan.analytics._monitor import cancel_on_signals
+
+    monitor = Monitor(0 if args.quiet else 1)
+    with cancel_on_signals(monitor):
+        matrix = open_matrix(args)
+        # More than all others there are not: no room is taken for them.
+        indices, distances = neighbors(matrix, min(args.count, max(1, matrix.n - 1)), monitor=monitor)
+    keys = item_names(matrix)
+    return _Nearest(keys, keys, indices, distances, "distance")

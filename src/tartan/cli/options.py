@@ -1,0 +1,171 @@
+"""Options that several commands share, and how their texts are read."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tartan.config import Size, parse_size
+from tartan.errors import ConfigError
+
+__all__ = [
+    "add_execution_options",
+    "add_settings",
+    "count",
+    "distance",
+    "execution_options",
+    "finite_float",
+    "positive_int",
+    "separate_settings",
+    "setting_texts",
+    "settings",
+    "size",
+]
+
+_SETTING = re.compile(r"([A-Za-z_][\w-]*)=(.*)", re.DOTALL)
+_DEVICE = re.compile(r"cpu|cuda(:\d+)?|sim(:\d+|:\w+=.*)?")
+_WORDS = {"true": True, "false": False, "none": None}
+
+
+def add_execution_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``run``, ``resume`` and ``add`` that change how, never what is computed."""
+    add = parser.add_argument
+    add("--host-cache", type=size, metavar="SIZE", help="room for items in memory: 500MB, 500MiB, 60items")
+    add("--device-cache", type=size, metavar="SIZE", help="room for items on a device")
+    add("--disk-cache", type=size, metavar="SIZE", help="keep parsed items in the run folder, up to SIZE")
+    add("--workers", type=positive_int, metavar="N", help="threads or processes; default: all cores")
+    add("--order", choices=("panel", "quadrant"), help="order in which pairs are visited; default: panel")
+    add(
+        "--device",
+        type=_devices,
+        action="extend",
+        metavar="NAME",
+        help="cpu, cuda, cuda:1 or sim; repeat it or separate by commas for several; default: cpu",
+    )
+    add("--on-error", choices=("skip", "raise"), help="record a failed item or pair and go on (skip), or stop")
+    add("--max-failures", type=count, metavar="N", help="stop when more than N items and pairs have failed")
+    add(
+        "--tile-timeout",
+        type=positive_float,
+        metavar="SECONDS",
+        help="longest time one call of compare may take",
+    )
+    add("--verify", action="store_true", default=None, help="fingerprint the contents of the files")
+    add("--trace", action="store_true", default=None, help="write trace.json for Perfetto or chrome://tracing")
+    add("--quiet", action="store_true", help="no progress and no summary")
+
+
+_EXECUTION = (
+    "host_cache", "device_cache", "disk_cache", "workers", "order", "on_error", "max_failures", "tile_timeout",
+    "verify", "trace",
+)  # fmt: skip
+
+
+def execution_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the keyword arguments for the Python interface: only what was given."""
+    given = {name: getattr(args, name) for name in _EXECUTION if getattr(args, name) is not None}
+    if args.device:
+        given["device"] = args.device[0] if len(args.device) == 1 else tuple(args.device)
+    return given | {"quiet": args.quiet}
+
+
+def add_settings(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add ``--set name=value ...``."""
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"{what}; several may follow, or repeat it",
+    )
+
+
+def setting_texts(args: argparse.Namespace) -> dict[str, str]:
+    """Return what ``--set`` said as text, by name; the last one counts."""
+    return dict(args.settings)
+
+
+def settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what ``--set`` said: numbers, true, false and none as such, everything else as text."""
+    return {name: _value(text) for name, text in args.settings}
+
+
+def separate_settings(words: Sequence[str]) -> list[str]:
+    """Write ``--set a=1 b=2`` as ``--set a=1 --set b=2``: argparse would take what follows, whatever it is."""
+    separated: list[str] = []
+    inside = False
+    for position, word in enumerate(words):
+        if word == "--":
+            return separated + list(words[position:])
+        follows = inside and _SETTING.fullmatch(word) is not None and words[position - 1] != "--set"
+        separated += ["--set", word] if follows else [word]
+        inside = word == "--set" or (inside and _SETTING.fullmatch(word) is not None)
+    return separated
+
+
+def _setting(text: str) -> tuple[str, str]:
+    match = _SETTING.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
+    return match.group(1).replace("-", "_"), match.group(2)
+
+
+def _value(text: str) -> Any:
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def size(text: str) -> Size:
+    """Read a size for argparse."""
+    try:
+        return parse_size(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("size: ")) from error
+
+
+def _devices(text: str) -> list[str]:
+    # The options of a simulated device are separated by commas too: it is given alone.
+    names = [text.strip()] if "=" in text else [name.strip() for name in text.split(",")]
+    for name in names:
+        if _DEVICE.fullmatch(name) is None:
+            raise argparse.ArgumentTypeError(f"{name!r} is no device; write cpu, cuda, cuda:1 or sim")
+    return names
+
+
+def _number(convert: Callable[[str], Any], least: float, what: str) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        try:
+            value = convert(text)
+        except ValueError:
+            value = None
+        if value is None or not value >= least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return value
+
+    return read
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+positive_int = _number(int, 1, "a whole number above zero")
+count = _number(int, 0, "a whole number, zero or more")
+positive_float = _number(float, 1e-9, "a number above zero")
+distance = _number(_finite, 0, "a number, zero or more")
+finite_float = _number(_finite, -sys.float_info.max, "a finite number")

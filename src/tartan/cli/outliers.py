@@ -1,0 +1,61 @@
+"""``tartan outliers``: the items that are far from all others, as a table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tartan.cli.matrix_options import add_matrix, item_names, open_matrix
+from tartan.cli.options import finite_float, positive_int
+from tartan.cli.output import print_json
+from tartan.cli.table import add_table_options, require_folders, write_table
+
+HELP = "list the items that are far from all others"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    add_matrix(parser)
+    add = parser.add_argument
+    add(
+        "-k",
+        "--count",
+        type=positive_int,
+        default=10,
+        metavar="K",
+        help="how many nearest items the distances are averaged over; default: 10",
+    )
+    add(
+        "--threshold",
+        type=finite_float,
+        default=3.5,
+        metavar="Z",
+        help="robust z score above which an item is an outlier; default: 3.5",
+    )
+    add("--all", action="store_true", help="list all items with their scores, the furthest first")
+    add_table_options(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Find them; return the exit status."""
+    import numpy as np
+
+    from tartan.analytics import Monitor, outliers
+    from tartan.analytics._monitor import cancel_on_signals
+
+    require_folders(args.out)
+    monitor = Monitor(0 if args.quiet else 1)
+    with cancel_on_signals(monitor):
+        matrix = open_matrix(args)
+        found = outliers(matrix, min(args.count, max(1, matrix.n - 1)), args.threshold, monitor=monitor)
+    keys = item_names(matrix)
+    listed = np.argsort(-found.z, kind="stable") if args.all else found.indices
+    rows = [(keys[item], float(found.scores[item]), float(found.z[item])) for item in listed.tolist()]
+    if args.out is not None or not args.json:
+        write_table(args, ("item", "score", "z"), rows)
+    if not args.quiet:
+        print(f"{len(found.indices):,} of {matrix.n:,} items have z above {args.threshold:g}", file=sys.stderr)
+    if args.json:
+        shown = [dict(zip(("item", "score", "z"), row)) for row in rows]
+        print_json({"n": matrix.n, "k": args.count, "threshold": args.threshold, "items": shown})
+    return 0

@@ -1,0 +1,130 @@
+"""What commands print: JSON objects, tables, summaries of runs and their failures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tartan.runtime.progress import format_count, format_duration, format_rate
+
+__all__ = ["conclude", "describe_run", "is_finished", "print_json", "print_table", "summary"]
+
+MAX_LISTED = 20
+
+# What ``info --json`` always has, also for a run that was killed before it wrote its statistics.
+STATISTICS = (
+    "n_failed_items", "n_failed_pairs", "loads", "load_factor", "load_factor_bound", "bytes_per_level",
+    "seconds_per_stage", "wall_seconds", "system_efficiency",
+)  # fmt: skip
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print one JSON object on stdout; what JSON cannot say (NaN, infinity) becomes null."""
+    print(json.dumps(_plain(value), indent=1))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if hasattr(value, "tolist"):  # arrays and their scalars
+        value = value.tolist()
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def print_table(rows: Iterable[tuple[str, str]]) -> None:
+    """Print names and values on stdout, aligned."""
+    listed = list(rows)
+    if not sys.stdout.isatty():
+        width = max((len(name) for name, _ in listed), default=0)
+        print("\n".join(f"{name:{width}}  {value}".rstrip() for name, value in listed))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    for name, value in listed:
+        table.add_row(Text(name, style="dim"), Text(value, overflow="fold"))
+    Console(file=sys.stdout).print(table)
+
+
+def describe_run(run: Any) -> dict[str, Any]:
+    """Return everything that ``info --json`` says of a run."""
+    failures = run.failures
+    counted = {
+        "n_failed_items": sum(failure.kind == "item" for failure in failures),
+        "n_failed_pairs": sum(failure.kind == "pair" for failure in failures),
+    }
+    about: dict[str, Any] = dict.fromkeys(STATISTICS) | counted | dict(run.stats)
+    return {
+        "path": str(run.path),
+        **about,
+        "n_items": run.n_items,
+        "n_pairs": run.n_pairs,
+        "n_pairs_done": run.n_pairs_done,
+    }
+
+
+def summary(about: Mapping[str, Any]) -> str:
+    """Write what a run did in one or two lines."""
+    text = f"{about['n_pairs_done']:,} of {about['n_pairs']:,} pairs of {about['n_items']:,} items"
+    seconds = about.get("wall_seconds")
+    if seconds:
+        text += f" in {format_duration(seconds)} ({format_rate(about['n_pairs_done'] / seconds)})"
+    if about.get("load_factor") is not None:
+        text += f"; {format_count(about['loads'])} loads, R {about['load_factor']:.2f}"
+        if about.get("load_factor_bound") is not None:
+            text += f" (bound {about['load_factor_bound']:.2f})"
+    return f"{text}; result in {about['path']}"
+
+
+def is_finished(run: Any) -> bool:
+    """Whether nothing is left to compute."""
+    return bool(run.n_pairs_done + run.n_pairs_failed >= run.n_pairs)
+
+
+def conclude(run: Any, args: argparse.Namespace, *, finished_before: bool = False) -> int:
+    """Say what a run did, list what failed, and return the exit status.
+
+    Parameters
+    ----------
+    run : Run
+        What the Python interface returned.
+    args : namespace
+        With ``quiet`` and ``json``.
+    finished_before : bool
+        Whether there was nothing to do.
+    """
+    about = describe_run(run)
+    _list_failures(run.failures, run.keys)
+    if finished_before:
+        print(f"tartan: {about['path']} is finished already; nothing to do", file=sys.stderr)
+    if not args.quiet:
+        print(summary(about), file=sys.stderr)
+    if args.json:
+        print_json(about)
+    return 3 if run.failures else 0
+
+
+def _list_failures(failures: Sequence[Any], keys: Sequence[str]) -> None:
+    if not failures:
+        return
+    print(f"tartan: {len(failures):,} failed:", file=sys.stderr)
+    for failure in failures[:MAX_LISTED]:
+        print(f"  {_who(failure, keys)} [{failure.stage}] {failure.reason}", file=sys.stderr)
+    if len(failures) > MAX_LISTED:
+        print(f"  and {len(failures) - MAX_LISTED:,} more (failures.parquet)", file=sys.stderr)
+
+
+def _who(failure: Any, keys: Sequence[str]) -> str:
+    if failure.j is None:
+        return f"item {keys[failure.i]}"
+    return f"pair {keys[failure.i]}, {keys[failure.j]}"

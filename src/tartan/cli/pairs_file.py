@@ -1,0 +1,143 @@
+"""Lists of candidate pairs in files: CSV, TSV, Parquet or .npy, as indices or as keys.
+
+A table has two columns: ``i`` and ``j`` (indices from 0) or ``key_i`` and ``key_j``, or any two first columns,
+which are indices where they hold whole numbers only and keys otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tartan.errors import ConfigError
+
+__all__ = ["read_pairs"]
+
+_INDEX_NAMES = ("i", "j")
+_KEY_NAMES = ("key_i", "key_j")
+
+
+def read_pairs(path: Path, keys: Sequence[str]) -> np.ndarray:
+    """Read a list of pairs.
+
+    Parameters
+    ----------
+    path : Path
+        The suffix chooses the format: .npy, .parquet, .csv, .tsv or .txt (tab or comma).
+    keys : sequence of str, length n
+        Keys of the items, in order.
+
+    Returns
+    -------
+    array (m, 2), int64
+        Indices of the items.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, is empty, or names an item that there is not.
+    """
+    try:
+        path.stat()  # Arrow's own complaint about a missing file does not say that it is missing
+        pairs = _read_npy(path) if path.suffix.lower() == ".npy" else _read_table(path, keys)
+    except OSError as error:
+        raise _wrong(path, error.strerror or str(error)) from error
+    if len(pairs) == 0:
+        raise _wrong(path, "it holds no pairs")
+    outside = (pairs < 0) | (pairs >= len(keys))
+    if outside.any():
+        row, column = np.argwhere(outside)[0]
+        raise _wrong(path, f"pair {row} names item {pairs[row, column]}; there are {len(keys)}, counted from 0")
+    return pairs
+
+
+def _wrong(path: Path, what: str) -> ConfigError:
+    return ConfigError(f"--pairs {path}: {what}", context={"option": "--pairs", "path": str(path)})
+
+
+def _read_npy(path: Path) -> np.ndarray:
+    try:
+        pairs = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise _wrong(path, f"it is no array ({error})") from error
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
+        raise _wrong(path, f"it holds {pairs.dtype} of shape {pairs.shape}; whole numbers (m, 2) are needed")
+    return np.asarray(pairs, np.int64)
+
+
+def _read_table(path: Path, keys: Sequence[str]) -> np.ndarray:
+    import pyarrow as pa
+
+    try:
+        parquet = path.suffix.lower() in (".parquet", ".pq")
+        table = _parquet(path) if parquet else _separated(path)
+    except pa.ArrowInvalid as error:
+        raise _wrong(path, f"it cannot be read ({str(error).splitlines()[0]})") from error
+    names = set(table.column_names)
+    chosen = next((pair for pair in (_INDEX_NAMES, _KEY_NAMES) if names.issuperset(pair)), None)
+    columns = [table[name] for name in chosen or table.column_names[:2]]
+    if len(columns) < 2:
+        raise _wrong(path, f"it has one column, {table.column_names}; two are needed")
+    if chosen != _KEY_NAMES and all(_holds_numbers(column) for column in columns):
+        return np.column_stack([_numbers(column) for column in columns])
+    if chosen == _INDEX_NAMES:
+        raise _wrong(path, "its columns i and j must hold whole numbers")
+    return np.column_stack([_indices(column, keys, path) for column in columns])
+
+
+def _parquet(path: Path) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.read_table(path)
+
+
+def _separated(path: Path) -> Any:
+    """Read a text table with every value as text; the first line is a header only if it has our names."""
+    from pyarrow import csv
+
+    with path.open(encoding="utf-8", errors="replace") as file:
+        first = file.readline()
+    delimiter = "\t" if "\t" in first else ","
+    names = [name.strip().strip('"') for name in first.rstrip("\r\n").split(delimiter)]
+    headed = set(names).issuperset(_INDEX_NAMES) or set(names).issuperset(_KEY_NAMES)
+    names = names if headed else [f"column {index}" for index in range(len(names))]
+    return csv.read_csv(
+        path,
+        read_options=csv.ReadOptions(column_names=names, skip_rows=int(headed)),
+        parse_options=csv.ParseOptions(delimiter=delimiter),
+        convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, "string"), strings_can_be_null=False),
+    )
+
+
+def _holds_numbers(column: Any) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_integer(column.type) or len(column) == 0:
+        return True
+    if not pa.types.is_string(column.type):
+        return False
+    return bool(pc.all(pc.match_substring_regex(column, r"^\s*-?\d{1,18}\s*$")).as_py())
+
+
+def _numbers(column: Any) -> np.ndarray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = pa.types.is_string(column.type)
+    return np.asarray((pc.utf8_trim_whitespace(column) if texts else column).cast(pa.int64()).to_numpy())
+
+
+def _indices(column: Any, keys: Sequence[str], path: Path) -> np.ndarray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = column.cast(pa.string())
+    found = pc.index_in(texts, value_set=pa.array(list(keys), pa.string()))
+    if found.null_count:
+        missing = texts.filter(pc.is_null(found))[0].as_py()
+        raise _wrong(path, f"there is no item {missing!r}; keys look like {keys[0]!r}")
+    return np.asarray(found.to_numpy(), np.int64)

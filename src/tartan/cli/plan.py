@@ -1,0 +1,35 @@
+"""``tartan plan``: predict time, loads and efficiency of a run on a described machine."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tartan.cli.options import positive_int
+from tartan.cli.output import print_json
+
+HELP = "predict time, loads and efficiency of a run before it is started"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument(
+        "files",
+        metavar="FILE.toml",
+        nargs="*",
+        type=Path,
+        help="machines and workloads (docs/plan.md); default: those of the Rocket paper",
+    )
+    parser.add_argument("--workers", type=positive_int, metavar="N", help="replays at a time; default: all cores")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Replay the plans in virtual time and print what comes out."""
+    from tartan.plans import plan_report
+
+    report = plan_report(args.files, processes=args.workers)
+    if args.json:
+        print_json(report.as_dict())
+    else:
+        print(report.as_text())
+    return 0

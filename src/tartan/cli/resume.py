@@ -1,0 +1,24 @@
+"""``tartan resume``: compute what is missing in a run."""
+
+from __future__ import annotations
+
+import argparse
+
+from tartan.cli.options import add_execution_options, execution_options
+from tartan.cli.output import conclude, is_finished
+
+HELP = "compute what is missing in a run"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("run", metavar="RUN", help="folder of the run")
+    add_execution_options(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Resume it; return the exit status."""
+    import tartan
+
+    finished = is_finished(tartan.open(args.run))
+    return conclude(tartan.resume(args.run, **execution_options(args)), args, finished_before=finished)

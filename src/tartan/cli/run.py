@@ -1,0 +1,86 @@
+"""``tartan run``: compare all pairs; an unfinished run goes on, a finished one says so."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from tartan.cli.options import add_execution_options, add_settings, execution_options, positive_int, setting_texts
+from tartan.cli.output import conclude, is_finished
+
+HELP = "compare all pairs of the inputs; run it again to resume"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    add = parser.add_argument
+    add("app", metavar="APP", help="forensics, phylogeny, vectors, or file.py:NAME")
+    add("inputs", metavar="INPUT", nargs="+", help="files, folders, quoted globs, URLs, one .npy or Zarr array")
+    add("-o", "--out", metavar="RUN", required=True, help="folder of the result")
+    add_settings(parser, "set a parameter of the application")
+    add("--against", metavar="INPUT", nargs="+", help="compare INPUTs with these, not among themselves")
+    add("--pairs", metavar="FILE", type=Path, help="compare only these pairs: CSV, Parquet or .npy")
+    add("--tile", type=positive_int, metavar="N", help="side of a chunk of the result; fixed for the run")
+    kept = parser.add_mutually_exclusive_group()
+    kept.add_argument("--top-k", type=positive_int, metavar="K", help="keep the K best of each item, no matrix")
+    kept.add_argument("--threshold", type=float, metavar="X", help="keep the pairs beyond X, no matrix")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--largest", action="store_true", default=None, help="large scores are the best")
+    which.add_argument("--smallest", dest="largest", action="store_false", help="small scores are the best")
+    add_execution_options(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Run it; return the exit status."""
+    import tartan
+    from tartan.runtime.shipping import load_application
+
+    application, source = load_application(args.app, setting_texts(args))
+    items: Any = args.inputs
+    options = execution_options(args)
+    if args.tile is not None:
+        options["tile"] = args.tile
+    if args.against:
+        options["against"] = args.against
+    if args.pairs is not None:
+        items, options["pairs"] = _pairs(args, application)
+    reduce = _reduction(args, application)
+    if reduce is not None:
+        options["reduce"] = reduce
+    finished = _is_finished(args.out)
+    run = tartan.allpairs(application, items, args.out, application_source=source, **options)
+    return conclude(run, args, finished_before=finished)
+
+
+def _reduction(args: argparse.Namespace, application: Any) -> dict[str, Any] | None:
+    largest = args.largest
+    if largest is None:
+        largest = bool(getattr(application, "similarity", False))
+    if args.top_k is not None:
+        return {"kind": "top-k", "k": args.top_k, "largest": largest}
+    if args.threshold is not None:
+        return {"kind": "threshold", "threshold": args.threshold, "largest": largest}
+    return None
+
+
+def _pairs(args: argparse.Namespace, application: Any) -> tuple[Any, Any]:
+    from tartan.cli.pairs_file import read_pairs
+    from tartan.runtime.sources import join_sources, open_source
+
+    suffixes = application.item_suffixes
+    source = open_source(args.inputs, suffixes=suffixes)
+    if not args.against:
+        return source, read_pairs(args.pairs, source.keys)
+    both = join_sources(source, open_source(args.against, suffixes=suffixes), allow_repeats=True)
+    return source, read_pairs(args.pairs, both.keys)
+
+
+def _is_finished(path: str) -> bool:
+    import tartan
+    from tartan.errors import TartanError
+
+    try:
+        return is_finished(tartan.open(path))
+    except TartanError:  # nothing there, or nothing whole: the run itself says what is wrong with it
+        return False

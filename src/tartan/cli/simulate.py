@@ -1,0 +1,52 @@
+"""``tartan simulate``: write inputs whose truth is known."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tartan.cli.options import add_settings, count, positive_int, settings
+from tartan.cli.output import print_json
+from tartan.errors import ConfigError
+
+HELP = "write inputs with known truth: photos, proteomes, vectors or LC-MS peaks"
+APPLICATIONS = ("forensics", "phylogeny", "vectors", "lcms")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("app", metavar="APP", choices=APPLICATIONS, help=", ".join(APPLICATIONS))
+    parser.add_argument("folder", metavar="DIR", type=Path, help="where to write; made when absent")
+    parser.add_argument("-n", dest="n", type=positive_int, required=True, metavar="N", help="number of items")
+    parser.add_argument("--seed", type=count, default=0, metavar="S", help="the same seed, the same data")
+    add_settings(parser, "set an option of the simulator")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Simulate; print the path of the truth; return the exit status."""
+    simulate = importlib.import_module(f"tartan.apps.simulate_{args.app}").simulate
+    options = settings(args)
+    _check(simulate, options, args.app)
+    args.folder.mkdir(parents=True, exist_ok=True)
+    truth = simulate(args.folder, args.n, args.seed, **options)
+    if args.json:
+        print_json({"folder": args.folder, "n_items": args.n, "seed": args.seed, "truth": truth})
+    else:
+        print(truth)
+        print(f"{args.n:,} items for {args.app} in {args.folder}", file=sys.stderr)
+    return 0
+
+
+def _check(simulate: Callable[..., Any], options: dict[str, Any], app: str) -> None:
+    known = [name for name in inspect.signature(simulate).parameters if name not in ("folder", "n", "seed")]
+    for name in options:
+        if name not in known:
+            raise ConfigError(
+                f"--set {name}: the simulator of {app} has no such option; it has {', '.join(known) or 'none'}",
+                context={"option": name},
+            )

@@ -1,0 +1,71 @@
+"""``tartan sort``: sort files of numbers or records that are larger than memory."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from tartan.cli.options import positive_int, size
+from tartan.cli.output import print_json
+from tartan.errors import ConfigError
+
+HELP = "sort files of numbers or records, larger than memory; run it again to resume"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    add = parser.add_argument
+    add(
+        "paths",
+        metavar="SRC... DST",
+        nargs="+",
+        help="files or quoted globs: raw, .npy, Parquet or Arrow; the last is the result",
+    )
+    add("--dtype", metavar="T", help="records of raw files: int64, '>f4', record:100, key:u4,score:f8")
+    add("--key", metavar="K", help="fields or columns: score:desc,key; bytes: 0:10 (offset:length); default: all")
+    add("--descending", action="store_true", help="large values first")
+    add("--memory", type=size, metavar="SIZE", help="most memory of the whole process; default: half of what is free")
+    add("--tmp", metavar="DIR", action="append", help="folder for run files; may be repeated; default: that of DST")
+    add("--pack", choices=("auto", "always", "never"), default="auto", help="pack run files; default: auto")
+    add("--threads", type=positive_int, metavar="N", help="threads that sort; default: all cores")
+    add("--in-place", action="store_true", help="replace the only SRC when its sorted copy is whole")
+    add("--overwrite", action="store_true", help="replace DST if it exists")
+    add("--fresh", action="store_true", help="use no run files of an earlier attempt")
+    add("--columns", metavar="A,B", help="tables: columns that are carried along; default: all")
+    add(
+        "--nulls",
+        choices=("last", "first"),
+        default="last",
+        help="tables: where rows without a value go; default: last",
+    )
+    add("--compression", metavar="C", help="tables: codec of the result, or none; default: that of the source")
+    add("--quiet", action="store_true", help="no progress and no summary")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Sort; return the exit status."""
+    from tartan.sort import sort_file
+
+    sources, destination = _split(args)
+    result = sort_file(sources, destination, **_options(args))
+    if not args.quiet:
+        print(result.summary(), file=sys.stderr)
+    if args.json:
+        print_json(result.to_dict())
+    return 0
+
+
+def _split(args: argparse.Namespace) -> tuple[list[str], str | None]:
+    if args.in_place:
+        return args.paths, None
+    if len(args.paths) < 2:
+        raise ConfigError(f"{args.paths[0]} is all that is named; name a destination too, or add --in-place")
+    return args.paths[:-1], args.paths[-1]
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    names = ("dtype", "key", "descending", "memory", "tmp", "pack", "threads", "in_place", "overwrite", "quiet",
+             "nulls", "compression")  # fmt: skip
+    columns = None if args.columns is None else args.columns.split(",")
+    return {name: getattr(args, name) for name in names} | {"resume": not args.fresh, "columns": columns}

@@ -1,0 +1,112 @@
+"""``tartan cluster`` on matrices in files, and ``Run.cluster``."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tartan.analytics import as_dissimilarities
+from tartan.analytics._clustering import METHODS, clustered
+from tartan.cli import cluster
+from tartan.errors import ConfigError
+
+
+@pytest.fixture
+def matrix(tmp_path):
+    """Three groups on a line; names in a CSV file."""
+    points = np.repeat([0.0, 10.0, 30.0], 4) + np.tile([0.0, 0.1, 0.2, 0.3], 3)
+    names = [f"item{i}" for i in range(12)]
+    lines = [",".join(["", *names])]
+    lines += [",".join([name, *(f"{abs(x - y):.3f}" for y in points)]) for name, x in zip(names, points)]
+    path = tmp_path / "d.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+GROUPS = [0] * 4 + [1] * 4 + [2] * 4
+
+
+def same_groups(labels: list[int]) -> bool:
+    return len(set(zip(labels, GROUPS))) == 3
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_labels_of_every_method(command, matrix, method):
+    done = command("cluster", matrix, "-k", 3, "--method", method, "--quiet")
+    assert done.status == 0
+    table = [line.split("\t") for line in done.out.splitlines()]
+    assert [key for key, _ in table] == [f"item{i}" for i in range(12)]
+    assert same_groups([int(label) for _, label in table])
+
+
+def test_json_with_truth_and_centres(command, matrix, tmp_path):
+    truth = tmp_path / "truth.tsv"
+    truth.write_text("".join(f"item{i}\tgroup{g}\n" for i, g in enumerate(GROUPS)))
+    done = command("cluster", matrix, "-k", 3, "--truth", truth, "--centres", 1, "--json")
+    found = json.loads(done.out)
+    assert found["scores"]["adjusted_rand"] == 1.0
+    assert found["sizes"] == [4, 4, 4]
+    assert same_groups(list(found["labels"].values()))
+    assert sorted(row[0] for row in found["centres"]["mean"]) == ["item1", "item5", "item9"]
+    assert "adjusted rand: 1.0000" in done.err
+
+
+def test_labels_in_a_file_and_truth_by_position(command, matrix, tmp_path):
+    truth = tmp_path / "truth.txt"
+    truth.write_text("\n".join(map(str, GROUPS)))
+    done = command("cluster", matrix, "-k", 3, "--truth", truth, "-o", tmp_path / "labels.tsv", "--quiet")
+    assert done.out == ""
+    assert (tmp_path / "labels.tsv").read_text().startswith("item0\t")
+    assert cluster.read_labels(tmp_path / "labels.tsv", ["item3"]) == cluster.read_labels(
+        tmp_path / "labels.tsv", ["item0"]
+    )
+
+
+def test_truth_without_some_items(command, matrix, tmp_path):
+    truth = tmp_path / "truth.tsv"
+    truth.write_text("item0\t0\n")
+    done = command("cluster", matrix, "-k", 3, "--truth", truth)
+    assert done.status == 2
+    assert "no label for 11 of 12 items, such as 'item1'" in done.err
+
+
+def test_more_clusters_than_items(command, matrix):
+    for method in ("pwc", "average"):
+        done = command("cluster", matrix, "-k", 13, "--method", method, "--quiet")
+        assert done.status == 2
+        assert "13 clusters of 12 items" in done.err
+
+
+def test_methods_are_those_of_the_function():
+    assert cluster.METHODS == METHODS
+
+
+def test_wrong_method_and_options():
+    D = as_dissimilarities(1 - np.eye(3))
+    with pytest.raises(ConfigError, match="'ward' is unknown"):
+        clustered(D, 2, "ward")
+    with pytest.raises(ConfigError, match="no option random_state"):
+        clustered(D, 2, "average", random_state=0)
+
+
+def test_cut_of_a_hierarchy_gives_any_number_of_clusters():
+    points = np.array([0.0, 1.0, 5.0, 6.0, 20.0])
+    D = np.abs(points[:, None] - points)
+    assert clustered(D, 1, "single").tolist() == [0, 0, 0, 0, 0]
+    assert clustered(D, 2, "single").tolist() == [0, 0, 0, 0, 1]
+    assert clustered(D, 3, "complete").tolist() == [0, 0, 1, 1, 2]
+    assert clustered(D, 5, "average").tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.slow
+def test_of_a_run(tmp_path):
+    import tartan
+
+    points = [0.0, 0.1, 0.2, 0.3, 9.0, 9.1, 9.2]
+    run = tartan.allpairs(lambda a, b: abs(a - b), points, tmp_path / "run", workers=1)
+    labels = run.cluster(2, random_state=0)
+    assert len(set(labels[:4].tolist())) == len(set(labels[4:].tolist())) == 1
+    assert labels[0] != labels[4]
+    assert (run.cluster(2, "single") == [0, 0, 0, 0, 1, 1, 1]).all()

@@ -1,0 +1,219 @@
+"""The frame of the command line: help, exit statuses, errors, and what it costs to start."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tartan.cli.options import separate_settings
+from tartan.errors import ConfigError, RunCancelledError, RunFailedError, StoreError
+
+EXECUTION = {
+    "--host-cache", "--device-cache", "--disk-cache", "--workers", "--order", "--device", "--on-error",
+    "--max-failures", "--tile-timeout", "--verify", "--trace", "--quiet", "--json", "--help",
+}  # fmt: skip
+
+# Of every command that reads a matrix.
+MATRIX = {"--output", "--similarity", "--transform", "--missing", "--quiet", "--json", "--help"}
+
+# Written out by hand on purpose: an option that vanishes breaks somebody's script.
+OPTIONS = {
+    "run": EXECUTION
+    | {"--out", "--set", "--against", "--pairs", "--tile", "--top-k", "--threshold", "--largest", "--smallest"},
+    "resume": EXECUTION,
+    "add": EXECUTION,
+    "info": {"--json", "--help"},
+    "export": {
+        "--format", "--output", "--diagonal", "--missing", "--clip", "--overwrite", "--json", "--help", "--sorted",
+        "--threshold-count", "--ascending", "--descending", "--memory", "--tmp",
+    },
+    "embed": MATRIX
+    | {"--method", "--dim", "--out", "--labels", "--seed", "--init", "--pviz", "--svg", "--checkpoint", "--density"},
+    "align": {"--out", "--weights", "--no-scale", "--no-reflection", "--json", "--help"},
+    "tree": MATRIX | {"--method", "--out", "--draw", "--picture", "--compare"},
+    "cluster": MATRIX
+    | {"-k", "--clusters", "--threshold", "--method", "--truth", "--centres", "--seed", "--checkpoint", "--out"},
+    "neighbors": MATRIX | {"-k", "--count", "--out"},
+    "outliers": MATRIX | {"-k", "--count", "--threshold", "--all", "--out"},
+    "lcms": {
+        "--out", "--charge", "--mode", "--earlier", "--checkpoint", "--set", "--quiet", "--json", "--help",
+    },
+    "sort": {
+        "--dtype", "--key", "--descending", "--memory", "--tmp", "--pack", "--threads", "--in-place", "--overwrite",
+        "--fresh", "--columns", "--nulls", "--compression", "--quiet", "--json", "--help",
+    },
+    "simulate": {"-n", "--seed", "--set", "--json", "--help"},
+    "plan": {"--workers", "--json", "--help"},
+    "demo": {"--photos", "--cameras", "--seed", "--quiet", "--json", "--help"},
+    "bench": {"--json", "--help"},
+    "doctor": {"--json", "--help"},
+}  # fmt: skip
+
+
+class TestHelp:
+    def test_lists_every_command(self, command: Any) -> None:
+        shown = command("--help")
+        assert shown.status == 0
+        words = [line.split()[0] for line in shown.out.splitlines() if line.startswith("    ") and line[4] != " "]
+        assert words == list(OPTIONS)
+
+    @pytest.mark.parametrize("name", OPTIONS)
+    def test_of_a_command_names_each_option(self, command: Any, name: str) -> None:
+        shown = command(name, "--help")
+        assert shown.status == 0
+        explained = {
+            word.rstrip(",")
+            for line in shown.out.splitlines()
+            if line.startswith("  -")
+            for word in line.split()
+            if word.startswith("-")
+        }
+        assert explained - {"-h", "-o"} == OPTIONS[name]
+
+    @pytest.mark.parametrize("name", OPTIONS)
+    def test_explains_every_argument(self, command: Any, name: str) -> None:
+        lines = command(name, "--help").out.splitlines()
+        for index, line in enumerate(lines):
+            if line.startswith("  -"):
+                following = lines[index + 1] if index + 1 < len(lines) else ""
+                assert "  " in line.strip() or following.startswith(" " * 10), line
+
+
+class TestWrongUse:
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            ([], "COMMAND"),
+            (["weave"], "invalid choice: 'weave'"),
+            (["run", "vectors", "x.npy"], "-o"),
+            (["run", "vectors", "-o", "r"], "INPUT"),
+            (["run", "vectors", "x", "-o", "r", "--host-cache", "much"], "'much' is not a size"),
+            (["run", "vectors", "x", "-o", "r", "--host-cache", "0MB"], "must be more than zero"),
+            (["run", "vectors", "x", "-o", "r", "--workers", "0"], "'0' is not a whole number above zero"),
+            (["run", "vectors", "x", "-o", "r", "--tile", "1.5"], "'1.5' is not a whole number"),
+            (["run", "vectors", "x", "-o", "r", "--max-failures", "-1"], "zero or more"),
+            (["run", "vectors", "x", "-o", "r", "--tile-timeout", "nan"], "not a number above zero"),
+            (["run", "vectors", "x", "-o", "r", "--device", "cpu,tpu"], "'tpu' is no device"),
+            (["run", "vectors", "x", "-o", "r", "--order", "random"], "invalid choice: 'random'"),
+            (["run", "vectors", "x", "-o", "r", "--set", "k"], "'k' is not name=value"),
+            (["run", "vectors", "x", "-o", "r", "--top-k", "3", "--threshold", "1"], "not allowed with"),
+            (["run", "vectors", "x", "-o", "r", "--work", "2"], "unrecognized arguments"),
+            (["resume", "r", "--tile", "5"], "unrecognized arguments: --tile"),
+            (["simulate", "forensics", "d"], "-n"),
+            (["simulate", "photos", "d", "-n", "3"], "invalid choice"),
+            (["tree", "r", "--method", "ward"], "invalid choice"),
+            (["tree", "r", "--missing", "none"], "'none' is not nan, negative, error or a number"),
+            (["cluster", "r"], "one of the arguments -k/--clusters --threshold is required"),
+            (["cluster", "r", "-k", "2", "--threshold", "1"], "not allowed with"),
+            (["cluster", "r", "--threshold", "-1"], "'-1' is not a number, zero or more"),
+            (["neighbors", "r", "-k", "0"], "'0' is not a whole number above zero"),
+            (["outliers", "r", "--threshold", "inf"], "'inf' is not a finite number"),
+            (["sort", "a", "b", "--memory", "much"], "'much' is not a size"),
+            (["sort", "a", "b", "--pack", "maybe"], "invalid choice: 'maybe'"),
+            (["sort", "a"], "name a destination too, or add --in-place"),
+        ],
+    )
+    def test_is_status_2_with_a_word_on_what(self, command: Any, words: list[str], said: str) -> None:
+        shown = command(*words)
+        assert shown.status == 2
+        assert shown.out == ""
+        assert said in shown.err
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("error", "status"),
+        [
+            (ConfigError("k is 0; use 1 or more"), 2),
+            (StoreError("r is locked by process 7"), 1),
+            (RunFailedError("100 of 100 pairs failed"), 1),
+            (RunCancelledError("stopped", context={"signal": 15}), 143),
+            (RunCancelledError("stopped", context={"signal": 2}), 130),
+            (RunCancelledError("stopped"), 130),
+        ],
+    )
+    def test_known_error_is_one_line(self, command: Any, api: Any, error: Any, status: int) -> None:
+        api.raises = error
+        shown = command("run", "vectors", "x.npy", "-o", "r")
+        assert (shown.status, shown.out) == (status, "")
+        assert shown.err == f"tartan: error: {error}\n"
+
+    def test_known_error_is_an_object_with_json(self, command: Any, api: Any) -> None:
+        api.raises = ConfigError("k is 0", context={"option": "k", "value": float("nan")})
+        shown = command("run", "vectors", "x.npy", "-o", "r", "--json")
+        assert json.loads(shown.out) == {
+            "error": {"code": "config", "message": "k is 0", "context": {"option": "k", "value": None}}
+        }
+
+    def test_debugging_shows_the_traceback(self, command: Any, api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TARTAN_DEBUG", "1")
+        api.raises = StoreError("broken")
+        shown = command("run", "vectors", "x.npy", "-o", "r")
+        assert "Traceback" in shown.err
+        assert shown.err.endswith("tartan: error: broken\n")
+
+    def test_first_traceback_of_user_code_is_shown(self, command: Any, api: Any) -> None:
+        api.raises = RunFailedError("all failed", context={"traceback": "Traceback:\n  NameError: x\n"})
+        shown = command("run", "vectors", "x.npy", "-o", "r")
+        assert shown.err == "Traceback:\n  NameError: x\ntartan: error: all failed\n"
+
+    def test_interrupt_before_the_run_is_130(self, command: Any, api: Any) -> None:
+        api.raises = KeyboardInterrupt()
+        shown = command("run", "vectors", "x.npy", "-o", "r")
+        assert (shown.status, shown.err) == (130, "tartan: interrupted\n")
+
+    def test_defect_says_so_with_its_traceback(self, command: Any, api: Any) -> None:
+        api.raises = ZeroDivisionError("division by zero")
+        shown = command("run", "vectors", "x.npy", "-o", "r")
+        assert shown.status == 1
+        assert "Traceback" in shown.err
+        assert "tartan: error: ZeroDivisionError: division by zero (a defect" in shown.err
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("words", "separated"),
+        [
+            ("run --set k=5 phylogeny x", "run --set k=5 phylogeny x"),
+            ("run --set k=5 unknown=map phylogeny x", "run --set k=5 --set unknown=map phylogeny x"),
+            ("run --set a=1 --set b=2 c=3", "run --set a=1 --set b=2 --set c=3"),
+            ("run a=b --set k=5 --quiet d=e", "run a=b --set k=5 --quiet d=e"),
+            ("bench x -- --set a=1 b=2", "bench x -- --set a=1 b=2"),
+            ("run --set", "run --set"),
+            ("", ""),
+        ],
+    )
+    def test_several_may_follow(self, words: str, separated: str) -> None:
+        assert separate_settings(words.split()) == separated.split()
+
+
+def test_version(command: Any) -> None:
+    shown = command("--version")
+    assert shown.status == 0
+    assert shown.out.startswith("tartan ")
+
+
+@pytest.mark.slow
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; from tartan.cli.main import main; main(['--help'])\n"
+        "heavy = {'zarr', 'pyarrow', 'scipy', 'fsspec', 'rich', 'sklearn', 'PIL', 'cupy', 'numcodecs'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stderr == "[]\n"
+
+
+@pytest.mark.slow
+def test_reader_that_goes_away_is_no_error() -> None:
+    script = "import sys; from tartan.cli.main import main; sys.exit(main(['doctor']))"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 141

@@ -1,0 +1,94 @@
+"""Lists of pairs: by index or by key, in every format, and what is wrong with the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tartan.cli.pairs_file import read_pairs
+from tartan.errors import ConfigError
+
+KEYS = ["a.fa", "b.fa", "c, d.fa", "7"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "pairs"),
+    [
+        ("p.csv", "0,1\n3,2\n", [[0, 1], [3, 2]]),
+        ("p.csv", "i,j\n0,1\n", [[0, 1]]),
+        ("p.csv", "score,j,i\n0.5,1,0\n", [[0, 1]]),
+        ("p.csv", "a.fa,b.fa\n", [[0, 1]]),
+        ("p.csv", 'key_i,key_j\na.fa,"c, d.fa"\n', [[0, 2]]),
+        ("p.csv", "key_i,key_j\r\na.fa,7\r\n", [[0, 3]]),
+        ("p.csv", "a.fa,7\n7,b.fa\n", [[0, 3], [3, 1]]),
+        ("p.tsv", "0\t1\n", [[0, 1]]),
+        ("p.txt", "a.fa\tc, d.fa\n", [[0, 2]]),
+        ("p.txt", " 0 , 1 \n", [[0, 1]]),
+    ],
+)
+def test_text(tmp_path: Path, name: str, text: str, pairs: list[list[int]]) -> None:
+    (tmp_path / name).write_text(text)
+    found = read_pairs(tmp_path / name, KEYS)
+    assert found.dtype == np.int64
+    np.testing.assert_array_equal(found, pairs)
+
+
+@pytest.mark.parametrize(
+    ("columns", "pairs"),
+    [
+        ({"i": [0, 3], "j": [1, 2], "score": [0.1, 0.2]}, [[0, 1], [3, 2]]),
+        ({"key_i": ["a.fa"], "key_j": ["7"], "i": [9]}, [[0, 3]]),
+        ({"left": ["a.fa"], "right": ["b.fa"]}, [[0, 1]]),
+        ({"left": [2], "right": [1]}, [[2, 1]]),
+    ],
+)
+def test_parquet(tmp_path: Path, columns: dict[str, Any], pairs: list[list[int]]) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "p.parquet")
+    np.testing.assert_array_equal(read_pairs(tmp_path / "p.parquet", KEYS), pairs)
+
+
+def test_npy(tmp_path: Path) -> None:
+    np.save(tmp_path / "p.npy", np.array([[0, 1], [2, 3]], np.uint16))
+    np.testing.assert_array_equal(read_pairs(tmp_path / "p.npy", KEYS), [[0, 1], [2, 3]])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("p.csv", b"", "p.csv: it "),
+        ("p.csv", b"i,j\n", "it holds no pairs"),
+        ("p.csv", b"0,4\n", "pair 0 names item 4; there are 4"),
+        ("p.csv", b"0,1\n0,-1\n", "pair 1 names item -1"),
+        ("p.csv", b"a.fa,x.fa\n", "there is no item 'x.fa'; keys look like 'a.fa'"),
+        ("p.csv", b"i,j\na.fa,b.fa\n", "columns i and j must hold whole numbers"),
+        ("p.csv", b"0\n1\n", "it has one column"),
+        ("p.csv", b"0,1\n0,1,2\n", "cannot be read"),
+        ("p.parquet", b"no parquet", "cannot be read"),
+        ("p.npy", b"no array", "it is no array"),
+        ("p.npy", b"", "it is no array"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        read_pairs(tmp_path / name, KEYS)
+    assert said in str(caught.value)
+    assert caught.value.context["option"] == "--pairs"
+
+
+@pytest.mark.parametrize("array", [np.zeros((2, 3), int), np.zeros((2, 2)), np.zeros(4, int)])
+def test_array_of_another_shape_is_refused(tmp_path: Path, array: np.ndarray) -> None:
+    np.save(tmp_path / "p.npy", array)
+    with pytest.raises(ConfigError, match=r"whole numbers \(m, 2\) are needed"):
+        read_pairs(tmp_path / "p.npy", KEYS)
+
+
+def test_missing_file_is_refused(tmp_path: Path) -> None:
+    for name in ("p.csv", "p.npy", "p.parquet"):
+        with pytest.raises(ConfigError, match="No such file"):
+            read_pairs(tmp_path / name, KEYS)

@@ -1,0 +1,203 @@
+"""run, resume, add: what is asked of the Python interface, and what is said of the result."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_api import FULL_STATS, FakeRun
+
+from tartan.config import Size
+from tartan.core.ledger import Failure
+from tartan.errors import CorruptResultError, RunNotFoundError
+
+
+class TestRequest:
+    def test_least_that_can_be_said(self, command: Any, api: Any) -> None:
+        assert command("run", "vectors", "x.npy", "-o", "r").status == 0
+        assert api.loaded == ("vectors", {})
+        assert api.calls == [
+            (
+                "allpairs",
+                (api.application, ["x.npy"], "r"),
+                {"quiet": False, "application_source": {"source": "vectors"}},
+            )
+        ]
+
+    def test_everything_is_passed_on(self, command: Any, api: Any) -> None:
+        command(
+            "run", "a.py:F", "*.fa", "more/", "-o", "r", "--host-cache", "60items", "--device-cache", "2GiB",
+            "--disk-cache", "500MB", "--tile", "64", "--workers", "3", "--order", "quadrant", "--on-error", "raise",
+            "--max-failures", "0", "--tile-timeout", "2.5", "--verify", "--trace", "--quiet", "--against", "b/", "c",
+        )  # fmt: skip
+        ((_, (_, items, out), options),) = api.calls
+        assert (items, out) == (["*.fa", "more/"], "r")
+        assert options == {
+            "application_source": {"source": "a.py:F"}, "host_cache": Size(60, True), "device_cache": Size(2**31),
+            "disk_cache": Size(500_000_000), "tile": 64, "workers": 3, "order": "quadrant", "on_error": "raise",
+            "max_failures": 0, "tile_timeout": 2.5, "verify": True, "trace": True, "quiet": True,
+            "against": ["b/", "c"],
+        }  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("words", "device"),
+        [
+            (["--device", "sim"], "sim"),
+            (["--device", "cpu,cuda:1"], ("cpu", "cuda:1")),
+            (["--device", "cuda", "--device", "cpu"], ("cuda", "cpu")),
+        ],
+    )
+    def test_devices(self, command: Any, api: Any, words: list[str], device: object) -> None:
+        command("run", "vectors", "x", "-o", "r", *words)
+        assert api.options["device"] == device
+
+    def test_settings_arrive_as_text(self, command: Any, api: Any) -> None:
+        command("run", "--set", "k=5", "unknown=map", "phylogeny", "x", "-o", "r", "--set", "a-b=x=y")
+        assert api.loaded == ("phylogeny", {"k": "5", "unknown": "map", "a_b": "x=y"})
+
+    @pytest.mark.parametrize(
+        ("words", "similarity", "reduce"),
+        [
+            (["--top-k", "10"], False, {"kind": "top-k", "k": 10, "largest": False}),
+            (["--top-k", "10"], True, {"kind": "top-k", "k": 10, "largest": True}),
+            (["--top-k", "10", "--smallest"], True, {"kind": "top-k", "k": 10, "largest": False}),
+            (["--threshold", "0.3", "--largest"], None, {"kind": "threshold", "threshold": 0.3, "largest": True}),
+            (["--threshold", "-1"], None, {"kind": "threshold", "threshold": -1.0, "largest": False}),
+        ],
+    )
+    def test_reductions(
+        self, command: Any, api: Any, words: list[str], similarity: bool | None, reduce: dict[str, Any]
+    ) -> None:
+        if similarity is not None:
+            api.application.similarity = similarity
+        command("run", "vectors", "x", "-o", "r", *words)
+        assert api.options["reduce"] == reduce
+
+    def test_pairs_are_resolved_by_key(self, command: Any, api: Any, tmp_path: Path) -> None:
+        for name in ("a", "b", "c"):
+            (tmp_path / name).write_text(name)
+        (tmp_path / "pairs.csv").write_text("c,a\nb,c\n")
+        shown = command("run", "f", *[tmp_path / n for n in "abc"], "-o", "r", "--pairs", tmp_path / "pairs.csv")
+        assert shown.status == 0
+        ((_, (_, items, _), options),) = api.calls
+        assert list(items.keys) == ["a", "b", "c"]
+        np.testing.assert_array_equal(options["pairs"], [[2, 0], [1, 2]])
+
+    def test_pairs_reach_across_two_sides(self, command: Any, api: Any, tmp_path: Path) -> None:
+        for name in ("l/a", "r/b"):
+            (tmp_path / name).parent.mkdir()
+            (tmp_path / name).write_text(name)
+        (tmp_path / "pairs.csv").write_text("a,b\n")
+        sides = (tmp_path / "l", "--against", tmp_path / "r")
+        assert command("run", "f", *sides, "-o", "x", "--pairs", tmp_path / "pairs.csv").status == 0
+        np.testing.assert_array_equal(api.options["pairs"], [[0, 1]])
+
+    def test_resume_and_add(self, command: Any, api: Any) -> None:
+        api.opened = FakeRun(n_pairs_done=3)
+        assert command("resume", "r", "--workers", "1").status == 0
+        assert command("add", "r", "new/*.fa", "z", "--quiet").status == 0
+        assert api.calls == [
+            ("resume", ("r",), {"workers": 1, "quiet": False}),
+            ("add", ("r", ["new/*.fa", "z"]), {"quiet": True}),
+        ]
+
+    def test_resume_of_nothing_fails(self, command: Any, api: Any) -> None:
+        shown = command("resume", "r")
+        assert (shown.status, shown.err) == (1, "tartan: error: x.tartan is not a run\n")
+
+
+class TestResult:
+    def test_summary_goes_to_stderr(self, command: Any, api: Any) -> None:
+        shown = command("run", "vectors", "x", "-o", "r")
+        assert shown.out == ""
+        assert shown.err == (
+            "45 of 45 pairs of 10 items in 12 s (3.75 pairs/s); 24 loads, R 2.40 (bound 2.00); result in x.tartan\n"
+        )
+
+    def test_quiet_says_nothing(self, command: Any, api: Any) -> None:
+        shown = command("run", "vectors", "x", "-o", "r", "--quiet")
+        assert (shown.status, shown.out, shown.err) == (0, "", "")
+
+    def test_json_is_one_object_on_stdout(self, command: Any, api: Any) -> None:
+        api.run.stats["system_efficiency"] = np.float64("nan")
+        shown = command("run", "vectors", "x", "-o", "r", "--json", "--quiet")
+        assert json.loads(shown.out) == {
+            "path": "x.tartan", "n_items": 10, "n_pairs": 45, "n_pairs_done": 45, "n_failed_items": 0,
+            "n_failed_pairs": 0, **FULL_STATS, "system_efficiency": None,
+        }  # fmt: skip
+
+    def test_failures_are_listed_and_status_is_3(self, command: Any, api: Any) -> None:
+        api.run.failures = [Failure(3, None, "parse", "3.fa: no header"), Failure(1, 2, "compare", "raised")]
+        shown = command("run", "vectors", "x", "-o", "r", "--quiet", "--json")
+        assert shown.status == 3
+        assert shown.err == (
+            "tartan: 2 failed:\n  item 3.fa [parse] 3.fa: no header\n  pair 1.fa, 2.fa [compare] raised\n"
+        )
+        about = json.loads(shown.out)
+        assert (about["n_failed_items"], about["n_failed_pairs"]) == (1, 1)
+
+    def test_twenty_failures_are_enough(self, command: Any, api: Any) -> None:
+        api.run.failures = [Failure(i % 10, None, "read", "gone") for i in range(1025)]
+        shown = command("run", "vectors", "x", "-o", "r", "--quiet")
+        lines = shown.err.splitlines()
+        assert lines[0] == "tartan: 1,025 failed:"
+        assert len(lines) == 22
+        assert lines[-1] == "  and 1,005 more (failures.parquet)"
+
+    @pytest.mark.parametrize("words", [("run", "vectors", "x", "-o", "r"), ("resume", "r")])
+    def test_finished_run_says_so(self, command: Any, api: Any, words: tuple[str, ...]) -> None:
+        api.opened = FakeRun()
+        shown = command(*words)
+        assert shown.status == 0
+        assert shown.err.startswith("tartan: x.tartan is finished already; nothing to do\n")
+        assert len(api.calls) == 1  # which refuses a request that is not this run
+
+    def test_failed_pairs_are_finished_too(self, command: Any, api: Any) -> None:
+        api.opened = FakeRun(n_pairs_done=40, n_pairs_failed=5)
+        assert "finished already" in command("resume", "r").err
+
+    def test_unfinished_run_goes_on(self, command: Any, api: Any) -> None:
+        api.opened = FakeRun(n_pairs_done=44)
+        assert "finished already" not in command("run", "vectors", "x", "-o", "r").err
+
+    @pytest.mark.parametrize("error", [RunNotFoundError("none"), CorruptResultError("bad")])
+    def test_what_cannot_be_opened_is_left_to_the_run(self, command: Any, api: Any, error: Exception) -> None:
+        api.opened = error
+        assert command("run", "vectors", "x", "-o", "r").status == 0
+
+
+class TestInfo:
+    def test_json_has_every_name(self, command: Any, api: Any) -> None:
+        api.opened = FakeRun(stats={}, n_pairs_done=7)
+        about = json.loads(command("info", "r", "--json").out)
+        assert set(about) == {
+            "path", "n_items", "n_pairs", "n_pairs_done", "n_failed_items", "n_failed_pairs", "loads",
+            "load_factor", "load_factor_bound", "bytes_per_level", "seconds_per_stage", "wall_seconds",
+            "system_efficiency",
+        }  # fmt: skip
+        assert about["n_pairs_done"] == 7
+        assert about["loads"] is None
+
+    def test_counts_come_from_the_ledger_not_from_old_statistics(self, command: Any, api: Any) -> None:
+        api.opened = FakeRun(stats={"n_pairs_done": 2, "extra": [1, (2, 3)]}, n_pairs_done=7)
+        about = json.loads(command("info", "r", "--json").out)
+        assert about["n_pairs_done"] == 7
+        assert about["extra"] == [1, [2, 3]]
+
+    def test_table_is_for_people(self, command: Any, api: Any) -> None:
+        api.opened = FakeRun()
+        shown = command("info", "r")
+        rows = {line.split("  ")[0].strip(): line.split("  ")[-1].strip() for line in shown.out.splitlines()}
+        assert shown.status == 0
+        assert rows["wall"] == "12 s"
+        assert rows["system efficiency"] == "97.5%"
+        assert rows["load factor"] == "2.4"
+        assert "host" in shown.out
+        assert "4 MB" in shown.out
+        assert "0.25 s" in shown.out
+
+    def test_unknown_run_is_status_1(self, command: Any, api: Any) -> None:
+        assert command("info", "r").status == 1

@@ -1,0 +1,65 @@
+"""info and export on a run folder that is there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tartan
+from tartan.core.ledger import DONE, FAILED_ITEM, NOT_COMPUTED, Failure
+from tartan.store.folder import RunFolder
+from tartan.store.items import ItemTable
+from tartan.store.manifest import Manifest
+from tartan.store.run import Run
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A finished run of three items, of which the last cannot be read."""
+    monkeypatch.setattr(tartan, "open", Run, raising=False)
+    application = {"name": "f", "outputs": {"scores": "<f4"}, "symmetric": True, "diagonal": False}
+    grid = {"chunk": 3, "panel": 3, "strip": 3, "span": 3}
+    manifest = Manifest(application, {"kind": "all"}, 3, grid)
+    run = RunFolder.create(tmp_path / "r.tartan", manifest, ItemTable(["a", "b", "c"]))
+    scores = np.full((3, 3), np.nan, np.float32)
+    scores[0, 1] = 0.5
+    status = np.full((3, 3), NOT_COMPUTED, np.uint8)
+    status[0, 1], status[:2, 2] = DONE, FAILED_ITEM
+    with run.lock():
+        run.commit(0, 0, {"scores": scores}, status, [Failure(2, None, "read", "c: cannot be read")])
+        run.write_stats({"loads": 3, "wall_seconds": 0.5})
+    return tmp_path / "r.tartan"
+
+
+def test_info(command: Any, folder: Path) -> None:
+    about = json.loads(command("info", folder, "--json").out)
+    assert (about["n_items"], about["n_pairs"], about["n_pairs_done"]) == (3, 3, 1)
+    assert (about["n_failed_items"], about["n_failed_pairs"], about["loads"]) == (1, 0, 3)
+    assert about["path"] == str(folder)
+    assert "0.5 s" in command("info", folder).out
+
+
+def test_info_of_what_is_no_run(command: Any, folder: Path, tmp_path: Path) -> None:
+    shown = command("info", tmp_path)
+    assert (shown.status, shown.out) == (1, "")
+    assert "is not a run" in shown.err
+
+
+def test_export(command: Any, folder: Path, tmp_path: Path) -> None:
+    shown = command("export", folder, tmp_path / "m.npy", "--missing", "-1")
+    assert (shown.status, shown.out) == (0, "")
+    np.testing.assert_array_equal(np.load(tmp_path / "m.npy"), [[-1, 0.5, -1], [0.5, -1, -1], [-1, -1, -1]])
+    again = command("export", folder, tmp_path / "m.npy")
+    assert again.status == 1
+    assert "overwrite" in again.err
+    assert command("export", folder, tmp_path / "m.npy", "--overwrite").status == 0
+
+
+def test_export_without_a_format_is_wrong_use(command: Any, folder: Path, tmp_path: Path) -> None:
+    shown = command("export", folder, tmp_path / "m.unknown")
+    assert shown.status == 2
+    assert "phylip" in shown.err

@@ -1,0 +1,150 @@
+"""What compare may return, and what becomes of numbers that an output cannot hold: no wrong score, nothing silent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tartan
+from tartan.errors import RunFailedError
+
+VALUES = np.arange(6.0)[:, None]
+DISTANCES = np.abs(VALUES - VALUES.T)
+
+
+class Returns(tartan.Application):
+    """Returns distances, changed by a function."""
+
+    releases_gil = True
+
+    def __init__(self, change: Callable[[Any], Any], dtype: str = "<f4") -> None:
+        self.change = change
+        self.outputs = {"scores": dtype}
+
+    def parameters(self) -> dict[str, Any]:
+        return {}
+
+    def compare(self, left: Any, right: Any, xp: Any) -> Any:
+        return self.change(xp.abs(left - right.T))
+
+
+class PairReturns(Returns):
+    """The same a pair at a time."""
+
+    def compare_pair(self, a: Any, b: Any) -> Any:
+        return self.change(abs(a[0] - b[0]))
+
+
+def read_only(scores: np.ndarray) -> np.ndarray:
+    scores.flags.writeable = False
+    return scores
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        np.asfortranarray,
+        read_only,
+        lambda s: s.tolist(),
+        lambda s: s.astype(object),
+        lambda s: s.astype(str),
+        lambda s: s.astype(np.int8),
+        lambda s: s.astype(">f8"),
+        lambda s: np.broadcast_to(s[..., None], (*s.shape, 2))[..., 0],
+        lambda s: {"scores": s, "not declared": s},
+        lambda s: np.ma.masked_array(s),
+    ],
+)
+def test_arrays_of_every_kind(change: Callable[[Any], Any]) -> None:
+    run = tartan.allpairs(Returns(change), VALUES, workers=1)
+    np.testing.assert_array_equal(run.matrix(diagonal=0.0), DISTANCES)
+
+
+@pytest.mark.parametrize("device", ["cpu", "sim"])
+@pytest.mark.parametrize(
+    ("change", "dtype", "reason"),
+    [
+        (lambda s: s + np.where(s == 4, np.nan, 0), "<f4", "compare returned NaN"),
+        (lambda s: s + np.where(s == 4, np.nan, 0), "<i4", "compare returned nan .* which int32 cannot hold"),
+        (lambda s: s + np.where(s == 4, np.inf, 0), "<i8", "compare returned inf .* which int64 cannot hold"),
+        (lambda s: s + np.where(s == 4, 1e6, 0), "<i2", "compare returned 1000004.0 .* which int16 cannot hold"),
+        (lambda s: s - np.where(s == 4, 9, 0), "<u2", "compare returned -5.0 .* which uint16 cannot hold"),
+        (lambda s: (s + np.where(s == 4, 300, 0)).astype(np.int64), "<u1", "returned 304 .* which uint8 cannot hold"),
+    ],
+)
+def test_numbers_that_do_not_fit_fail_their_pairs(
+    change: Callable[[Any], Any], dtype: str, reason: str, device: str
+) -> None:
+    run = tartan.allpairs(Returns(change, dtype), VALUES, device=device)
+    assert [(f.i, f.j) for f in run.failures] == [(0, 4), (1, 5)]
+    for failure in run.failures:
+        assert re.search(f"^{failure.i}, {failure.j}: .*{reason}", failure.reason)
+    np.testing.assert_array_equal(run.matrix(diagonal=0.0), np.where(DISTANCES == 4, np.nan, DISTANCES))
+
+
+@pytest.mark.parametrize("device", ["cpu", "sim"])
+@pytest.mark.parametrize(
+    ("change", "dtype"),
+    [
+        (lambda s: float("nan") if s == 4 else s, "<f4"),
+        (lambda s: float("nan") if s == 4 else s, "<i4"),
+        (lambda s: np.float32(np.inf) if s == 4 else s, "<i8"),
+        (lambda s: 1e6 if s == 4 else int(s), "<i2"),
+        (lambda s: -5 if s == 4 else int(s), "<u2"),
+        (lambda s: None if s == 4 else int(s), "<u2"),
+        (lambda s: "four" if s == 4 else float(s), "<f8"),
+        (lambda s: np.zeros(2) if s == 4 else float(s), "<f8"),
+        (lambda s: 1j if s == 4 else float(s), "<f8"),
+    ],
+)
+def test_a_pair_function_that_returns_what_does_not_fit(change: Callable[[Any], Any], dtype: str, device: str) -> None:
+    run = tartan.allpairs(PairReturns(change, dtype), VALUES, device=device)
+    assert [(f.i, f.j) for f in run.failures] == [(0, 4), (1, 5)]
+    np.testing.assert_array_equal(run.matrix(diagonal=0.0), np.where(DISTANCES == 4, np.nan, DISTANCES))
+
+
+@pytest.mark.parametrize("device", ["cpu", "sim"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s + 1j, "compare returned complex128 for output 'scores', which is float32"),
+        (lambda s: None, "compare returned shape"),
+        (lambda s: 1.0, "compare returned shape"),
+        (lambda s: s[:-1], "compare returned shape"),
+        (lambda s: {"other": s}, "compare returned no output 'scores', only other"),
+        (lambda s: (_ for _ in ()).throw(SystemExit(3)), "SystemExit: 3"),
+        (lambda s: (_ for _ in ()).throw(KeyboardInterrupt()), "KeyboardInterrupt"),
+        (lambda s: (_ for _ in ()).throw(MemoryError()), "MemoryError"),
+    ],
+)
+def test_what_cannot_be_a_tile_of_scores(change: Callable[[Any], Any], message: str, device: str) -> None:
+    with pytest.raises(RunFailedError, match=rf"pairs all failed; first: \d, \d: .*{message}"):
+        tartan.allpairs(Returns(change), VALUES, device=device)
+
+
+def test_masked_scores_have_failed() -> None:
+    run = tartan.allpairs(Returns(lambda s: np.ma.masked_equal(s, 4)), VALUES)
+    assert [(f.i, f.j) for f in run.failures] == [(0, 4), (1, 5)]
+
+
+def test_infinity_is_a_number() -> None:
+    def change(scores: np.ndarray) -> np.ndarray:
+        return np.where(scores == 4, np.inf, np.where(scores == 3, -np.inf, scores))
+
+    run = tartan.allpairs(Returns(change), VALUES)
+    assert not run.failures
+    np.testing.assert_array_equal(run.matrix(diagonal=0.0), change(DISTANCES))
+
+
+def test_an_enormous_message_is_cut() -> None:
+    def change(scores: Any) -> Any:
+        raise ValueError("x" * 10**7)
+
+    with pytest.raises(RunFailedError, match="ValueError: xxx") as caught:
+        tartan.allpairs(Returns(change), VALUES)
+    assert len(str(caught.value)) < 10_000
+    assert len(caught.value.context["traceback"]) < 100_000

@@ -1,0 +1,139 @@
+"""How a run ends before its time: signals, a second process, a full disk. What was done stays; nobody stays behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import pytest
+from whole_program import APPLICATIONS, Command, Numbers, Start, Started
+
+import tartan
+from tartan.apps.vectors import Vectors
+
+N = 12
+DISTANCES = np.abs(np.arange(float(N))[:, None] - np.arange(float(N)))
+pytestmark = pytest.mark.slow
+
+
+class Middle:
+    """A run that a process has brought to its middle, where it waits."""
+
+    def __init__(self, started: Started, report: IO[str], run: Path) -> None:
+        self.started = started
+        self.report = report
+        self.run = run
+
+    def wait_for_workers(self) -> None:
+        """Return when nobody holds the FIFO open any more: the worker that was stuck has ended."""
+        assert self.report.read() == ""
+
+    def check_resume(self, command: Command) -> None:
+        resumed = command("resume", self.run)
+        assert resumed.status == 0, resumed.err
+        np.testing.assert_array_equal(tartan.open(self.run).matrix(), DISTANCES)
+
+
+@pytest.fixture
+def middle(start: Start, numbers: Numbers, tmp_path: Path) -> Iterator[Callable[[str], Middle]]:
+    opened = contextlib.ExitStack()
+
+    def make(application: str) -> Middle:
+        fifo = tmp_path / "fifo"
+        os.mkfifo(fifo)
+        words = ("run", f"{APPLICATIONS}:{application}", numbers(N), "-o", tmp_path / "run", "--tile", "4")
+        started = start(*words, "--workers", "2", env={"TARTAN_TEST_FIFO": str(fifo)})
+        report = opened.enter_context(fifo.open())  # waits for the worker
+        assert report.readline() == "stuck\n"
+        return Middle(started, report, tmp_path / "run")
+
+    yield make
+    opened.close()
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_a_killed_run_leaves_nobody_behind_and_resumes(
+    group: bool, middle: Callable[[str], Middle], command: Command
+) -> None:
+    run = middle("Stuck")
+    pid = run.started.process.pid
+    if group:
+        os.killpg(pid, signal.SIGKILL)
+    else:
+        os.kill(pid, signal.SIGKILL)
+    assert run.started.finish().status == -signal.SIGKILL
+    run.wait_for_workers()
+    run.check_resume(command)
+
+
+@pytest.mark.parametrize("application", ["Stuck", "StuckInThreads"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_that_never_returns(
+    number: signal.Signals, application: str, middle: Callable[[str], Middle], command: Command
+) -> None:
+    run = middle(application)
+    run.started.process.send_signal(number)
+    ended = run.started.finish()
+    assert ended.status == 128 + number
+    assert "resume" in ended.err
+    run.wait_for_workers()
+    assert run.started.family() == []
+    run.check_resume(command)
+
+
+def test_a_second_process_is_refused(middle: Callable[[str], Middle], command: Command) -> None:
+    run = middle("Stuck")
+    second = command("resume", run.run)
+    assert second.status == 1
+    assert str(run.started.process.pid) in second.err
+    assert command("info", run.run).status == 0  # looking is allowed
+    run.started.process.send_signal(signal.SIGINT)
+    run.started.finish()
+    run.check_resume(command)
+
+
+def inside_small_folder(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
+    """Run a shell script where ``folder`` is a file system of 300 kB of its own."""
+    if shutil.which("unshare") is None:
+        pytest.skip("no unshare here: a small file system cannot be made")
+    folder.mkdir(exist_ok=True)
+    inside = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    mount = f"mount -t tmpfs -o size=300k tmpfs {folder}"
+    if subprocess.run([*inside, mount], capture_output=True).returncode:
+        pytest.skip("no user namespaces here: a small file system cannot be made")
+    env = {**os.environ, "PYTHONPATH": str(Path(tartan.__file__).parents[1])}
+    return subprocess.run([*inside, f"{mount} && {script}"], capture_output=True, text=True, env=env, timeout=120)
+
+
+def test_a_full_disk_stops_the_run_and_room_lets_it_go_on(tmp_path: Path) -> None:
+    rows = np.random.default_rng(3).standard_normal((600, 8)).astype(np.float32)
+    np.save(tmp_path / "rows.npy", rows)
+    small, program = tmp_path / "small", f"{sys.executable} -m tartan.cli.main"
+    script = f"""
+        {program} run vectors {tmp_path}/rows.npy -o {small}/run --tile 64 --set metric=euclidean
+        echo "status $?"
+        mount -o remount,size=8m {small}
+        {program} resume {small}/run; echo "status $?"
+        {program} export {small}/run {tmp_path}/scores.npy
+    """
+    ended = inside_small_folder(small, script)
+    assert ended.stdout.split("\n")[:2] == ["status 1", "status 0"], ended
+    assert "no room left on the file system" in ended.stderr
+    whole = tartan.allpairs(Vectors(metric="euclidean"), tmp_path / "rows.npy", tmp_path / "whole", tile=64).matrix()
+    np.testing.assert_array_equal(np.load(tmp_path / "scores.npy"), whole)
+
+
+def test_a_tiny_shared_memory_folder_is_not_needed(numbers: Numbers, tmp_path: Path) -> None:
+    words = f"run {APPLICATIONS}:LoggedInProcesses {numbers(6)} -o {tmp_path}/run"
+    script = f"mount -t tmpfs -o size=4k tmpfs /dev/shm && {sys.executable} -m tartan.cli.main {words}"
+    ended = inside_small_folder(tmp_path / "small", script)
+    assert ended.returncode == 0, ended.stderr
+    assert tartan.open(tmp_path / "run").n_pairs_done == 15

@@ -1,0 +1,176 @@
+"""Runs that grow and go on: new items, the disk level, inputs that have changed meanwhile."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from applications import Distances, Logged, compared_pairs, parsed_keys
+from whole_program import APPLICATIONS, Command, Numbers
+
+import tartan
+from tartan.errors import ConfigError, StoreError
+
+
+def distances(n: int) -> np.ndarray:
+    values = np.arange(n, dtype=np.float64)
+    return np.abs(values[:, None] - values)
+
+
+def chunk_files(run: Path) -> dict[str, tuple[int, bytes]]:
+    """Return the files of the scores: when they were written, and what they hold."""
+    files = [path for path in (run / "scores.zarr" / "c").rglob("*") if path.is_file()]
+    return {str(path.relative_to(run)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+@pytest.mark.slow
+def test_no_old_pair_is_computed_again(command: Command, numbers: Numbers, tmp_path: Path) -> None:
+    """Items are added three times; old chunks that are whole stay as they are on the disk."""
+    log, run = tmp_path / "log", tmp_path / "run"
+    words = ("run", f"{APPLICATIONS}:Logged", numbers(10), "-o", run, "--set", f"log={log}", "--tile", 4)
+    assert command(*words, "--host-cache", "5items").status == 0
+    assert sorted(compared_pairs(log)) == [(i, j) for i in range(10) for j in range(i + 1, 10)]
+    whole = {name: file for name, file in chunk_files(run).items() if name[-3:] in ("0/0", "0/1", "1/1")}
+    for first, count in ((10, 5), (15, 1), (16, 6)):
+        log.unlink()
+        assert command("add", run, numbers(count, f"items{first}", first), "--host-cache", "5items").status == 0
+        new = [(i, j) for i in range(first + count) for j in range(max(i + 1, first), first + count)]
+        assert sorted(compared_pairs(log)) == new
+    grown = tartan.open(run)
+    np.testing.assert_array_equal(grown.matrix(diagonal=0.0), distances(22))
+    assert grown.manifest.generations == [10, 15, 16, 22]
+    assert whole.items() <= chunk_files(run).items()
+
+
+def test_what_a_grown_run_says(numbers: Numbers, tmp_path: Path) -> None:
+    app, run = Distances(), tmp_path / "run"
+    old, new = numbers(6), numbers(3, "new", 6)
+    tartan.allpairs(app, old, run)
+    with pytest.raises(ConfigError, match=r"000\.txt' is already an item of this run"):
+        tartan.add(run, old / "000.txt", app=app)
+    tartan.add(run, new, app=app)
+    with pytest.raises(StoreError, match="the run has 9, now there are 6"):
+        tartan.allpairs(app, old, run)
+    assert tartan.resume(run).n_pairs_done == 36
+    assert list(tartan.open(run).keys)[5:7] == ["005.txt", "006.txt"]
+
+
+@pytest.mark.parametrize("n_first", [1, 4, 8, 9])
+def test_a_grown_run_is_like_one_from_scratch(n_first: int, tmp_path: Path) -> None:
+    """Old scores keep every bit; in exact arithmetic the whole matrix is that of one run."""
+
+    class Products(tartan.Application):
+        releases_gil = True
+
+        def compare(self, left: Any, right: Any, xp: Any) -> Any:
+            return left @ right.T
+
+    rows = np.random.default_rng(5).standard_normal((13, 40), np.float32)
+    options: dict[str, Any] = {"tile": 4, "host_cache": "5items"}
+    before = tartan.allpairs(Products(), rows[:n_first], tmp_path / "run", **options).matrix()
+    grown = tartan.add(tmp_path / "run", rows[n_first:], app=Products(), previous=rows[:n_first]).matrix()
+    np.testing.assert_array_equal(grown[:n_first, :n_first], before)
+    scratch = tartan.allpairs(Products(), rows, **options).matrix()
+    np.testing.assert_allclose(grown, scratch, rtol=1e-5, atol=1e-5)
+
+    whole = np.rint(rows * 8)
+    tartan.allpairs(Products(), whole[:n_first], tmp_path / "whole", **options)
+    grown = tartan.add(tmp_path / "whole", whole[n_first:], app=Products(), previous=whole[:n_first]).matrix()
+    np.testing.assert_array_equal(grown, tartan.allpairs(Products(), whole, **options).matrix())
+
+
+@pytest.mark.slow
+def test_the_disk_level_outlives_a_run(numbers: Numbers, tmp_path: Path) -> None:
+    log, run = tmp_path / "log", tmp_path / "run"
+    app = Logged(str(log))
+    first = tartan.allpairs(app, numbers(12), run, host_cache="4items", disk_cache="1MB")
+    assert first.stats["parses"] == 12
+    assert first.stats["disk_hits"] == first.stats["loads"] - 12
+    log.unlink()
+    second = tartan.add(run, numbers(2, "new", 12), app=app, host_cache="4items", disk_cache="1MB")
+    assert second.stats["parses"] == 14
+    assert second.stats["disk_hits"] == second.stats["loads"] - 14
+    assert set(parsed_keys(log)) <= {"000.txt", "012.txt", "013.txt"}  # the first one shows what items are like
+    np.testing.assert_array_equal(second.matrix(diagonal=0.0), distances(14))
+
+
+@pytest.mark.slow
+def test_damage_in_the_disk_level_costs_a_load(numbers: Numbers, tmp_path: Path) -> None:
+    run, folder = tmp_path / "run", numbers(8)
+    tartan.allpairs(Distances(), folder, run, host_cache="3items", disk_cache="1MB")
+    entries = [path for path in (run / "cache").rglob("*") if path.is_file()]
+    for number, path in enumerate(entries):
+        path.write_bytes((b"", b"garbage" * 100, path.read_bytes()[:-3])[number % 3])
+    grown = tartan.add(run, numbers(2, "new", 8), app=Distances(), host_cache="3items", disk_cache="1MB")
+    assert not grown.failures
+    np.testing.assert_array_equal(grown.matrix(diagonal=0.0), distances(10))
+
+
+def test_changed_inputs_are_named(command: Command, numbers: Numbers, tmp_path: Path) -> None:
+    folder = numbers(5)
+    words = ("run", f"{APPLICATIONS}:Distances", folder, "-o", tmp_path / "run")
+    assert command(*words).status == 0
+    assert "is finished already; nothing to do" in command(*words).err
+    (folder / "002.txt").write_text("2222")
+    changed = command(*words)
+    assert changed.status == 1
+    assert "size of items has changed: 002.txt" in changed.err
+    assert command("resume", tmp_path / "run").status == 0  # it is finished: nothing is read
+    (folder / "002.txt").unlink()
+    gone = command(*words)
+    assert gone.status == 1
+    assert "number of items: the run has 5, now there are 4" in gone.err
+
+
+def test_changed_contents_are_seen_when_asked_for(numbers: Numbers, tmp_path: Path) -> None:
+    """Same size, same time: only --verify can tell."""
+    folder, app = numbers(5), Distances()
+    tartan.allpairs(app, folder, tmp_path / "run", verify=True)
+    status = (folder / "002.txt").stat()
+    (folder / "002.txt").write_text("9")
+    os.utime(folder / "002.txt", ns=(status.st_atime_ns, status.st_mtime_ns))
+    (folder / "002.txt").write_text("9")
+    os.utime(folder / "002.txt", ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(StoreError, match=r"content of items has changed: 002\.txt"):
+        tartan.allpairs(app, folder, tmp_path / "run", verify=True)
+
+
+def test_other_options_are_another_run(command: Command, numbers: Numbers, tmp_path: Path) -> None:
+    """What changes results is refused with status 2; what only changes how is not."""
+    words = ("run", f"{APPLICATIONS}:Distances", numbers(5), "-o", tmp_path / "run")
+    assert command(*words, "--tile", 3).status == 0
+    assert command(*words, "--workers", 1, "--order", "quadrant", "--host-cache", "3items").status == 0
+    for more in (("--tile", 2), ("--top-k", 2), ("--against", numbers(2, "others"))):
+        refused = command(*words, *more)
+        assert refused.status == 2
+        assert "holds another run" in refused.err
+
+
+class ChangesItsInput(Distances):
+    """Somebody writes to an input while the run goes on."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def parameters(self) -> dict[str, Any]:
+        return {}
+
+    def compare(self, left: Any, right: Any, xp: Any) -> Any:
+        self.path.write_text("1000")
+        return super().compare(left, right, xp)
+
+
+def test_an_input_that_changes_meanwhile_fails_when_it_is_read_again(numbers: Numbers, tmp_path: Path) -> None:
+    """No matrix holds scores of two versions of a file without saying so."""
+    folder = numbers(12)
+    run = tartan.allpairs(ChangesItsInput(folder / "011.txt"), folder, tmp_path / "run", host_cache="3items", workers=1)
+    assert [(f.i, f.j, f.stage) for f in run.failures] == [(11, None, "read")]
+    assert "the file has changed since the run began" in run.failures[0].reason
+    scores = run.matrix(diagonal=0.0)
+    right = np.isnan(scores) | (scores == distances(12))
+    assert right.all()
+    with pytest.raises(StoreError, match=r"size of items has changed: 011\.txt"):
+        tartan.allpairs(ChangesItsInput(folder / "011.txt"), folder, tmp_path / "run")

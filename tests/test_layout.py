@@ -1,0 +1,169 @@
+"""The shape of the source: who may import whom, what is documented, how long files are."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "tartan"
+
+BASE = {"errors", "config", "application", "_native"}
+# Room: the rooms that it may import besides itself. What is absent here may import all but cli and testing.
+ARROWS: dict[str, set[str]] = {
+    "errors": set(),
+    "config": {"errors"},
+    "application": {"errors"},
+    "core": {"errors"},
+    "devices": {"core", "errors", "config"},
+    "store": {"core", "errors", "config", "_native"},
+    "runtime": {"core", "devices", "store", *BASE},
+    "apps": {"application", "errors", "_native"},
+    "analytics": {"store", "devices", "errors", "_native"},
+    # Of store and runtime only what knows nothing of runs: tests/sort names the modules.
+    "sort": {"errors", "config", "_native", "store", "runtime"},
+}
+ON_TOP = {"cli", "testing"}
+MAY_IMPORT_TOP = {"cli"}
+
+HEAVY = ["scipy", "zarr", "pyarrow", "sklearn", "PIL", "cupy", "simplejpeg", "fsspec", "pytest"]
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+PLACES = ["src/**/*", "tests/**/*", "benches/**/*", "crates/**/*", "docs/**/*", "plans/*", "*"]
+SUFFIXES = {".py", ".pyi", ".rs", ".md", ".toml", ".cff", ".css", ".js", ".html"}
+TEXTS = sorted(
+    path
+    for place in PLACES
+    for path in ROOT.glob(place)
+    if path.suffix in SUFFIXES or path.name in ("Makefile", "LICENSE")
+)
+
+
+def room_of(path: Path) -> str:
+    """Return the folder or the module below ``tartan`` that a source file belongs to."""
+    first = path.relative_to(PACKAGE).parts[0]
+    return first.removesuffix(".py")
+
+
+def imported_rooms(tree: ast.AST, rooms: set[str]) -> Iterator[str]:
+    """Yield the room of every import of the package; "__init__" for names of the package itself."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module == "tartan":
+            modules = [f"tartan.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: relative import"
+            modules = [node.module or ""]
+        else:
+            continue
+        for module in modules:
+            package, _, rest = module.partition(".")
+            if package == "tartan":
+                room = rest.partition(".")[0]
+                yield room if room in rooms else "__init__"
+
+
+def forbidden(room: str, imported: str) -> bool:
+    """Whether ``room`` must not import ``imported``."""
+    if imported == room:
+        return False
+    if room in ARROWS:
+        return imported not in ARROWS[room]
+    return imported in ON_TOP and room not in MAY_IMPORT_TOP
+
+
+ROOMS = {room_of(path) for path in MODULES} | {"_native"}
+
+
+@pytest.mark.slow
+def test_imports_go_one_way() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} imports tartan.{imported}"
+        for path in MODULES
+        for imported in imported_rooms(ast.parse(path.read_text()), ROOMS)
+        if forbidden(room_of(path), imported)
+    ]
+    assert wrong == []
+
+
+def test_the_check_of_imports_sees_what_it_should() -> None:
+    source = (
+        "import tartan\nfrom tartan import store\nfrom tartan.core import grid\ndef f():\n    import tartan.cli.main\n"
+    )
+    assert list(imported_rooms(ast.parse(source), ROOMS)) == ["__init__", "store", "core", "cli"]
+    assert forbidden("core", "store")
+    assert forbidden("apps", "runtime")
+    assert forbidden("apps", "__init__")
+    assert forbidden("view", "cli")
+    assert not forbidden("runtime", "store")
+    assert not forbidden("core", "core")
+
+
+def test_cupy_is_imported_in_one_place() -> None:
+    """Applications may hold CUDA source; CuPy they get through ``xp``."""
+    importers = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in MODULES
+        if re.search(r"^\s*(import|from) (cupy|cupyx|array_api_compat\.cupy)\b", path.read_text(), re.MULTILINE)
+    }
+    assert importers - {path for path in importers if path.startswith("apps/")} == {"devices/cuda.py"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["tartan", "tartan.cli.main", "tartan.devices", "tartan.testing.faults"])
+def test_heavy_modules_are_imported_late(module: str) -> None:
+    code = f"import sys, {module}; print(*sorted(set({HEAVY!r}) & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert result.stdout.split() == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_what_is_public_is_documented(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    private = path.stem.startswith("_") and path.stem != "__init__"
+    assert private or not tree.body or ast.get_docstring(tree), "module without docstring"
+    public = exported(tree)
+    silent = [
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in public and not ast.get_docstring(node)
+    ]
+    assert silent == []
+
+
+def exported(tree: ast.Module) -> set[str]:
+    """Return the names in ``__all__``."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+    return set()
+
+
+def test_files_are_short() -> None:
+    lengths = {
+        path.relative_to(ROOT).as_posix(): path.read_text().count("\n")
+        for path in TEXTS
+        if path.suffix in {".py", ".pyi", ".rs"}
+    }
+    assert {name: length for name, length in lengths.items() if length > 800} == {}
+
+
+def test_no_file_names_a_machine() -> None:
+    # Spelt in pieces, because this file is searched too.
+    folders = "|".join(["wo" + "rk", "ro" + "ot", "ho" + r"me/\w+"])
+    pattern = re.compile(rf"(?<![\w.~}}/-])/({folders})(?=[/\s\"'`),;:]|$)", re.MULTILINE)
+    assert pattern.search("see /" + "work/somewhere")
+    assert not pattern.search("frame/" + "work/ or network")
+    found = {
+        path.relative_to(ROOT).as_posix(): match.group(0)
+        for path in TEXTS
+        if (match := pattern.search(path.read_text()))
+    }
+    assert found == {}
