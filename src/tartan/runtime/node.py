@@ -30,7 +30,7 @@ from tartan.errors import DeviceMemoryError, RunCancelledError
 from tartan.runtime.arena import Arena
 from tartan.runtime.chunks import ChunkBuffers
 from tartan.runtime.committer import Committer
-from tartan.runtime.compare import TileMask
+from tartan.runtime.compare import PairFailure, TileMask
 from tartan.runtime.execution import Execution, NodeStats
 from tartan.runtime.executor import Executor
 from tartan.runtime.faults import FailureBook
@@ -38,7 +38,7 @@ from tartan.runtime.host import HOST_ARENA, Place, RaggedBlobs, RaggedObjects, U
 from tartan.runtime.items import ItemFailure
 from tartan.runtime.lanes import CpuLane, DeviceLane
 from tartan.runtime.loader import LoadDone, Loader
-from tartan.runtime.parts import Part, PartDone, halves
+from tartan.runtime.parts import HalvedTiles, Part, PartDone, halves
 from tartan.runtime.tasks import CHUNK_ARENA, SUBSTITUTE_ARENA, parsed_block, share_substitute
 
 __all__ = ["Node"]
@@ -46,6 +46,8 @@ __all__ = ["Node"]
 IO_THREADS = 4
 # Tiles that a device holds, waiting and running: small ones end faster than the loop hands out new ones.
 DEVICE_DEPTH = 16
+# Parts of halved tiles under way: one runs while the next is handed out.
+HALVES_A_WORKER = 2
 
 
 @dataclass
@@ -87,6 +89,7 @@ class Node:
         self._windows = list(range(x.grid.n_spans))[::-1] if isinstance(x.task.items, RaggedBlobs) else None
         self._arenas: dict[str, Arena] = {}
         self._lanes: list[CpuLane | DeviceLane] = []
+        self._halved: list[HalvedTiles] = []
         self._scheduler = self._make_scheduler()
         self._workers = contextlib.ExitStack()
         try:
@@ -113,6 +116,8 @@ class Node:
         for index, (device, room) in enumerate(zip(x.devices, x.device_rooms, strict=True)):
             lane = self._lane(index, device, room)
             self._lanes.append(lane)
+            n_workers = 1 if isinstance(lane, DeviceLane) else x.executor.n_workers
+            self._halved.append(HalvedTiles(HALVES_A_WORKER * n_workers))
             self._workers.callback(self._stop, lane)
         self._workers.callback(self._stop, x.executor)
         self._loader = Loader(
@@ -330,11 +335,19 @@ class Node:
         if done.fatal is not None:
             self._fail(done.fatal)
             return
+        halved = self._halved[work.device]
+        halved.ended(done.part)
         if done.error is not None:
             self._part_failed(work, done)
-            return
-        self._compare_seconds += done.seconds
-        self._note_pairs(work, done.part, done.failures)
+        else:
+            self._compare_seconds += done.seconds
+            self._part_ended(work, done.part, done.failures)
+        if self._fatal is None:
+            for part in halved.next():
+                self._lanes[work.device].compare(part)
+
+    def _part_ended(self, work: _TileWork, part: Part, failures: Sequence[PairFailure]) -> None:
+        self._note_pairs(work, part, failures)
         work.outstanding -= 1
         if not work.outstanding:
             self._tile_done(work)
@@ -358,20 +371,16 @@ class Node:
             status[part.origin] = codes if isinstance(codes, int) else codes[0, 0]
             if status[part.origin] == DONE:
                 status[part.origin] = FAILED_PAIR
-                self._note_pairs(work, part, [error])
+                self._part_ended(work, part, [error])
             else:
-                self._note_pairs(work, part, [])
-            work.outstanding -= 1
-            if not work.outstanding:
-                self._tile_done(work)
+                self._part_ended(work, part, [])
             return
         if m * k == 1:
             work.died.add(area)
-            self._lanes[work.device].compare(replace(part, depth=part.depth + 1))
+            self._halved[work.device].add([replace(part, depth=part.depth + 1)])
             return
         work.outstanding += 1
-        for half in halves(part):
-            self._lanes[work.device].compare(half)
+        self._halved[work.device].add(halves(part))
 
     def _count_scores(self, codes: np.ndarray | int, n_codes: int, n_bad: int, part: Part, offset: int) -> None:
         """Count the scores of a part: two of each pair where (i, j) and (j, i) differ, one where i is j."""

@@ -5,7 +5,7 @@ A part is the whole tile unless something failed as a whole; then it is halved u
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from tartan.runtime.chunks import OpenChunk
 from tartan.runtime.compare import PairFailure, TileMask
 from tartan.runtime.host import Place
 
-__all__ = ["Part", "PartDone", "halves"]
+__all__ = ["HalvedTiles", "Part", "PartDone", "halves"]
 
 WHOLE_TILE = 2
 
@@ -54,8 +54,8 @@ class Part:
 
     @property
     def priority(self) -> int:
-        """Lower goes first: the deeper, the sooner, so that the way to a guilty pair is a path, not the whole tree."""
-        return 1 - self.depth if self.depth else WHOLE_TILE
+        """Lower goes first: parts of halved tiles before whole ones."""
+        return 0 if self.depth else WHOLE_TILE
 
 
 @dataclass(frozen=True)
@@ -108,3 +108,34 @@ def halves(part: Part) -> list[Part]:
             )
         )
     return found
+
+
+class HalvedTiles:
+    """Parts of halved tiles that wait: the latest goes first, and few are under way at once.
+
+    So the way to a guilty pair is a path and not the whole tree, however late the ends of parts are heard of.
+
+    Parameters
+    ----------
+    most : int
+        How many parts are under way at once.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._under_way = 0
+        self._waiting: list[Part] = []
+
+    def add(self, parts: Sequence[Part]) -> None:
+        """Let parts wait; the first of them goes first."""
+        self._waiting += reversed(parts)
+
+    def ended(self, part: Part) -> None:
+        """Note the end of any part; whole tiles do not count."""
+        self._under_way -= part.depth > 0
+
+    def next(self) -> Iterator[Part]:
+        """Take the parts that may start now."""
+        while self._waiting and self._under_way < self._most:
+            self._under_way += 1
+            yield self._waiting.pop()
