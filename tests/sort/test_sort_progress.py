@@ -105,5 +105,5 @@ def test_a_sort_imports_little() -> None:
     assert {"rich", "pyarrow", "scipy", "zarr", "fsspec"}.isdisjoint(loaded)
     assert {name for name in loaded if name.startswith(("tartan.store.", "tartan.runtime."))} == {
         "tartan.store.files", "tartan.store.lock",
-        "tartan.runtime.machine", "tartan.runtime.progress", "tartan.runtime.signals",
+        "tartan.runtime.live_line", "tartan.runtime.machine", "tartan.runtime.progress", "tartan.runtime.signals",
     }  # fmt: skip

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import sys
 import threading
 import time
@@ -16,7 +15,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TextIO
+from typing import TextIO
+
+from tartan.runtime.live_line import LiveLine
 
 __all__ = [
     "Progress",
@@ -196,7 +197,7 @@ class Progress:
         self._started = self._drawn = clock()
         self._window = RateWindow(self._started, done_pairs)
         self._step = _tenth(Snapshot(done_pairs, total_pairs))
-        self._live = _start_live(self._stream) if not quiet and _is_terminal(self._stream) else None
+        self._live = None if quiet else LiveLine.on(self._stream)
         self._open = not quiet
 
     def update(self, done_pairs: int, loads: int = 0, n_items: int = 0, failed: int = 0) -> None:
@@ -225,7 +226,7 @@ class Progress:
     def _draw(self, now: float, state: Snapshot) -> None:
         if self._live is not None:
             self._drawn = now
-            self._live.update(_live_line(state), refresh=True)
+            self._live.draw(state.share, format_line(state))
             return
         step = _tenth(state)
         if step > self._step or now - self._drawn >= _PLAIN_SECONDS:
@@ -239,7 +240,7 @@ class Progress:
                 return
             self._open = False
             if self._live is not None:
-                self._live.stop()
+                self._live.close()
             if summary:
                 self._print(summary)
 
@@ -258,27 +259,3 @@ class Progress:
 
 def _tenth(state: Snapshot) -> int:
     return int(state.share * 10)
-
-
-def _is_terminal(stream: TextIO) -> bool:
-    return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-
-
-def _start_live(stream: TextIO) -> Any:
-    from rich.console import Console
-    from rich.live import Live
-
-    live = Live(console=Console(file=stream, force_terminal=True), auto_refresh=False, transient=True)
-    live.start()
-    return live
-
-
-def _live_line(state: Snapshot) -> Any:
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
-    line = Table.grid(padding=(0, 1))
-    bar = ProgressBar(total=1.0, completed=state.share, width=24)
-    line.add_row(bar, Text(format_line(state), no_wrap=True, overflow="ellipsis"))
-    return line

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from tartan.runtime.live_line import LiveLine
 from tartan.runtime.progress import RateWindow, format_bytes, format_duration
 
 __all__ = ["SortProgress", "SortState", "format_state"]
@@ -86,7 +86,7 @@ class SortProgress:
         self._tenth = 0
         self._window: RateWindow | None = None
         self._phase_bytes = dict.fromkeys(_PHASES, 0)
-        self._live = _start_live(self._stream) if not quiet and _is_terminal(self._stream) else None
+        self._live = None if quiet else LiveLine.on(self._stream)
 
     def expect(self, n_bytes: int, levels: int) -> None:
         """Say how much is sorted, and in how many merge levels."""
@@ -114,7 +114,7 @@ class SortProgress:
     def _draw(self, now: float, state: SortState) -> None:
         if self._live is not None:
             self._drawn = now
-            self._live.update(_live_line(state), refresh=True)
+            self._live.draw(state.share, format_state(state))
             return
         tenth = int(state.share * 10)
         if tenth > self._tenth or now - self._drawn >= _PLAIN_SECONDS:
@@ -132,29 +132,5 @@ class SortProgress:
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
-            self._live.stop()
+            self._live.close()
             self._live = None
-
-
-def _is_terminal(stream: TextIO) -> bool:
-    return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-
-
-def _start_live(stream: TextIO) -> Any:
-    from rich.console import Console
-    from rich.live import Live
-
-    live = Live(console=Console(file=stream, force_terminal=True), auto_refresh=False, transient=True)
-    live.start()
-    return live
-
-
-def _live_line(state: SortState) -> Any:
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
-    line = Table.grid(padding=(0, 1))
-    bar = ProgressBar(total=1.0, completed=state.share, width=24)
-    line.add_row(bar, Text(format_state(state), no_wrap=True, overflow="ellipsis"))
-    return line
