@@ -113,6 +113,55 @@ def test_folder_that_is_not_there_is_said_before_the_matrix_is_read(command: Any
     assert f"{tmp_path / 'no' / 'x'} cannot be written" in shown.err
 
 
+@pytest.mark.parametrize("words", ["tree", "neighbors", "outliers", "cluster -k 2"])
+def test_a_folder_is_no_file_to_write_to(command: Any, tmp_path: Path, words: str) -> None:
+    name, *rest = words.split()
+    shown = command(name, tmp_path / "none.npy", *rest, "-o", tmp_path)
+    assert (shown.status, shown.out) == (2, "")
+    assert f"{tmp_path} cannot be written: it is a folder" in shown.err
+
+
+class TestAlike:
+    """What all commands that read a matrix have in common."""
+
+    TABLES = ("neighbors -k 2", "outliers", "cluster -k 2", "cluster --threshold 2")
+
+    @pytest.mark.parametrize("words", TABLES)
+    def test_tables_begin_with_names(self, command: Any, five: Path, words: str) -> None:
+        name, *rest = words.split()
+        shown = command(name, five, *rest, "--quiet")
+        assert shown.status == 0
+        head, *rows = [line.split("\t") for line in shown.out.splitlines()]
+        assert head[0] == "item"
+        assert all(len(row) == len(head) for row in rows)
+
+    @pytest.mark.parametrize("words", [*TABLES, "tree", "embed --dim 2 -o map"])
+    def test_json_is_one_object_and_quiet_is_quiet(
+        self, command: Any, five: Path, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        name, *rest = words.split()
+        shown = command(name, five, *rest, "--quiet", "--json")
+        assert (shown.status, shown.err) == (0, "")
+        assert isinstance(json.loads(shown.out), dict)
+
+    @pytest.mark.parametrize("words", [*TABLES, "tree", "embed --dim 2 -o map"])
+    def test_a_matrix_that_is_wrong_is_status_2_and_one_line(self, command: Any, tmp_path: Path, words: str) -> None:
+        name, *rest = words.split()
+        np.save(tmp_path / "bad.npy", np.array([[0, 1.0], [2.0, 0]]))
+        shown = command(name, tmp_path / "bad.npy", *rest, "--quiet", "--json")
+        assert shown.status == 2
+        assert "bad.npy is not symmetric: d(0, 1) is 1, d(1, 0) is 2" in shown.err
+        assert json.loads(shown.out)["error"]["code"] == "config"
+
+
+def test_embed_says_before_the_work_what_it_could_not_write_or_read(command: Any, five: Path, tmp_path: Path) -> None:
+    for words in (["--density", tmp_path / "no" / "d.png"], ["--labels", tmp_path / "none.tsv"]):
+        shown = command("embed", five, "-o", tmp_path / "map", *words)
+        assert shown.status == 2
+        assert not (tmp_path / "map.tsv").exists()
+
+
 class TestNeighbors:
     def test_table(self, command: Any, matrix: Path) -> None:
         shown = command("neighbors", matrix, "-k", "2", "--quiet")
@@ -204,9 +253,9 @@ class TestPicture:
 
 class TestClustersAtADistance:
     def test_single_linkage_unless_told_otherwise(self, command: Any, five: Path) -> None:
-        assert command("cluster", five, "--threshold", "2").out == "0\t0\n1\t0\n2\t0\n3\t1\n4\t2\n"
+        assert command("cluster", five, "--threshold", "2").out == "item\tcluster\n0\t0\n1\t0\n2\t0\n3\t1\n4\t2\n"
         complete = command("cluster", five, "--threshold", "2", "--method", "complete").out
-        assert complete == "0\t0\n1\t0\n2\t1\n3\t2\n4\t3\n"
+        assert complete == "item\tcluster\n0\t0\n1\t0\n2\t1\n3\t2\n4\t3\n"
 
     def test_annealing_has_no_threshold(self, command: Any, five: Path) -> None:
         shown = command("cluster", five, "--threshold", "2", "--method", "pwc")

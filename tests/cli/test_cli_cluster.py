@@ -11,6 +11,7 @@ from tartan.analytics import as_dissimilarities
 from tartan.analytics._clustering import METHODS, clustered
 from tartan.cli import cluster
 from tartan.errors import ConfigError
+from tartan.view.coordinates import read_labels
 
 
 @pytest.fixture
@@ -36,7 +37,9 @@ def same_groups(labels: list[int]) -> bool:
 def test_labels_of_every_method(command, matrix, method):
     done = command("cluster", matrix, "-k", 3, "--method", method, "--quiet")
     assert done.status == 0
-    table = [line.split("\t") for line in done.out.splitlines()]
+    assert done.err == ""
+    head, *table = [line.split("\t") for line in done.out.splitlines()]
+    assert head == ["item", "cluster"]
     assert [key for key, _ in table] == [f"item{i}" for i in range(12)]
     assert same_groups([int(label) for _, label in table])
 
@@ -58,10 +61,39 @@ def test_labels_in_a_file_and_truth_by_position(command, matrix, tmp_path):
     truth.write_text("\n".join(map(str, GROUPS)))
     done = command("cluster", matrix, "-k", 3, "--truth", truth, "-o", tmp_path / "labels.tsv", "--quiet")
     assert done.out == ""
-    assert (tmp_path / "labels.tsv").read_text().startswith("item0\t")
-    assert cluster.read_labels(tmp_path / "labels.tsv", ["item3"]) == cluster.read_labels(
-        tmp_path / "labels.tsv", ["item0"]
-    )
+    assert (tmp_path / "labels.tsv").read_text().startswith("item\tcluster\nitem0\t")
+    assert len(set(read_labels(tmp_path / "labels.tsv", [f"item{i}" for i in range(4)]))) == 1
+
+
+def test_labels_that_it_wrote_are_a_truth(command, matrix, tmp_path):
+    written = tmp_path / "labels.tsv"
+    command("cluster", matrix, "-k", 3, "--method", "single", "-o", written)
+    done = command("cluster", matrix, "-k", 3, "--truth", written, "--json")
+    assert json.loads(done.out)["scores"]["adjusted_rand"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("-k 2 --method single --checkpoint c.npz", "--checkpoint is for --method pwc"),
+        ("--threshold 1 --checkpoint c.npz", "--checkpoint is for --method pwc"),
+        ("-k 2 --centres 3", "add --json"),
+        ("--threshold 1 --method pwc", "takes a number of clusters"),
+        ("-k 2 --truth none.tsv", "there is no file none.tsv"),
+        ("-k 2 --seed -1", "'-1' is not a whole number"),
+    ],
+)
+def test_options_that_would_be_left_unheard(command, matrix, words, said):
+    done = command("cluster", matrix, *words.split())
+    assert (done.status, done.out) == (2, "")
+    assert said in done.err
+
+
+def test_truth_that_is_no_text(command, matrix, tmp_path):
+    (tmp_path / "bytes").write_bytes(bytes(range(256)))
+    done = command("cluster", matrix, "-k", 3, "--truth", tmp_path / "bytes")
+    assert done.status == 2
+    assert "bytes is no text in UTF-8" in done.err
 
 
 def test_truth_without_some_items(command, matrix, tmp_path):
@@ -69,7 +101,7 @@ def test_truth_without_some_items(command, matrix, tmp_path):
     truth.write_text("item0\t0\n")
     done = command("cluster", matrix, "-k", 3, "--truth", truth)
     assert done.status == 2
-    assert "no label for 11 of 12 items, such as 'item1'" in done.err
+    assert "no label for 'item1' and 10 more" in done.err
 
 
 def test_more_clusters_than_items(command, matrix):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tartan.cli.output import print_json
+from tartan.cli.table import require_folders
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.analytics import align
     from tartan.view.coordinates import read_coordinates, write_coordinates
 
+    require_folders(args.out)
     source, target = read_coordinates(args.source), read_coordinates(args.target)
     chosen, partners = _matched(source, target)
     weights = None if args.weights is None else _weights(args.weights, len(source.points))[chosen]

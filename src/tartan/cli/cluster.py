@@ -1,4 +1,4 @@
-"""``tartan cluster``: clusters of a run or a matrix, as a table of keys and labels."""
+"""``tartan cluster``: clusters of a run or a matrix, as a table of items and clusters."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tartan.cli.matrix_options import add_matrix, item_names, open_matrix
-from tartan.cli.options import distance, positive_int
+from tartan.cli.options import count, distance, positive_int
 from tartan.cli.output import print_json
-from tartan.cli.table import require_folders, write_text
+from tartan.cli.table import add_table_options, require_folders, write_table
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -46,10 +46,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=positive_int,
         help="N items that stand for each cluster best, in the JSON object",
     )
-    add("--seed", metavar="N", type=int, default=0, help="seed of pwc; default: 0")
+    add("--seed", metavar="N", type=count, default=0, help="seed of pwc; default: 0")
     add("--checkpoint", metavar="FILE.npz", type=Path, help="file from which an interrupted pwc goes on")
-    add("-o", "--out", metavar="FILE.tsv", type=Path, help="write labels here, not to stdout")
-    add("--quiet", action="store_true", help="no progress")
+    add_table_options(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -57,9 +56,11 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.analytics import Monitor
     from tartan.analytics._clustering import scores_of
     from tartan.analytics._monitor import cancel_on_signals
+    from tartan.view.coordinates import read_labels
 
     require_folders(args.out)
     args.method = args.method or ("single" if args.clusters is None else "pwc")
+    _refuse_idle_options(args)
     matrix = open_matrix(args)
     keys = item_names(matrix)
     truth = None if args.truth is None else read_labels(args.truth, keys)
@@ -78,41 +79,26 @@ def _labels(args: argparse.Namespace, matrix: Dissimilarities, monitor: Monitor)
     from tartan.analytics._clustering import clustered
 
     if args.clusters is None:
-        if args.method == "pwc":
-            raise ConfigError("--threshold is for a linkage; --method pwc takes a number of clusters (-k)")
         return clusters_at(matrix, args.threshold, args.method, monitor=monitor)
     options = {"random_state": args.seed} if args.method == "pwc" else {}
     return clustered(matrix, args.clusters, args.method, monitor=monitor, **options)
 
 
-def read_labels(path: Path, keys: Sequence[str]) -> list[str]:
-    """Read the label of each key: lines "key TAB label", or one label a line in the order of the items.
-
-    Raises
-    ------
-    ConfigError
-        If the file has no label for an item.
-    """
-    try:
-        lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    if all(len(words) == 1 for words in lines) and len(lines) == len(keys):
-        return [words[0].strip() for words in lines]
-    known = {words[0]: words[1].strip() for words in lines if len(words) > 1}
-    absent = [key for key in keys if key not in known]
-    if absent:
-        raise ConfigError(f"{path} has no label for {len(absent)} of {len(keys)} items, such as {absent[0]!r}")
-    return [known[key] for key in keys]
+def _refuse_idle_options(args: argparse.Namespace) -> None:
+    """Refuse what would be left unheard."""
+    if args.clusters is None and args.method == "pwc":
+        raise ConfigError("--threshold is for a linkage; --method pwc takes a number of clusters (-k)")
+    if args.checkpoint is not None and args.method != "pwc":
+        raise ConfigError(f"--checkpoint is for --method pwc; {args.method} linkage is over in seconds and keeps none")
+    if args.centres is not None and not args.json:
+        raise ConfigError("--centres is told in the JSON object only; add --json")
 
 
 def _write(args: argparse.Namespace, keys: Sequence[str], labels: Sequence[int], scores: dict[str, float]) -> None:
-    text = "".join(f"{key}\t{label}\n" for key, label in zip(keys, labels))
-    if args.out is not None:
-        write_text(args.out, text)
-        print(f"labels in {args.out}", file=sys.stderr)
-    elif not args.json:
-        sys.stdout.write(text)
+    if args.out is not None or not args.json:
+        write_table(args, ("item", "cluster"), zip(keys, labels))
+    if not args.quiet:
+        print(f"{args.method}: {len(set(labels))} clusters of {len(keys):,} items", file=sys.stderr)
     for name, score in scores.items():
         print(f"{name.replace('_', ' ')}: {score:.4f}", file=sys.stderr)
 

@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.cli.matrix_options import add_matrix, matrix_options
+from tartan.cli.matrix_options import add_matrix, open_matrix
 from tartan.cli.options import count, positive_int
 from tartan.cli.output import print_json
-from tartan.cli.table import require_folders
+from tartan.cli.table import require_files, require_folders
 
 if TYPE_CHECKING:
     from tartan.analytics import Embedding
+    from tartan.analytics.matrix import Dissimilarities
     from tartan.view.scene import Scene
 
 HELP = "draw a map: coordinates, a picture, and a page to turn it in"
@@ -51,11 +52,12 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.analytics import Monitor
     from tartan.analytics._monitor import cancel_on_signals
 
-    require_folders(args.out)
-    monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
+    require_folders(args.out, args.density)
+    require_files(args.labels)
+    matrix, monitor = open_matrix(args), Monitor(0 if args.quiet else 1, args.checkpoint)
     with cancel_on_signals(monitor):
-        found = _embedded(args, monitor)
-        counted = [] if args.density is None else [_draw_density(args, found, monitor)]
+        found = _embedded(args, matrix, monitor)
+        counted = [] if args.density is None else [_draw_density(args, matrix, found, monitor)]
     written = _write(args, found) + counted
     if not args.quiet:
         said = ", ".join(f"{name} {_shown(value)}" for name, value in found.numbers.items())
@@ -65,22 +67,22 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _embedded(args: argparse.Namespace, monitor: Any) -> Embedding:
+def _embedded(args: argparse.Namespace, matrix: Dissimilarities, monitor: Any) -> Embedding:
     from tartan.analytics import embed
     from tartan.view.coordinates import read_coordinates
 
     given: dict[str, Any] = {"random_state": args.seed}
     if args.init is not None:
         given["start"] = read_coordinates(args.init).points
-    return embed(args.matrix, args.method, args.dim, monitor=monitor, **matrix_options(args), **given)
+    return embed(matrix, args.method, args.dim, monitor=monitor, **given)
 
 
-def _draw_density(args: argparse.Namespace, found: Embedding, monitor: Any) -> Path:
+def _draw_density(args: argparse.Namespace, matrix: Dissimilarities, found: Embedding, monitor: Any) -> Path:
     """Draw the pairs by dissimilarity (to the right) and distance (up)."""
-    from tartan.analytics import as_dissimilarities, density
+    from tartan.analytics import density
     from tartan.view.matrix_image import draw_matrix
 
-    pairs = density(as_dissimilarities(args.matrix, **matrix_options(args)), found.points, monitor=monitor)
+    pairs = density(matrix, found.points, monitor=monitor)
     end = f"{pairs.dissimilarity_end:.4g}"
     title = f"Pairs: dissimilarity 0 to {end} (right), distance 0 to {end} (up)"
     draw_matrix(pairs.levels().T[::-1], title=title, limits=(0.0, 1.0)).save(args.density, format="PNG")

@@ -83,8 +83,8 @@ def _of_matrix(args: argparse.Namespace) -> _Nearest:
     from tartan.analytics._monitor import cancel_on_signals
 
     monitor = Monitor(0 if args.quiet else 1)
+    matrix = open_matrix(args)
     with cancel_on_signals(monitor):
-        matrix = open_matrix(args)
         # More than all others there are not: no room is taken for them.
         indices, distances = neighbors(matrix, min(args.count, max(1, matrix.n - 1)), monitor=monitor)
     keys = item_names(matrix)

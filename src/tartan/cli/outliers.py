@@ -45,8 +45,8 @@ def execute(args: argparse.Namespace) -> int:
 
     require_folders(args.out)
     monitor = Monitor(0 if args.quiet else 1)
+    matrix = open_matrix(args)
     with cancel_on_signals(monitor):
-        matrix = open_matrix(args)
         found = outliers(matrix, min(args.count, max(1, matrix.n - 1)), args.threshold, monitor=monitor)
     keys = item_names(matrix)
     listed = np.argsort(-found.z, kind="stable") if args.all else found.indices

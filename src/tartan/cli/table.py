@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from tartan.errors import ConfigError
 
-__all__ = ["add_table_options", "require_folders", "write_table", "write_text"]
+__all__ = ["add_table_options", "require_files", "require_folders", "write_table", "write_text"]
 
 
 def add_table_options(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def add_table_options(parser: argparse.ArgumentParser) -> None:
 
 
 def require_folders(*files: Path | str | None) -> None:
-    """Refuse files in folders that are not there, before anything is computed.
+    """Refuse files in folders that are not there, and folders in the place of files, before anything is computed.
 
     Raises
     ------
@@ -31,6 +31,21 @@ def require_folders(*files: Path | str | None) -> None:
     for file in files:
         if file is not None and not Path(file).parent.is_dir():
             raise ConfigError(f"{file} cannot be written: No such file or directory: create {Path(file).parent} first")
+        if isinstance(file, Path) and file.is_dir():
+            raise ConfigError(f"{file} cannot be written: it is a folder; name a file")
+
+
+def require_files(*files: Path | None) -> None:
+    """Refuse files that are not there, before anything is computed.
+
+    Raises
+    ------
+    ConfigError
+        With the name of the file.
+    """
+    for file in files:
+        if file is not None and not file.is_file():
+            raise ConfigError(f"there is no file {file}")
 
 
 def write_table(args: argparse.Namespace, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -67,9 +67,9 @@ def _built(args: argparse.Namespace) -> Tree:
     from tartan.analytics._hierarchy import build_tree
     from tartan.analytics._monitor import cancel_on_signals
 
-    monitor = Monitor(0 if args.quiet else 1)
+    matrix, monitor = open_matrix(args), Monitor(0 if args.quiet else 1)
     with cancel_on_signals(monitor):
-        return build_tree(open_matrix(args), args.method, monitor=monitor)
+        return build_tree(matrix, args.method, monitor=monitor)
 
 
 def _read(path: Path) -> Tree:

@@ -178,6 +178,8 @@ def _is_number(text: str) -> bool:
 def read_labels(path: str | Path, keys: Sequence[str]) -> list[str]:
     """Read the cluster of each point: a line a point, or lines of key and cluster, separated by a tab or comma.
 
+    Lines of other keys are no harm, such as the line of names that ``tartan cluster`` begins with.
+
     Raises
     ------
     ConfigError
@@ -186,14 +188,19 @@ def read_labels(path: str | Path, keys: Sequence[str]) -> list[str]:
     place = Path(path)
     if not place.is_file():
         raise ConfigError(f"there is no file {place}")
-    lines = [line.rstrip("\n") for line in place.read_text(encoding="utf-8").splitlines() if line.strip()]
+    try:
+        text = place.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{place} is no text in UTF-8: {error}") from error
+    lines = [line for line in text.splitlines() if line.strip()]
     mark = next((mark for mark in ("\t", ",") if lines and all(mark in line for line in lines)), None)
     if mark is None:
         if len(lines) != len(keys):
             raise ConfigError(f"{place} has {len(lines)} labels for {len(keys)} points; give one a line")
         return [line.strip() for line in lines]
-    pairs = {key: label for key, _, label in (line.rpartition(mark) for line in lines)}
+    pairs = {mark.join(words[:-1]): words[-1] for words in csv.reader(lines, delimiter=mark)}
     missing = [key for key in keys if key not in pairs]
     if missing:
-        raise ConfigError(f"{place} has no label for {missing[0]!r} and {len(missing) - 1} more points")
+        more = f" and {len(missing) - 1} more points" if len(missing) > 1 else ""
+        raise ConfigError(f"{place} has no label for {missing[0]!r}{more}")
     return [pairs[key].strip() for key in keys]
