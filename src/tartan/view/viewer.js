@@ -202,32 +202,33 @@ class GlPainter {
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
   }
 
-  draw(pane, view, theme, options) {
+  // Of `step` points one is drawn: the buffers are read with wider strides, at most 16 times 12 bytes of the 255 allowed.
+  draw(pane, view, theme, options, step) {
     const gl = this.gl, ratio = view.ratio;
     const box = [pane.left, gl.canvas.height / ratio - pane.top - pane.height, pane.width, pane.height].map((v) => Math.round(v * ratio));
     gl.viewport(...box);
     gl.enable(gl.SCISSOR_TEST);
     gl.scissor(...box);
     if (options.edges && this.scene.edges.length) {
-      this.place(this.lines, this.ends, pane, view);
+      this.place(this.lines, this.ends, pane, view, 1);
       gl.uniform4f(gl.getUniformLocation(this.lines, "ink"), ...theme.ink, 0.35);
-      this.attribute(this.lines, "large", this.endSizes, 1, gl.FLOAT, false);
+      this.attribute(this.lines, "large", this.endSizes, 1, 1);
       gl.disable(gl.DEPTH_TEST);
       gl.drawArrays(gl.LINES, 0, this.scene.edges.length);
     }
-    this.place(this.points, this.places, pane, view);
+    this.place(this.points, this.places, pane, view, step);
     const at = (name) => gl.getUniformLocation(this.points, name);
     gl.uniform1f(at("pixels"), options.size * ratio);
     gl.uniform1f(at("fog"), this.scene.flat ? 0 : 1);
     gl.uniform3f(at("paper"), ...theme.paper);
-    this.attribute(this.points, "colour", this.colours, 4, gl.UNSIGNED_BYTE, true);
-    this.attribute(this.points, "large", this.sizes, 1, gl.FLOAT, false);
+    this.attribute(this.points, "colour", this.colours, 4, step, gl.UNSIGNED_BYTE);
+    this.attribute(this.points, "large", this.sizes, 1, step);
     gl.enable(gl.DEPTH_TEST);
     gl.depthFunc(gl.LEQUAL);
-    gl.drawArrays(gl.POINTS, 0, this.scene.n);
+    gl.drawArrays(gl.POINTS, 0, Math.ceil(this.scene.n / step));
   }
 
-  place(used, buffers, pane, view) {
+  place(used, buffers, pane, view, step) {
     const gl = this.gl, [a, b] = [this.scene.maps[pane.map], this.scene.maps[pane.next]];
     gl.useProgram(used);
     const at = (name) => gl.getUniformLocation(used, name);
@@ -240,16 +241,16 @@ class GlPainter {
     gl.uniform1f(at("mixed"), pane.mixed);
     const r = view.rotation;
     gl.uniformMatrix3fv(at("rotation"), false, [r[0], r[3], r[6], r[1], r[4], r[7], r[2], r[5], r[8]]);
-    this.attribute(used, "here", buffers[pane.map], 3, gl.FLOAT, false);
-    this.attribute(used, "next", buffers[pane.next], 3, gl.FLOAT, false);
+    this.attribute(used, "here", buffers[pane.map], 3, step);
+    this.attribute(used, "next", buffers[pane.next], 3, step);
   }
 
-  attribute(used, name, buffer, length, kind, unit) {
-    const gl = this.gl, place = gl.getAttribLocation(used, name);
+  attribute(used, name, buffer, length, step, kind = this.gl.FLOAT) {
+    const gl = this.gl, place = gl.getAttribLocation(used, name), bytes = kind === gl.FLOAT ? 4 * length : length;
     if (place < 0) return;
     gl.bindBuffer(gl.ARRAY_BUFFER, buffer);
     gl.enableVertexAttribArray(place);
-    gl.vertexAttribPointer(place, length, kind, unit, 0, 0);
+    gl.vertexAttribPointer(place, length, kind, kind !== gl.FLOAT, step * bytes, 0);
   }
 }
 
@@ -267,14 +268,14 @@ class PlainPainter {
     c.fillRect(0, 0, c.canvas.width, c.canvas.height);
   }
 
-  draw(pane, view, theme, options) {
+  draw(pane, view, theme, options, step) {
     const c = this.context, scene = this.scene, seen = [];
     c.setTransform(view.ratio, 0, 0, view.ratio, 0, 0);
     c.save();
     c.beginPath(); c.rect(pane.left, pane.top, pane.width, pane.height); c.clip();
     const places = placesOf(scene, pane, view);
     if (options.edges) this.edges(places, theme);
-    for (let i = 0; i < scene.n; i++) if (places.x[i] === places.x[i] && this.sizes[i] > 0) seen.push(i);
+    for (let i = 0; i < scene.n; i += step) if (places.x[i] === places.x[i] && this.sizes[i] > 0) seen.push(i);
     seen.sort((i, j) => places.depth[i] - places.depth[j]);
     for (const i of seen) {
       c.fillStyle = `rgba(${this.colours.slice(4 * i, 4 * i + 3)}, ${this.colours[4 * i + 3] / 255})`;
@@ -300,14 +301,16 @@ class PlainPainter {
 function css(colour, opacity = 1) { return `rgba(${colour.map((v) => Math.round(255 * v))}, ${opacity})`; }
 
 // Places of all points in a pane, in arrays that are used again; x is NaN where there is none. Between two maps
-// where one turns into the next. Written out, because it runs for every point while the mouse moves.
-function placesOf(scene, pane, view) {
+// where one turns into the next. Written out, because it runs for every point while the mouse moves. Of `step` points
+// one is placed, and only those from `first` to `end`; the others keep what they had.
+function placesOf(scene, pane, view, step = 1, first = 0, end = scene.n) {
   const places = scene.places || (scene.places = { x: new Float32Array(scene.n), y: new Float32Array(scene.n), depth: new Float32Array(scene.n) });
   const [a, b, m] = [scene.maps[pane.map], scene.maps[pane.next], pane.mixed], r = view.rotation;
   const [p, q, [e, f, g], [u, v, w]] = [a.points, b.points, a.centre, b.centre];
   const full = view.zoom * Math.min(pane.width, pane.height) * 0.46;
   const left = pane.left + pane.width / 2 + view.pan[0], top = pane.top + pane.height / 2 + view.pan[1];
-  for (let i = 0, k = 0; i < scene.n; i++, k += 3) {
+  for (let i = first; i < end; i += step) {
+    const k = 3 * i;
     let x = (p[k] - e) * a.scale, y = (p[k + 1] - f) * a.scale, z = (p[k + 2] - g) * a.scale;
     if (m > 0) {
       x += m * ((q[k] - u) * b.scale - x);

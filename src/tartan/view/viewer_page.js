@@ -3,6 +3,21 @@
 
 const MOST_LABELS = 300;
 
+// While a map moves, a machine that cannot keep up draws fewer points and pixels: at level k one of 2^k points. The
+// whole is drawn as soon as the map stands still.
+const LAST_LEVEL = 4, SLOW_FRAME = 50, QUICK_FRAME = 25, QUICK_FRAMES = 30, STILL_AFTER = 150;
+
+class Pace {
+  constructor() { this.level = 0; this.quick = 0; }
+
+  // Take the milliseconds that a frame of a moving map took.
+  took(milliseconds) {
+    this.quick = milliseconds < QUICK_FRAME ? this.quick + 1 : 0;
+    if (milliseconds > SLOW_FRAME) this.level = Math.min(LAST_LEVEL, this.level + 1);
+    else if (this.quick >= QUICK_FRAMES) [this.level, this.quick] = [Math.max(0, this.level - 1), 0];
+  }
+}
+
 class Viewer {
   constructor(scene, byId) {
     this.scene = scene;
@@ -17,6 +32,10 @@ class Viewer {
     this.options = { size: this.usualSize(), labels: false, names: scene.clusters.length > 1, edges: true, axes: false, spin: false };
     this.mode = { beside: scene.maps.length < 5, frame: 0, playing: false };
     this.found = -1;
+    this.sought = -1;
+    this.movesUntil = 0;
+    this.level = 0;
+    this.pace = new Pace();
     this.pointers = new Map();
     this.buildPanel();
     this.listen();
@@ -27,7 +46,8 @@ class Viewer {
   }
 
   makePainter() {
-    const gl = this.canvas.getContext("webgl", { antialias: true });
+    // Discs have soft edges of their own; smoothing them once more halves the frames a second of a software renderer.
+    const gl = this.canvas.getContext("webgl", { antialias: this.scene.edges.length > 0 });
     try {
       if (gl) return new GlPainter(gl, this.scene);
     } catch (error) {
@@ -76,19 +96,25 @@ class Viewer {
     this.stale = true;
   }
 
-  draw() {
+  // Draw maps and what stands over them, at a level of detail.
+  draw(level = 0) {
     const theme = this.theme();
+    this.sharpen(level > 0 ? Math.min(1, this.fullRatio) : this.fullRatio);
     this.painter.clear(theme);
-    this.over.setTransform(this.view.ratio, 0, 0, this.view.ratio, 0, 0);
-    this.over.clearRect(0, 0, this.width, this.height);
-    for (const pane of this.panes()) {
-      this.painter.draw(pane, this.view, theme, this.options);
-      this.drawOver(pane, theme);
-    }
-    this.stale = false;
+    for (const pane of this.panes()) this.painter.draw(pane, this.view, theme, this.options, 1 << level);
+    this.drawOver(1 << level);
+    [this.level, this.stale] = [level, false];
   }
 
-  drawOver(pane, theme) {
+  drawOver(step = 1) {
+    const theme = this.theme();
+    this.over.setTransform(this.view.ratio, 0, 0, this.view.ratio, 0, 0);
+    this.over.clearRect(0, 0, this.width, this.height);
+    for (const pane of this.panes()) this.drawOverPane(pane, theme, step);
+    this.staleOver = false;
+  }
+
+  drawOverPane(pane, theme, step) {
     const c = this.over, ink = css(theme.ink), paper = css(theme.paper, 0.85);
     c.save();
     c.beginPath(); c.rect(pane.left, pane.top, pane.width, pane.height); c.clip();
@@ -102,15 +128,21 @@ class Viewer {
       c.strokeStyle = css(theme.ink, 0.15); c.lineWidth = 1; c.strokeRect(pane.left + 0.5, pane.top + 0.5, pane.width - 1, pane.height - 1);
     }
     if (this.options.axes) this.drawAxes(pane, write, theme);
-    if (this.options.labels || this.found >= 0) {
-      const places = placesOf(this.scene, pane, this.view), i = this.found;
-      if (this.options.labels) this.drawLabels(places, pane, write);
-      if (i >= 0 && places.x[i] === places.x[i] && this.sizes[i] > 0) {
-        c.beginPath(); c.arc(places.x[i], places.y[i], this.options.size / 2 + 5, 0, 7); c.lineWidth = 2.5; c.strokeStyle = ink; c.stroke();
-      }
-    }
-    if (this.options.names && this.scene.clusters.length > 1) this.drawNames(pane, write);
+    const taken = new Set();
+    for (const i of [this.found, this.sought]) if (i >= 0 && this.sizes[i] > 0) this.drawRing(i, pane, ink, write, taken);
+    if (this.options.names && this.scene.clusters.length > 1) this.drawNames(pane, write, taken);
+    if (this.options.labels) this.drawLabels(pane, write, taken, step);
     c.restore();
+  }
+
+  // Around a point that is pointed at or was looked for; the latter with its label.
+  drawRing(i, pane, ink, write, taken) {
+    const { x, y } = placesOf(this.scene, pane, this.view, 1, i, i + 1), c = this.over, radius = this.options.size / 2 + 5;
+    c.beginPath(); c.arc(x[i], y[i], radius, 0, 7); c.lineWidth = 2.5; c.strokeStyle = ink; c.stroke();
+    c.textAlign = "left"; c.font = "600 13px system-ui, sans-serif";
+    if (i !== this.sought) return;
+    takes(taken, x[i] + radius + 4, y[i], short(this.scene.labels[i]));
+    write(short(this.scene.labels[i]), x[i] + radius + 4, y[i] + 4);
   }
 
   drawAxes(pane, write, theme) {
@@ -125,10 +157,10 @@ class Viewer {
   }
 
   // The points in sight, nearest first; of many only the nearest ones, since a sort of all takes longer than the drawing.
-  nearest(places, pane) {
+  nearest(places, pane, step) {
     const seen = [], counts = new Uint32Array(1024), most = 20 * MOST_LABELS;
     const bin = (i) => Math.max(0, Math.min(1023, Math.floor((1 - places.depth[i]) * 512)));
-    for (let i = 0; i < this.scene.n; i++) {
+    for (let i = 0; i < this.scene.n; i += step) {
       const x = places.x[i] - pane.left, y = places.y[i] - pane.top;
       if (this.sizes[i] > 0 && x > 0 && x < pane.width && y > 0 && y < pane.height) { seen.push(i); counts[bin(i)]++; }
     }
@@ -138,45 +170,62 @@ class Viewer {
   }
 
   // Labels of the nearest points, each where no other label is.
-  drawLabels(places, pane, write) {
-    const seen = this.nearest(places, pane), taken = new Set();
-    this.over.textAlign = "left";
+  drawLabels(pane, write, taken, step) {
+    const places = placesOf(this.scene, pane, this.view, step), seen = this.nearest(places, pane, step);
+    this.over.textAlign = "left"; this.over.font = "13px system-ui, sans-serif";
     let written = 0;
     for (const i of seen) {
-      const x = places.x[i], y = places.y[i], text = short(this.scene.labels[i]), row = Math.round(y / 15), cells = Math.ceil((text.length * 7 + 10) / 24);
-      const first = Math.floor(x / 24), wanted = Array.from({ length: cells }, (_, k) => `${row},${first + k}`);
-      if (wanted.some((cell) => taken.has(cell))) continue;
-      wanted.forEach((cell) => taken.add(cell));
-      write(text, x + this.options.size / 2 + 3, y + 4);
+      const x = places.x[i] + this.options.size / 2 + 3, y = places.y[i], text = short(this.scene.labels[i]);
+      if (!takes(taken, x, y, text)) continue;
+      write(text, x, y + 4);
       if (++written >= MOST_LABELS) break;
     }
   }
 
-  // Names of the largest clusters, in the middle of their points.
-  drawNames(pane, write) {
+  // Names of the largest clusters, in the middle of their points, each where no larger one has its name.
+  drawNames(pane, write, taken) {
     const places = placesOf(this.middles, pane, this.view), counts = this.middles.maps[pane.map].counts;
     const order = [...counts.keys()].filter((k) => this.scene.clusters[k].visible && counts[k]).sort((a, b) => counts[b] - counts[a]);
     this.over.textAlign = "center"; this.over.font = "600 13px system-ui, sans-serif";
-    for (const k of order.slice(0, 40)) write(short(this.scene.clusters[k].label), places.x[k], places.y[k]);
+    for (const k of order.slice(0, 40)) {
+      const text = short(this.scene.clusters[k].label);
+      if (takes(taken, places.x[k] - text.length * 3.5, places.y[k] - 4, text)) write(text, places.x[k], places.y[k]);
+    }
   }
 
   tick(now) {
     const seconds = Math.min(0.1, (now - this.last) / 1000);
+    if (this.moved) this.pace.took(now - this.last);
     this.last = now;
-    if (this.options.spin) { this.view.rotation = turned(this.view.rotation, 0.4 * seconds, 0); this.stale = true; }
-    if (this.mode.playing) { this.mode.frame = (this.mode.frame + seconds * this.pace()) % this.scene.maps.length; this.byId("frame").value = this.mode.frame; this.stale = true; }
+    if (this.options.spin) { this.view.rotation = turned(this.view.rotation, 0.4 * seconds, 0); this.moves(); }
+    if (this.mode.playing) { this.mode.frame = (this.mode.frame + seconds / Math.max(0.1, Number(this.byId("delay").value) || 2)) % this.scene.maps.length; this.byId("frame").value = this.mode.frame; this.moves(); }
     if (this.pointed) { this.point(this.pointed); this.pointed = null; }
-    if (this.stale) this.draw();
+    this.show(now < this.movesUntil ? this.pace.level : 0);
     requestAnimationFrame((next) => this.tick(next));
   }
 
-  pace() { return 1 / Number(this.byId("delay").value); }
+  // Draw what is not as it should be: all of it, or only what stands over the maps.
+  show(level) {
+    const all = this.stale || level < this.level;
+    this.moved = this.stale && this.last < this.movesUntil;
+    if (all) this.draw(level);
+    else if (this.staleOver) this.drawOver(1 << this.level);
+  }
+
+  // The view has changed and may go on changing.
+  moves() { this.movesUntil = performance.now() + STILL_AFTER; this.stale = true; }
 
   resize() {
-    const ratio = Math.min(2, devicePixelRatio || 1), box = this.stage.getBoundingClientRect();
-    [this.width, this.height, this.view.ratio] = [box.width, box.height, ratio];
-    for (const canvas of [this.canvas, this.over.canvas]) { canvas.width = Math.round(box.width * ratio); canvas.height = Math.round(box.height * ratio); }
+    const box = this.stage.getBoundingClientRect();
+    [this.width, this.height, this.fullRatio, this.view.ratio] = [box.width, box.height, Math.min(2, devicePixelRatio || 1), 0];
     this.stale = true;
+  }
+
+  // Give the canvases so many pixels for one of the page; that clears them.
+  sharpen(ratio) {
+    if (ratio === this.view.ratio) return;
+    this.view.ratio = ratio;
+    for (const canvas of [this.canvas, this.over.canvas]) { canvas.width = Math.round(this.width * ratio); canvas.height = Math.round(this.height * ratio); }
   }
 
   // ---- Pointing and turning --------------------------------------------------------------------
@@ -207,29 +256,29 @@ class Viewer {
     else if (this.scene.flat || e.altKey) this.view.rotation = rolled(this.view.rotation, dx * 0.008);
     else this.view.rotation = turned(this.view.rotation, dx * 0.008, dy * 0.008);
     this.pointers.set(e.pointerId, e);
-    this.stale = true;
+    this.moves();
   }
 
   move(dx, dy) { this.view.pan = [this.view.pan[0] + dx, this.view.pan[1] + dy]; }
 
   zoomAt(factor, e) {
-    const zoom = Math.min(200, Math.max(0.1, this.view.zoom * factor)), pane = this.paneAt(e.offsetX, e.offsetY), by = zoom / this.view.zoom;
+    const zoom = within(this.view.zoom * factor), pane = this.paneAt(e.offsetX, e.offsetY), by = zoom / this.view.zoom;
     const from = [e.offsetX - pane.left - pane.width / 2, e.offsetY - pane.top - pane.height / 2];
     this.view.pan = this.view.pan.map((p, d) => from[d] - by * (from[d] - p));
     this.view.zoom = zoom;
-    this.stale = true;
+    this.moves();
   }
 
   key(e) {
     const turns = { ArrowLeft: [-0.1, 0], ArrowRight: [0.1, 0], ArrowUp: [0, -0.1], ArrowDown: [0, 0.1] };
     if (turns[e.key] && this.scene.flat) this.move(turns[e.key][0] * 200, turns[e.key][1] * 200);
     else if (turns[e.key]) this.view.rotation = turned(this.view.rotation, ...turns[e.key]);
-    else if (e.key === "+" || e.key === "=") this.view.zoom *= 1.15;
-    else if (e.key === "-") this.view.zoom /= 1.15;
+    else if (e.key === "+" || e.key === "=") this.view.zoom = within(this.view.zoom * 1.15);
+    else if (e.key === "-") this.view.zoom = within(this.view.zoom / 1.15);
     else if (e.key === "0") this.reset();
     else return;
     e.preventDefault();
-    this.stale = true;
+    this.moves();
   }
 
   reset() { Object.assign(this.view, { rotation: this.start.rotation, zoom: 1, pan: [0, 0] }); this.stale = true; }
@@ -256,7 +305,7 @@ class Viewer {
       tip.style.left = `${Math.min(e.offsetX + 14, this.width - 180)}px`;
       tip.style.top = `${Math.min(e.offsetY + 14, this.height - 50)}px`;
     }
-    if (i !== this.found) { this.found = i; this.stale = true; }
+    if (i !== this.found) { this.found = i; this.staleOver = true; }
   }
 
   // ---- The panel -------------------------------------------------------------------------------
@@ -274,7 +323,7 @@ class Viewer {
     byId("spin").parentElement.hidden = scene.flat;
     const size = byId("size");
     size.value = this.options.size;
-    size.addEventListener("input", () => { this.options.size = Number(size.value); this.stale = true; });
+    size.addEventListener("input", () => { this.options.size = Number(size.value); this.moves(); });
     byId("reset").addEventListener("click", () => this.reset());
     byId("save").addEventListener("click", () => this.save());
     byId("search").addEventListener("input", (e) => this.search(e.target.value));
@@ -291,7 +340,7 @@ class Viewer {
     beside.checked = this.mode.beside;
     const still = () => { this.mode.playing = false; play.textContent = "Play"; };
     beside.addEventListener("change", () => { this.mode.beside = beside.checked; this.stale = true; });
-    frame.addEventListener("input", () => { still(); this.mode.frame = Number(frame.value); beside.checked = this.mode.beside = false; this.stale = true; });
+    frame.addEventListener("input", () => { still(); this.mode.frame = Number(frame.value); beside.checked = this.mode.beside = false; this.moves(); });
     play.addEventListener("click", () => {
       this.mode.playing = !this.mode.playing;
       play.textContent = this.mode.playing ? "Stop" : "Play";
@@ -334,9 +383,9 @@ class Viewer {
 
   search(text) {
     const wanted = text.trim().toLowerCase();
-    this.found = wanted ? this.scene.labels.findIndex((label) => label.toLowerCase().includes(wanted)) : -1;
-    this.byId("match").textContent = !wanted ? "" : this.found < 0 ? "none" : this.scene.labels[this.found];
-    this.stale = true;
+    this.sought = wanted ? this.scene.labels.findIndex((label) => label.toLowerCase().includes(wanted)) : -1;
+    this.byId("match").textContent = !wanted ? "" : this.sought < 0 ? "none" : this.scene.labels[this.sought];
+    this.staleOver = true;
   }
 
   save() {
@@ -354,6 +403,19 @@ class Viewer {
     });
   }
 }
+
+// Take the room of a text, from x to the right and with y in the middle, where it is free; say whether it was.
+function takes(taken, x, y, text) {
+  const wanted = [];
+  for (const row of new Set([Math.floor((y - 7) / 15), Math.floor((y + 7) / 15)])) {
+    for (let cell = Math.floor(x / 24); cell <= (x + text.length * 7) / 24; cell++) wanted.push(`${row},${cell}`);
+  }
+  if (wanted.some((cell) => taken.has(cell))) return false;
+  wanted.forEach((cell) => taken.add(cell));
+  return true;
+}
+
+function within(zoom) { return Math.min(200, Math.max(0.1, zoom)); }
 
 function short(text) { return text.length > 28 ? `${text.slice(0, 27)}…` : text; }
 
