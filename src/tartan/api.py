@@ -145,7 +145,9 @@ def resume(path: str | Path, **options: Any) -> Run:
     return Run(path)
 
 
-def add(path: str | Path, items: Any, *, app: Any = None, previous: Any = None, **options: Any) -> Run:
+def add(
+    path: str | Path, items: Any, *, app: Any = None, previous: Any = None, extend_map: bool = True, **options: Any
+) -> Run:
     """Add items to a run: only pairs with a new item are computed.
 
     Parameters
@@ -156,6 +158,9 @@ def add(path: str | Path, items: Any, *, app: Any = None, previous: Any = None, 
         The new items.
     app, previous : optional
         The application and the old items, where the folder cannot tell (objects of a program, arrays in memory).
+    extend_map : bool
+        Place the new items on the map that the run keeps, if it keeps one (``Run.extend_map``). Where that fails there
+        is a RuntimeWarning; the scores are there all the same.
 
     Raises
     ------
@@ -179,7 +184,10 @@ def add(path: str | Path, items: Any, *, app: Any = None, previous: Any = None, 
         with folder.lock():
             folder.extend(source.n_items, _item_table(source, chosen), _inputs(source))
         session.execute(folder)
-    return Run(path)
+    run = Run(path)
+    if extend_map:
+        _extend_map(run)
+    return run
 
 
 def open(path: str | Path) -> Run:  # noqa: A001 - tartan.open, as zarr.open
@@ -446,6 +454,26 @@ def _open_inputs(folder: RunFolder, suffixes: tuple[str, ...], previous: Any) ->
         return open_source(named, suffixes=suffixes)
 
     return opened(folder.manifest.inputs)
+
+
+def _extend_map(run: Run) -> None:
+    """Place new items on the map of a run, if it keeps one; a failure is no failure of the run."""
+    import warnings
+
+    from tartan.errors import RunCancelledError
+
+    try:
+        if run.map is not None:
+            run.extend_map()
+    except RunCancelledError:
+        raise
+    except Exception as error:
+        warnings.warn(
+            f"all scores of {run.path} are there, but its map was not extended: {error}; mend that and call "
+            "extend_map(), or make the map afresh by embed(keep=True)",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def _check_unchanged(folder: RunFolder, app: Application, source: Source, options: RunOptions) -> None:

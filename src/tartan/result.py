@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tartan.analytics._embed import Embedding
+    from tartan.analytics._monitor import Monitor
     from tartan.analytics._neighbors import Outliers
     from tartan.analytics.matrix import Dissimilarities
     from tartan.analytics.spanning import SpanningTree
     from tartan.analytics.tree import Tree
     from tartan.sort.pairs import PairOrder
+    from tartan.store.maps import StoredMap
 
 __all__ = ["Run"]
 
@@ -278,7 +280,7 @@ class Run(StoredRun):
         up = not self.larger_is_nearer if ascending is None else ascending
         return PairOrder(output, up, limit, size.amount, checked)
 
-    def embed(self, method: str = "damds", n_components: int = 3, **options: Any) -> Embedding:
+    def embed(self, method: str = "damds", n_components: int = 3, *, keep: bool = False, **options: Any) -> Embedding:
         """Place the items so that distances of the map match the scores of a run.
 
         Parameters
@@ -287,6 +289,9 @@ class Run(StoredRun):
             Deterministic annealing; plain SMACOF from the classical solution; Levenberg and Marquardt.
         n_components : int
             Dimension of the map.
+        keep : bool
+            Keep the map in the run folder, in place of the one that is there: ``map`` returns it then, and
+            ``tartan.add`` places new items on it.
         **options
             As for :func:`tartan.analytics.embed`: ``similarity="1-s"`` where the scores are similarities, ``output``,
             ``random_state`` and the other parameters of the estimator.
@@ -294,8 +299,57 @@ class Run(StoredRun):
         Raises
         ------
         ConfigError
-            If the scores are no dissimilarities, or an option is wrong.
+            If the scores are no dissimilarities, or an option is wrong; with ``keep`` also if a conversion is a
+            function rather than a formula.
+        StoreError
+            With ``keep``, if the folder is locked or cannot be written.
         """
         from tartan.analytics._embed import embed
+        from tartan.analytics._run_map import keep_map, require_keepable
 
-        return embed(self, method, n_components, **options)
+        if keep:
+            require_keepable(options)
+        found = embed(self, method, n_components, **options)
+        if keep:
+            keep_map(self, found)
+        return found
+
+    @property
+    def map(self) -> StoredMap | None:
+        """The map that the run keeps; None where there is none. Read anew each time.
+
+        Raises
+        ------
+        StoreError
+            If the file is damaged, of another run, or of a newer Tartan.
+        """
+        from tartan.analytics._run_map import map_of
+
+        return map_of(self)
+
+    def extend_map(self, monitor: Monitor | None = None) -> StoredMap:
+        """Place the items that were added since the map was made; all others stay exactly where they are.
+
+        ``tartan.add`` does this by itself. Each new item is placed by its dissimilarities to the items that the map was
+        made from, on its own; ``stress`` of the result says how well it fits there.
+
+        Parameters
+        ----------
+        monitor : Monitor, optional
+            Progress and cancel.
+
+        Returns
+        -------
+        StoredMap
+            With a row for each item. Items whose pairs all failed are at NaN.
+
+        Raises
+        ------
+        ConfigError
+            If the run keeps no map or is not finished.
+        StoreError
+            If the folder is locked or cannot be written.
+        """
+        from tartan.analytics._run_map import extend_map
+
+        return extend_map(self, monitor)

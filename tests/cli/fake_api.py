@@ -29,6 +29,7 @@ class FakeRun:
     stats: dict[str, Any] = field(default_factory=lambda: dict(FULL_STATS))
     failures: list[Failure] = field(default_factory=list)
     keys: list[str] = field(default_factory=lambda: [f"{i}.fa" for i in range(10)])
+    map: Any = None
 
 
 class FakeApi:

@@ -25,14 +25,17 @@ OPTIONS = {
     "run": EXECUTION
     | {"--out", "--set", "--against", "--pairs", "--tile", "--top-k", "--threshold", "--largest", "--smallest"},
     "resume": EXECUTION,
-    "add": EXECUTION,
+    "add": EXECUTION | {"--no-map"},
     "info": {"--json", "--help"},
     "export": {
         "--format", "--output", "--diagonal", "--missing", "--clip", "--overwrite", "--json", "--help", "--sorted",
         "--threshold-count", "--ascending", "--descending", "--memory", "--tmp",
     },
     "embed": MATRIX
-    | {"--method", "--dim", "--out", "--labels", "--seed", "--init", "--pviz", "--svg", "--checkpoint", "--density"},
+    | {
+        "--method", "--dim", "--out", "--labels", "--seed", "--init", "--pviz", "--svg", "--checkpoint", "--density",
+        "--extend", "--no-keep",
+    },
     "align": {"--out", "--weights", "--no-scale", "--no-reflection", "--json", "--help"},
     "tree": MATRIX | {"--method", "--out", "--draw", "--picture", "--compare"},
     "cluster": MATRIX

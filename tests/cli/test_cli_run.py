@@ -101,7 +101,7 @@ class TestRequest:
         assert command("add", "r", "new/*.fa", "z", "--quiet").status == 0
         assert api.calls == [
             ("resume", ("r",), {"workers": 1, "quiet": False}),
-            ("add", ("r", ["new/*.fa", "z"]), {"quiet": True}),
+            ("add", ("r", ["new/*.fa", "z"]), {"extend_map": False, "quiet": True}),
         ]
 
     def test_resume_of_nothing_fails(self, command: Any, api: Any) -> None:
@@ -176,7 +176,7 @@ class TestInfo:
         assert set(about) == {
             "path", "n_items", "n_pairs", "n_pairs_done", "n_failed_items", "n_failed_pairs", "loads",
             "load_factor", "load_factor_bound", "bytes_per_level", "seconds_per_stage", "wall_seconds",
-            "system_efficiency",
+            "system_efficiency", "map",
         }  # fmt: skip
         assert about["n_pairs_done"] == 7
         assert about["loads"] is None

@@ -11,10 +11,10 @@ import pytest
 
 import tartan
 from tartan.core.ledger import DONE, FAILED_ITEM, NOT_COMPUTED, Failure
+from tartan.result import Run
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
 from tartan.store.manifest import Manifest
-from tartan.store.run import Run
 
 
 @pytest.fixture

@@ -277,9 +277,7 @@ class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if self._rule is None:
             raise ConfigError("a map of one point has no directions in which new points could be placed")
         delta = self._new_rows(np.asarray(D))
-        fit = Interpolation(
-            points=self.embedding_, rule=self._rule, n_neighbors=self.n_neighbors, max_iter=1000, tol=1e-12
-        )
+        fit = Interpolation(self.embedding_, self._rule, self.n_neighbors)
         return fit.place(delta, as_monitor(monitor, self.verbose, None))
 
     def _new_rows(self, given: NDArray[Any]) -> Floats:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tartan.analytics._monitor import Monitor
-from tartan.analytics.matrix import as_dissimilarities
+from tartan.analytics._interpolation import row_stress
+from tartan.analytics._monitor import Monitor, as_monitor
+from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.errors import ConfigError
 
 __all__ = ["METHODS", "Embedding", "embed"]
@@ -30,8 +31,12 @@ class Embedding:
     method : str
     numbers : dict
         What the method says of the map: stress or chisq, and the number of steps.
-    estimator : DAMDS or LMMDS
-        The fitted estimator, with everything else.
+    estimator : DAMDS or LMMDS, or None
+        The fitted estimator, with everything else, of the items that have a place; None for a map that a run kept.
+    item_stress : ndarray of float64, shape (n,)
+        How badly each item fits: the squared errors of its distances over its squared dissimilarities.
+    recipe : dict
+        How the matrix was read, and the rule by which new items are placed; what a run keeps with its map.
     """
 
     points: NDArray[np.float64]
@@ -39,6 +44,8 @@ class Embedding:
     method: str
     numbers: dict[str, Any] = field(repr=False)
     estimator: Any = field(repr=False)
+    item_stress: NDArray[np.float64] = field(repr=False)
+    recipe: dict[str, Any] = field(repr=False)
 
 
 def embed(
@@ -55,6 +62,9 @@ def embed(
     **options: Any,
 ) -> Embedding:
     """Place the items of a matrix so that distances match dissimilarities.
+
+    Items without any dissimilarity, such as those of a run that could not be read, get no place; the others are placed
+    as if they were not there.
 
     Parameters
     ----------
@@ -85,12 +95,91 @@ def embed(
     """
     if method not in METHODS:
         raise ConfigError(f"method is {method!r}; it is one of {', '.join(METHODS)}")
-    matrix = as_dissimilarities(D, similarity=similarity, transform=transform, missing=missing, output=output)
+    monitor = as_monitor(monitor)
+    how = {"similarity": similarity, "transform": transform, "missing": missing, "output": output}
+    matrix = as_dissimilarities(D, **how)
     matrix = matrix if matrix.array is not None else matrix.materialized()
+    here = _with_a_pair(matrix, options, monitor)
+    whole = len(here) == matrix.n
+    chosen = matrix if whole else matrix.chosen(here).materialized()
+    if start is not None and not whole:
+        start = np.asarray(start)[here]
     estimator = _estimator(method, n_components, options)
-    estimator.fit(matrix, init=start, monitor=monitor)
-    keys = tuple(map(str, range(matrix.n) if matrix.names is None else matrix.names))
-    return Embedding(np.asarray(estimator.embedding_), keys, method, _numbers(estimator), estimator)
+    estimator.fit(chosen, init=start, monitor=monitor)
+    rule, why = _rule(estimator, chosen)
+    found = np.asarray(estimator.embedding_, np.float64)
+    points, stress = np.full((matrix.n, found.shape[1]), np.nan), np.full(matrix.n, np.nan)
+    points[here], stress[here] = found, _item_stress(chosen, found, monitor)
+    return Embedding(
+        points=points,
+        keys=tuple(map(str, range(matrix.n) if matrix.names is None else matrix.names)),
+        method=method,
+        numbers=_numbers(estimator),
+        estimator=estimator,
+        item_stress=stress,
+        recipe={
+            "matrix": {name: value for name, value in how.items() if value is not None},
+            "rule": rule,
+            "why": why,
+            "n_neighbors": options.get("n_neighbors"),
+        },
+    )
+
+
+#: Options that have an entry for each item.
+_OF_ITEMS = {"weights", "fixed", "varied"}
+
+
+def _with_a_pair(matrix: Dissimilarities, options: dict[str, Any], monitor: Monitor) -> NDArray[np.int64]:
+    """Return the items that have a dissimilarity to another one."""
+    components = matrix.check(monitor=monitor).components
+    everything = np.arange(matrix.n)
+    if components is None or _OF_ITEMS & options.keys() or options.get("missing_value") is not None:
+        return everything
+    here = everything[np.bincount(components)[components] > 1]
+    return here if len(here) else everything  # nothing can be placed: the estimator says so
+
+
+def _item_stress(matrix: Dissimilarities, points: NDArray[np.float64], monitor: Monitor) -> NDArray[np.float64]:
+    """Return how badly each item fits; one pass over the matrix."""
+    has = np.flatnonzero(np.isfinite(points).all(axis=1))
+    stress = np.full(matrix.n, np.nan)
+    if len(has) < 2:
+        stress[has] = 0.0
+        return stress
+    known, tiny = np.ascontiguousarray(points[has]), _tiny(matrix)
+    height = matrix.block_rows(_STRESS_BYTES)
+    for first in range(0, matrix.n, height):
+        monitor.check()
+        rows = slice(first, min(matrix.n, first + height))
+        delta = matrix.values(rows, slice(0, matrix.n))
+        at = np.arange(len(delta))
+        delta[at, first + at] = np.nan
+        delta = delta if len(has) == matrix.n else np.ascontiguousarray(delta[:, has])
+        stress[rows] = row_stress(known, points[rows], delta, tiny)
+    return stress
+
+
+_STRESS_BYTES = 8 << 20
+
+
+def _tiny(matrix: Dissimilarities) -> float:
+    return float((1e-10 * max(matrix.check().largest, 1e-300)) ** 2)
+
+
+def _rule(estimator: Any, matrix: Dissimilarities) -> tuple[dict[str, float | None] | None, str]:
+    """Return the rule by which new items are placed, or None and why there is none."""
+    if matrix.n < 2:
+        return None, "a map of one item has no directions"
+    if hasattr(estimator, "_rule"):  # DAMDS
+        rule = estimator._rule
+        return {"floor": rule.floor, "tiny": rule.tiny, "sammon": rule.sammon}, ""
+    if estimator.formula != "distance":
+        return None, f"its distances have formula={estimator.formula!r}"
+    check, least = matrix.check(), estimator.minimum_distance
+    least = least if least >= 0 else -least * check.mean
+    sammon = max(least, check.smallest_positive) if estimator.weighting == "sammon" else None
+    return {"floor": 0.0, "tiny": max(least**2, _tiny(matrix)), "sammon": sammon}, ""
 
 
 def _estimator(method: str, n_components: int, options: dict[str, Any]) -> Any:

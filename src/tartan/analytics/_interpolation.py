@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tartan import _native
 from tartan.analytics._monitor import Monitor
 from tartan.analytics._smacof import Floats, Rule, native_order
 
-__all__ = ["Interpolation"]
+__all__ = ["Interpolation", "row_stress"]
 
 #: Pairs of one native call.
-_PAIRS_PER_CALL = 10_000_000
+_PAIRS_PER_CALL = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Interpolation:
 
     points: Floats
     rule: Rule
-    n_neighbors: int | None
-    max_iter: int
-    tol: float
+    n_neighbors: int | None = None
+    max_iter: int = 1000
+    tol: float = 1e-12
 
     def place(self, delta: NDArray[Any], monitor: Monitor) -> Floats:
         """Return coordinates of new points, (m, dim).
@@ -121,3 +121,29 @@ class Interpolation:
         weighing = Rule(**{**rule.__dict__, "product": True})
         native.rows(delta, weighing, x, np.empty_like(x), degrees)
         return degrees
+
+
+def row_stress(points: Floats, here: ArrayLike, delta: Floats, tiny: float) -> Floats:
+    """Return the squared errors of rows over their squared dissimilarities, (m,); NaN for rows without any.
+
+    Parameters
+    ----------
+    points : ndarray of float64, shape (n, L)
+    here : array_like (m, L)
+        Where the items of the rows are; NaN: nowhere.
+    delta : ndarray of float64, shape (m, n)
+        Dissimilarities; NaN: missing.
+    tiny : float
+        As in ``Rule``.
+    """
+    at = np.asarray(here, np.float64)
+    nowhere = np.asarray(~np.isfinite(at).all(axis=1) | np.isnan(delta).all(axis=1))
+    n, dim = points.shape
+    native = _native.SmacofPass(n, dim, True)
+    native.place(points)
+    x = np.ascontiguousarray(np.where(nowhere[:, None], 0.0, at))
+    losses = np.empty(len(x))
+    native.rows(np.ascontiguousarray(delta), Rule(tiny=tiny, missing=True), x, np.empty_like(x), losses)
+    squares = np.nansum(np.square(delta), axis=1)
+    stress = np.divide(losses, squares, out=np.zeros(len(x)), where=squares > 0)
+    return np.where(nowhere, np.nan, stress)

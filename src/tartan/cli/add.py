@@ -14,11 +14,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("run", metavar="RUN", help="folder of the run")
     parser.add_argument("inputs", metavar="INPUT", nargs="+", help="the new items, as for run")
+    parser.add_argument(
+        "--no-map",
+        dest="map",
+        action="store_false",
+        help="leave the map of the run as it is; otherwise new items are placed on it, if the run keeps one",
+    )
     add_execution_options(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Add them; return the exit status."""
     import tartan
+    from tartan.cli.run_map import extend_after_add
 
-    return conclude(tartan.add(args.run, args.inputs, **execution_options(args)), args)
+    run = tartan.add(args.run, args.inputs, extend_map=False, **execution_options(args))
+    placed = extend_after_add(run, quiet=args.quiet) if args.map else None
+    return conclude(run, args, map=placed)

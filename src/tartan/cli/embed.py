@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.cli.matrix_options import add_matrix, open_matrix
+from tartan.cli.matrix_options import add_matrix, matrix_options, open_matrix
 from tartan.cli.options import count, positive_int
 from tartan.cli.output import print_json
+from tartan.cli.run_map import about_map, kept, print_map
 from tartan.cli.table import require_files, require_folders
+from tartan.errors import ConfigError, TartanError
 
 if TYPE_CHECKING:
-    from tartan.analytics import Embedding
+    from tartan.analytics import Embedding, Monitor
     from tartan.analytics.matrix import Dissimilarities
+    from tartan.result import Run
     from tartan.view.scene import Scene
 
 HELP = "draw a map: coordinates, a picture, and a page to turn it in"
@@ -27,10 +31,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--method",
         choices=("damds", "smacof", "lmmds"),
-        default="damds",
         help="annealing (default), plain SMACOF from the classical solution, or Levenberg-Marquardt",
     )
-    add("--dim", type=positive_int, default=3, metavar="L", help="dimensions of the map; default: 3")
+    add("--dim", type=positive_int, metavar="L", help="dimensions of the map; default: 3")
+    whose = parser.add_mutually_exclusive_group()
+    whose.add_argument(
+        "--extend",
+        action="store_true",
+        help="of a run: draw the map that it keeps, after placing on it the items that were added since",
+    )
+    whose.add_argument("--no-keep", dest="keep", action="store_false", help="do not keep the map in the run folder")
     add("-o", "--out", metavar="NAME", help="write NAME.tsv, NAME.png, NAME.html; default: MATRIX-map in this folder")
     add(
         "--labels",
@@ -38,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="cluster of each item for the colours: a line an item, or key, tab, cluster",
     )
-    add("--seed", type=count, default=0, metavar="N", help="of the random start; default: 0")
+    add("--seed", type=count, metavar="N", help="of the random start; default: 0")
     add("--init", metavar="FILE", type=Path, help="coordinates to begin with")
     add("--pviz", action="store_true", help="write NAME.pviz too")
     add("--svg", action="store_true", help="write NAME.svg too")
@@ -54,34 +64,92 @@ def execute(args: argparse.Namespace) -> int:
 
     require_folders(args.out, args.density)
     require_files(args.labels)
-    matrix, monitor = open_matrix(args), Monitor(0 if args.quiet else 1, args.checkpoint)
+    run, monitor = _run(args), Monitor(0 if args.quiet else 1, args.checkpoint)
+    matrix = None if args.extend else open_matrix(args)
     with cancel_on_signals(monitor):
-        found = _embedded(args, matrix, monitor)
-        counted = [] if args.density is None else [_draw_density(args, matrix, found, monitor)]
+        found = _extended(args, run, monitor) if matrix is None else _embedded(args, matrix, run, monitor)
+        counted = [] if args.density is None else [_draw_density(args, matrix, run, found, monitor)]
     written = _write(args, found) + counted
     if not args.quiet:
         said = ", ".join(f"{name} {_shown(value)}" for name, value in found.numbers.items())
         print(f"{found.method}: {said}\nwrote {', '.join(map(str, written))}", file=sys.stderr)
     if args.json:
-        print_json({"method": found.method, "n": len(found.keys), **found.numbers, "files": list(map(str, written))})
+        about = {"map": _about_map(run)} if run is not None else {}
+        files = list(map(str, written))
+        print_json({"method": found.method, "n": len(found.keys), **found.numbers, "files": files, **about})
     return 0
 
 
-def _embedded(args: argparse.Namespace, matrix: Dissimilarities, monitor: Any) -> Embedding:
+def _run(args: argparse.Namespace) -> Run | None:
+    """Return the run that the command line names, unless it is another matrix."""
+    import tartan
+
+    if (Path(args.matrix) / "manifest.json").is_file():
+        return tartan.open(args.matrix)
+    if args.extend:
+        raise ConfigError(f"--extend is for a run that keeps a map; {args.matrix} is no run")
+    return None
+
+
+def _embedded(args: argparse.Namespace, matrix: Dissimilarities, run: Run | None, monitor: Monitor) -> Embedding:
     from tartan.analytics import embed
     from tartan.view.coordinates import read_coordinates
 
-    given: dict[str, Any] = {"random_state": args.seed}
+    given: dict[str, Any] = {"random_state": args.seed or 0}
     if args.init is not None:
         given["start"] = read_coordinates(args.init).points
-    return embed(matrix, args.method, args.dim, monitor=monitor, **given)
+    found = embed(matrix, args.method or "damds", args.dim or 3, monitor=monitor, **given)
+    found = replace(found, recipe={**found.recipe, "matrix": matrix_options(args)})
+    if run is not None and args.keep:
+        _keep(run, found)
+    return found
 
 
-def _draw_density(args: argparse.Namespace, matrix: Dissimilarities, found: Embedding, monitor: Any) -> Path:
+def _keep(run: Run, found: Embedding) -> None:
+    """Leave the map where ``tartan add`` finds it; the map is drawn even if that cannot be."""
+    from tartan.analytics._run_map import keep_map
+
+    try:
+        keep_map(run, found)
+    except TartanError as error:
+        print(f"tartan: warning: the map is not kept for tartan add: {error}", file=sys.stderr)
+
+
+#: Options that a map that is there already has decided.
+_DECIDED = ("method", "dim", "seed", "init", "checkpoint", "output", "similarity", "transform", "missing")
+
+
+def _extended(args: argparse.Namespace, run: Run | None, monitor: Monitor) -> Embedding:
+    """Return the map that a run keeps, with a place for every item."""
+    from tartan.analytics import Embedding
+
+    assert run is not None
+    for name in _DECIDED:
+        if getattr(args, name) is not None:
+            raise ConfigError(f"--extend keeps to how the map was made; leave out --{name}, or leave out --extend")
+    before = kept(run)
+    made = run.extend_map(monitor)
+    print_map(run, made, len(made) - len(before or made), quiet=args.quiet)
+    numbers = {**made.numbers, "n_fitted": made.n_fitted, "n_placed": len(made) - made.n_fitted}
+    return Embedding(made.points, tuple(run.keys), made.method, numbers, None, made.stress, dict(made.recipe))
+
+
+def _about_map(run: Run) -> dict[str, Any] | None:
+    found = kept(run)
+    return None if found is None else about_map(run, found)
+
+
+def _draw_density(
+    args: argparse.Namespace, matrix: Dissimilarities | None, run: Run | None, found: Embedding, monitor: Monitor
+) -> Path:
     """Draw the pairs by dissimilarity (to the right) and distance (up)."""
     from tartan.analytics import density
+    from tartan.analytics.matrix._open import grown
     from tartan.view.matrix_image import draw_matrix
 
+    if matrix is None:
+        assert run is not None
+        matrix = grown(run, found.numbers["n_fitted"], **found.recipe["matrix"])
     pairs = density(matrix, found.points, monitor=monitor)
     end = f"{pairs.dissimilarity_end:.4g}"
     title = f"Pairs: dissimilarity 0 to {end} (right), distance 0 to {end} (up)"
@@ -120,6 +188,9 @@ def _scene(args: argparse.Namespace, found: Embedding, clusters: list[str] | Non
     from tartan.view.scene import scene
 
     title = f"{Path(args.matrix).resolve().stem}: {found.method}"
+    n_fitted = found.numbers.get("n_fitted", len(found.keys))
+    if clusters is None and n_fitted < len(found.keys):
+        clusters = ["made from"] * n_fitted + ["placed later"] * (len(found.keys) - n_fitted)
     return scene(found.points, title=title, labels=found.keys, clusters=clusters)
 
 

@@ -20,8 +20,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Show it; return the exit status."""
     import tartan
+    from tartan.cli.run_map import about_map, kept
 
-    about = describe_run(tartan.open(args.run))
+    run = tartan.open(args.run)
+    found = kept(run)
+    about = describe_run(run) | {"map": None if found is None else about_map(run, found)}
     if args.json:
         print_json(about)
     else:

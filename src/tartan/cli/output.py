@@ -91,7 +91,7 @@ def is_finished(run: Any) -> bool:
     return bool(run.n_pairs_done + run.n_pairs_failed >= run.n_pairs)
 
 
-def conclude(run: Any, args: argparse.Namespace, *, finished_before: bool = False) -> int:
+def conclude(run: Any, args: argparse.Namespace, *, finished_before: bool = False, **more: Any) -> int:
     """Say what a run did, list what failed, and return the exit status.
 
     Parameters
@@ -102,8 +102,10 @@ def conclude(run: Any, args: argparse.Namespace, *, finished_before: bool = Fals
         With ``quiet`` and ``json``.
     finished_before : bool
         Whether there was nothing to do.
+    **more
+        What the JSON object says besides.
     """
-    about = describe_run(run)
+    about = describe_run(run) | more
     _list_failures(run.failures, run.keys)
     if finished_before:
         print(f"tartan: {about['path']} is finished already; nothing to do", file=sys.stderr)

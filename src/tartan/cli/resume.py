@@ -19,6 +19,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Resume it; return the exit status."""
     import tartan
+    from tartan.cli.run_map import hint
 
     finished = is_finished(tartan.open(args.run))
-    return conclude(tartan.resume(args.run, **execution_options(args)), args, finished_before=finished)
+    run = tartan.resume(args.run, **execution_options(args))
+    status = conclude(run, args, finished_before=finished)
+    hint(run)
+    return status

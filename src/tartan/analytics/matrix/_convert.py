@@ -19,7 +19,15 @@ from tartan.analytics.matrix._gamma import to_four_dimensions
 from tartan.analytics.matrix._sources import Mapped, Source, native
 from tartan.errors import ConfigError
 
-__all__ = ["Transform", "from_similarity", "transformed", "with_missing"]
+__all__ = [
+    "Transform",
+    "applied",
+    "from_similarity",
+    "function_of_similarity",
+    "function_of_transform",
+    "transformed",
+    "with_missing",
+]
 
 Values = NDArray[np.float64]
 Function = Callable[[Values], Values]
@@ -49,25 +57,35 @@ def _negative_to_nan(tile: NDArray[Any]) -> NDArray[Any]:
 
 def from_similarity(D: Dissimilarities, similarity: str | Function) -> Dissimilarities:
     """Return dissimilarities made of similarities: a formula of ``s``, or a function of arrays."""
-    if callable(similarity):
-        return _mapped(D, similarity, f"similarity={_name(similarity)}")
-    return _mapped(D, _with_statistics(D, Formula(similarity, "s")), f"similarity={similarity!r}")
+    return applied(D, *function_of_similarity(D, similarity))
 
 
 def transformed(D: Dissimilarities, transform: Transform) -> Dissimilarities:
     """Return a function of dissimilarities: a formula of ``d``, an exponent, "4D", "sqrt(4D)", or a function."""
+    return applied(D, *function_of_transform(D, transform))
+
+
+def function_of_similarity(D: Dissimilarities, similarity: str | Function) -> tuple[Function, str]:
+    """Return the function that a conversion means, with the statistics of this matrix, and what messages call it."""
+    if callable(similarity):
+        return similarity, f"similarity={_name(similarity)}"
+    return _with_statistics(D, Formula(similarity, "s")), f"similarity={similarity!r}"
+
+
+def function_of_transform(D: Dissimilarities, transform: Transform) -> tuple[Function, str]:
+    """Return the function that a transform means, with the statistics of this matrix, and what messages call it."""
     if callable(transform):
-        return _mapped(D, transform, f"transform={_name(transform)}")
+        return transform, f"transform={_name(transform)}"
+    what = f"transform={transform!r}"
     if isinstance(transform, str) and transform.lower() in ("4d", "sqrt(4d)"):
         checked = D.check()
         checked.require_positive(D)
         four = to_four_dimensions(checked.mean, checked.std, checked.largest)
-        function = four if transform.lower() == "4d" else lambda values: np.sqrt(four(values))
-        return _mapped(D, function, f"transform={transform!r}")
+        return (four if transform.lower() == "4d" else lambda values: np.sqrt(four(values))), what
     if isinstance(transform, str):
         named = {"sqrt": "sqrt(d)", "square": "d^2"}.get(transform, transform)
-        return _mapped(D, _with_statistics(D, Formula(named, "d")), f"transform={transform!r}")
-    return _mapped(D, _power(transform), f"transform={transform!r}")
+        return _with_statistics(D, Formula(named, "d")), what
+    return _power(transform), what
 
 
 def _power(exponent: float) -> Function:
@@ -100,13 +118,14 @@ def _statistics(D: Dissimilarities) -> dict[str, float]:
     return {"max": largest, "mean": total / count if count else math.nan}
 
 
-def _mapped(D: Dissimilarities, function: Function, what: str) -> Dissimilarities:
+def applied(D: Dissimilarities, function: Function, what: str) -> Dissimilarities:
+    """Return a function of every dissimilarity; messages call it ``what``."""
     integer = native(D.dtype) == np.int16
     dtype = np.dtype(np.float32) if integer else native(D.dtype)
-    applied = _table(function, D.scale) if integer else _applied(function, D.scale)
+    made = _table(function, D.scale) if integer else _applied(function, D.scale)
 
     def named(tile: NDArray[Any]) -> NDArray[Any]:
-        found = applied(tile).astype(dtype, copy=False)
+        found = made(tile).astype(dtype, copy=False)
         if found.shape != tile.shape:
             raise ConfigError(f"{what} made {found.shape} of {tile.shape}; a function of arrays keeps their shape")
         return found

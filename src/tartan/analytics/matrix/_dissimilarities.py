@@ -192,6 +192,19 @@ class Dissimilarities:
             return self
         return materialized(self, wanted, memory_bytes, folder, monitor)
 
+    def chosen(self, items: NDArray[np.integer]) -> Dissimilarities:
+        """Return some of the items, in ascending order; nothing is read."""
+        from tartan.analytics.matrix._sources import Chosen
+
+        names = None if self.names is None else tuple(self.names[i] for i in items)
+        return Dissimilarities(
+            Chosen(self.source, items),
+            scale=self.scale,
+            names=names,
+            label=self.label,
+            missing_allowed=self.missing_allowed,
+        )
+
     def fingerprint(self) -> str:
         """Return a short text that differs for different matrices: a hash of size, scale and 64 rows."""
         digest = hashlib.blake2b(f"{self.n} {native(self.dtype)} {self.scale!r}".encode(), digest_size=16)

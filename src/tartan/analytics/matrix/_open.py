@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tartan.analytics.matrix._convert import Transform, from_similarity, transformed, with_missing
+from tartan.analytics.matrix._convert import (
+    Transform,
+    applied,
+    from_similarity,
+    function_of_similarity,
+    function_of_transform,
+    transformed,
+    with_missing,
+)
 from tartan.analytics.matrix._dissimilarities import Dissimilarities
 from tartan.analytics.matrix._files import FORMATS, RawLayout, format_of, is_zarr, open_file, square_source, zarr_source
 from tartan.analytics.matrix._materialize import INT16_ONE
@@ -21,7 +29,7 @@ from tartan.errors import ConfigError
 if TYPE_CHECKING:
     from tartan.store.run import Run
 
-__all__ = ["as_dissimilarities", "read_matrix"]
+__all__ = ["as_dissimilarities", "grown", "read_matrix"]
 
 
 def as_dissimilarities(
@@ -119,6 +127,38 @@ def read_matrix(
     if format is not None and format not in FORMATS:
         raise ConfigError(f"format is {format!r}; it is one of {', '.join(FORMATS)}")
     return _from_path(Path(path), format, RawLayout(n, byteorder), _Options(**options))
+
+
+def grown(
+    run: Run,
+    n_old: int,
+    *,
+    missing: str | float | None = None,
+    similarity: str | None = None,
+    transform: str | float | None = None,
+    output: str | None = None,
+) -> Dissimilarities:
+    """Return the dissimilarities of a run that has grown, as they were made when it had ``n_old`` items.
+
+    Formulas with max or mean, and "4D", take these numbers from the first ``n_old`` items, in a pass over them. Values
+    that such a formula puts below 0, because a new score is beyond the old ones, are 0.
+    """
+    options = _Options(missing=missing, output=output, similarity=similarity)
+    whole = _with_options(_of_run(run, options), options)
+    old = whole.chosen(np.arange(n_old))
+    conversions: list[tuple[Any, Any]] = [(similarity, function_of_similarity), (transform, function_of_transform)]
+    for given, function_of in conversions:
+        if given is None:
+            continue
+        function, what = function_of(old, given)
+        if "max" in str(given) or "mean" in str(given):
+            function = _not_below_zero(function)
+        whole, old = applied(whole, function, what), applied(old, function, what)
+    return whole
+
+
+def _not_below_zero(function: Any) -> Any:
+    return lambda values: np.maximum(function(values), 0.0)
 
 
 @dataclass(frozen=True)

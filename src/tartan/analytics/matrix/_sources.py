@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Condensed", "Mapped", "Source", "Triangle", "Windowed", "native"]
+__all__ = ["Array", "Chosen", "Condensed", "Mapped", "Source", "Triangle", "Windowed", "native"]
 
 
 class Source(ABC):
@@ -152,6 +152,23 @@ class Windowed(Source):
 
     def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
         return np.asarray(self._window(rows, columns)).astype(self.dtype, copy=False)
+
+
+class Chosen(Source):
+    """Some of the items of another source."""
+
+    def __init__(self, source: Source, items: NDArray[np.integer]) -> None:
+        self.n, self.dtype, self.symmetric = len(items), native(source.dtype), source.symmetric
+        self._source, self._items = source, np.asarray(items)
+
+    def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
+        across, down = self._items[rows], self._items[columns]
+        if not len(across) or not len(down):
+            return np.empty((len(across), len(down)), self.dtype)
+        # Items that stand together are asked for in one rectangle; of the others too much is read, never all.
+        first, last = slice(across.min(), across.max() + 1), slice(down.min(), down.max() + 1)
+        found = self._source.tile(first, last)
+        return np.ascontiguousarray(found[np.ix_(across - first.start, down - last.start)])
 
 
 class Mapped(Source):

@@ -1,0 +1,134 @@
+"""The map that a run keeps, on the command line: extended after ``add``, and what is said of it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tartan.errors import RunCancelledError, TartanError
+
+if TYPE_CHECKING:
+    from tartan.store.maps import StoredMap
+
+__all__ = ["about_map", "extend_after_add", "hint", "kept", "print_map"]
+
+_MAX_NAMED = 5
+
+
+def kept(run: Any) -> StoredMap | None:
+    """Return the map of a run; what is wrong with its file is said, and counts as none."""
+    try:
+        found: StoredMap | None = run.map
+    except TartanError as error:
+        print(f"tartan: warning: {error}", file=sys.stderr)
+        return None
+    return found
+
+
+def extend_after_add(run: Any, *, quiet: bool) -> dict[str, Any] | None:
+    """Place the added items on the map of a run, if it keeps one; say how well that went.
+
+    Whatever goes wrong here is said and no more: the scores are there and stay.
+
+    Returns
+    -------
+    dict or None
+        What the JSON object says of the map; None where there is none.
+
+    Raises
+    ------
+    RunCancelledError
+        On Ctrl-C.
+    """
+    from tartan.analytics._monitor import Monitor, cancel_on_signals
+
+    before = kept(run)
+    if before is None:
+        return None
+    again = f"`tartan embed {shlex.quote(str(run.path))} --extend`"
+    monitor = Monitor(0 if quiet else 1)
+    try:
+        with cancel_on_signals(monitor):
+            made: StoredMap = run.extend_map(monitor)
+    except RunCancelledError as error:
+        message = f"stopped while new items were placed on the map; all scores are there; {again} places the items"
+        raise RunCancelledError(message, context=error.context) from error
+    except Exception as error:
+        # Broad on purpose: no defect of maps may turn a run that has all its scores into a failed one.
+        said = str(error) if isinstance(error, TartanError) else f"{type(error).__name__}: {error}"
+        print(f"tartan: warning: the map was not extended, all scores are there: {said}", file=sys.stderr)
+        print(f"tartan: when that is mended, {again} places the new items", file=sys.stderr)
+        return {"error": said}
+    print_map(run, made, len(made) - len(before), quiet=quiet)
+    if not quiet and len(made) > len(before):
+        print(f"{again} writes coordinates and pictures", file=sys.stderr)
+    return about_map(run, made)
+
+
+def print_map(run: Any, made: StoredMap, n_new: int, *, quiet: bool) -> None:
+    """Say how many items were placed and how well they fit; quiet: only what needs attention."""
+    from tartan.analytics._run_map import fit_of
+
+    fit, keys = fit_of(made), run.keys
+    if not quiet:
+        print(
+            f"map: {n_new:,} new items placed, {fit.n_placed:,} in all, among the {fit.n_fitted:,} that it was made "
+            f"from; median stress {fit.stress_placed:.3g}, of those {fit.stress_fitted:.3g}"
+            if fit.n_placed
+            else f"map: all {fit.n_fitted:,} items are those that it was made from",
+            file=sys.stderr,
+        )
+    if fit.without_place:
+        print(f"tartan: no place on the map, without any score: {_named(keys, fit.without_place)}", file=sys.stderr)
+    if fit.poor:
+        worst = "" if fit.worst is None else f", worst {keys[fit.worst]} with {made.stress[fit.worst]:.3g}"
+        why = f"{fit.n_placed:,} items placed on {fit.n_fitted:,}; median stress {fit.stress_placed:.3g} against "
+        print(
+            f"tartan: warning: the map should be made afresh ({why}{fit.stress_fitted:.3g}{worst}): "
+            f"{_embed_command(run, made)}",
+            file=sys.stderr,
+        )
+
+
+def about_map(run: Any, made: StoredMap) -> dict[str, Any]:
+    """Return what JSON objects say of a map."""
+    from tartan.analytics._run_map import fit_of
+
+    fit, keys = fit_of(made), run.keys
+    return {
+        "method": made.method,
+        "dimension": made.points.shape[1],
+        "n_fitted": fit.n_fitted,
+        "n_placed": fit.n_placed,
+        "n_missing": run.n_items - len(made),
+        "stress_fitted": fit.stress_fitted,
+        "stress_placed": fit.stress_placed,
+        "worst_placed": None if fit.worst is None else keys[fit.worst],
+        "without_place": [keys[item] for item in fit.without_place],
+        "embed_afresh": fit.poor,
+    }
+
+
+def hint(run: Any) -> None:
+    """Say so where a map lacks items of its finished run."""
+    found = kept(run)
+    if found is not None and len(found) < run.n_items:
+        print(
+            f"map: {run.n_items - len(found):,} of {run.n_items:,} items are not on it yet; "
+            f"`tartan embed {shlex.quote(str(run.path))} --extend` places them",
+            file=sys.stderr,
+        )
+
+
+def _embed_command(run: Any, made: StoredMap) -> str:
+    """Return the command that makes such a map of all items."""
+    words = ["tartan", "embed", str(run.path), "--method", made.method, "--dim", str(made.points.shape[1])]
+    words += [f"--{name}={value}" for name, value in made.recipe["matrix"].items()]
+    return shlex.join(words)
+
+
+def _named(keys: Sequence[str], items: Sequence[int]) -> str:
+    named = ", ".join(keys[item] for item in items[:_MAX_NAMED])
+    return named if len(items) <= _MAX_NAMED else f"{named} and {len(items) - _MAX_NAMED:,} more"

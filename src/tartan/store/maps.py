@@ -1,0 +1,143 @@
+"""The map that a run keeps: ``map.parquet``, places of its items, written whole or not at all.
+
+A row an item, in their order: coordinates (x, y, z, or x1, x2, .. beyond three dimensions; NaN: no place) and stress,
+how far the item's distances on the map are from its dissimilarities. The schema's metadata holds, under ``tartan``, a
+JSON object that says how the map was made and how many of its items it was made from: the first ones. The others were
+placed on it later, and no item that is there ever moves.
+
+Not here: how places are found (``tartan.analytics``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan.errors import CorruptResultError, StoreError
+from tartan.store.files import FileWriter
+
+__all__ = ["FILE_NAME", "StoredMap", "read_map", "write_map"]
+
+FILE_NAME = "map.parquet"
+FORMAT = 1
+_ABOUT = b"tartan"
+_AXES = ("x", "y", "z")
+
+
+@dataclass(frozen=True, eq=False)
+class StoredMap:
+    """The map of a run.
+
+    Attributes
+    ----------
+    points : ndarray of float64, shape (m, L)
+        Places of the first m items of the run, in the units of the dissimilarities; NaN: no place.
+    stress : ndarray of float64, shape (m,)
+        Squared errors of an item's distances to the items that the map was made from, over the squared
+        dissimilarities; NaN: no place.
+    n_fitted : int
+        The map was made from so many items, the first ones; the others were placed on it later.
+    method : str
+    run : str
+        When the run was created: a map of another run is not read.
+    recipe : dict
+        How scores became dissimilarities, and by which rule new items are placed.
+    numbers : dict
+        What the method said of the map.
+    """
+
+    points: NDArray[np.float64]
+    stress: NDArray[np.float64]
+    n_fitted: int
+    method: str
+    run: str
+    recipe: Mapping[str, Any] = field(repr=False)
+    numbers: Mapping[str, Any] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if self.points.ndim != 2 or self.stress.shape != (len(self.points),):
+            raise ValueError(f"points {self.points.shape}, stress {self.stress.shape}")
+        if not 0 < self.n_fitted <= len(self.points):
+            raise ValueError(f"{self.n_fitted} items of {len(self.points)}")
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+
+def write_map(folder: Path, made: StoredMap, writer: FileWriter) -> Path:
+    """Write the map of a run in place of the one that is there; the caller holds the run lock."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    dimension = made.points.shape[1]
+    names = _AXES[:dimension] if dimension <= 3 else [f"x{d + 1}" for d in range(dimension)]
+    columns = {name: pa.array(made.points[:, d]) for d, name in enumerate(names)} | {"stress": pa.array(made.stress)}
+    about = {
+        "format": FORMAT,
+        "n_fitted": made.n_fitted,
+        "method": made.method,
+        "run": made.run,
+        "recipe": dict(made.recipe),
+        "numbers": dict(made.numbers),
+    }
+    table = pa.table(columns).replace_schema_metadata({_ABOUT: json.dumps(about)})
+    target = folder / FILE_NAME
+    with writer.new_file(target) as temporary:
+        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+    writer.sync()
+    return target
+
+
+def read_map(folder: Path) -> StoredMap | None:
+    """Return the map that a run folder holds; None where there is none.
+
+    Raises
+    ------
+    CorruptResultError
+        If the file is damaged.
+    StoreError
+        If a newer Tartan wrote it.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = folder / FILE_NAME
+    if not path.exists():
+        return None
+    try:
+        table = pq.read_table(path, page_checksum_verification=True)
+        about = json.loads((table.schema.metadata or {})[_ABOUT])
+        known = about["format"] == FORMAT
+        made = _decoded(table, about) if known else None
+    except (pa.ArrowInvalid, OSError, ValueError, KeyError, TypeError) as error:
+        raise CorruptResultError(
+            f"{path} cannot be read as a map: {error}; `tartan embed {folder}` makes it afresh",
+            context={"path": str(path)},
+        ) from error
+    if made is None:
+        raise StoreError(
+            f"{path} has format {about['format']}, this Tartan knows {FORMAT}; use a newer one, or make the map "
+            f"afresh by `tartan embed {folder}`",
+            code="newer-format",
+        )
+    return made
+
+
+def _decoded(table: Any, about: Mapping[str, Any]) -> StoredMap:
+    names = [name for name in table.column_names if name != "stress"]
+    points = np.column_stack([table[name].to_numpy() for name in names]).astype(np.float64)
+    return StoredMap(
+        points=points,
+        stress=np.array(table["stress"].to_numpy(), np.float64),
+        n_fitted=int(about["n_fitted"]),
+        method=str(about["method"]),
+        run=str(about["run"]),
+        recipe=dict(about["recipe"]),
+        numbers=dict(about["numbers"]),
+    )
