@@ -15,7 +15,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from tartan.analytics import DAVS, Monitor
 from tartan.analytics._davs_anneal import Annealing, State
 from tartan.analytics._davs_field import Field
+from tartan.analytics._davs_model import Settings
 from tartan.analytics._davs_options import checked
+from tartan.analytics._davs_split import close_pairs, find_splits
 from tartan.analytics.communicator import Communicator
 from tartan.errors import ConfigError, RunCancelledError
 from tartan.testing.loopback import run_ranks
@@ -107,7 +109,7 @@ def annealing(points: np.ndarray, centres: np.ndarray, temperature: float, **opt
     return Annealing(Field(points), settings, state, Monitor())
 
 
-@pytest.mark.parametrize("scaling", ["none", "absolute", "relative", "annealed"])
+@pytest.mark.parametrize("scaling", ["absolute", "relative", "annealed"])
 def test_one_cluster_lies_at_the_mean(scaling: str) -> None:
     points = blobs(dim=3)
     one = annealing(points, points[:1], 5.0, scaling=scaling)
@@ -121,14 +123,12 @@ def scaled_eigenvalue(points: np.ndarray, sigma: np.ndarray) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scaling", ["none", "absolute", "relative"])
+@pytest.mark.parametrize("scaling", ["absolute", "relative"])
 def test_the_first_split_is_at_the_largest_eigenvalue(scaling: str) -> None:
     points = blobs()
     found = DAVS((0.3, 2.0), scaling=scaling, min_temperature=40).fit(points)
     T, K = found.history_["temperature"], found.history_["n_clusters"]
-    sigma = {"none": np.ones(2), "absolute": np.array([0.3, 2.0])}.get(scaling)
-    if sigma is None:
-        sigma = np.array([0.3 * points[:, 0].mean(), 2.0])
+    sigma = np.array([0.3 if scaling == "absolute" else 0.3 * points[:, 0].mean(), 2.0])
     critical = scaled_eigenvalue(points, sigma)
     first = T[K > 1][0]
     # Looked at after every cooling, by 1.25 %.
@@ -152,6 +152,78 @@ def test_the_first_split_with_annealed_scales() -> None:
     assert excess(found.start_temperature_) < 0
     assert excess(at) > 0
     assert excess(before / 0.9875) < 0 < first
+
+
+def settings(**options: Any) -> Settings:
+    return checked(DAVS(**options).get_params(), blobs())
+
+
+def test_the_sponge_comes_nearer_as_the_temperature_falls() -> None:
+    told = settings(sponge="late", sponge_factor=3, sponge_factor_start=12, sponge_temperatures=(9, 3))
+    assert [told.sponge_factor(T) for T in (20.0, 9.0, 6.0, 3.0, 1.0)] == [12, 12, 7.5, 3, 3]
+    assert [told.wants_sponge(T, mean_width=1.0) for T in (9.0, 8.99)] == [False, True]
+    by_width = settings(sponge="late", sponge_width=10.0)
+    assert [by_width.wants_sponge(100.0, mean_width=w) for w in (10.1, 10.0)] == [False, True]
+    assert by_width.sponge_factor(1e9) == 3
+
+
+def test_annealed_scales_fall_geometrically_in_the_logarithm_of_the_temperature() -> None:
+    told = settings(sigma=0.01, scaling="annealed", initial_sigma=1.0, final_sigma_temperature=10.0)
+    found = [told.first_sigma(T, start=1e5) for T in (1e6, 1e5, 1e3, 10.0, 1.0)]
+    np.testing.assert_allclose(found, [1, 1, 0.1, 0.01, 0.01], rtol=1e-12)
+    scales = told.scales(np.array([[7.0, 1.0]]), temperature=1e3, start=1e5)
+    np.testing.assert_allclose(scales, [[0.7**2, 0.01**2]], rtol=1e-12)
+
+
+def test_cooling_is_fine_between_the_first_split_and_the_last() -> None:
+    told = settings()
+    factors = [told.cool(T, fine) / T for T in (12.0, 11.0) for fine in (False, True)]
+    np.testing.assert_allclose(factors, [0.9875, 0.9975, 0.99375, 0.999375], rtol=1e-12)
+
+
+def test_priors_of_the_sponge() -> None:
+    for prior, own in ((0.1, 0.1 / 3), (None, 0.2)):
+        steps = annealing(blobs(), blobs()[:3], 5.0, sponge="always", sponge_prior=prior)
+        steps.state.counts, steps.state.sponge_count = np.array([18.0, 36.0, 90.0]), 36.0
+        steps.update_priors()
+        clusters = np.array([0.125, 0.25, 0.625]) * (1 - own)
+        np.testing.assert_allclose(np.exp(steps.state.log_priors), clusters, rtol=1e-12)
+        assert np.exp(steps.state.sponge_log_prior) == pytest.approx(own, rel=1e-12)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_children_lie_along_the_widest_direction(dim: int) -> None:
+    rng = np.random.default_rng(dim)
+    points = rng.normal(0, 1, (500, dim)) * np.arange(dim, 0, -1) + 50
+    sigma = np.linspace(0.5, 2, dim)
+    steps = annealing(points, points.mean(axis=0)[None], 1.0, sigma=sigma)
+    steps.improve()
+    step = steps.step()
+    z = (points - step.positions[0]) / sigma
+    values, vectors = np.linalg.eigh(z.T @ z / len(z))
+    state = steps.state
+    # One member of a pair of coincident halves has the mass 1 / 2 of each point: the slope of its mass is 0 in sum,
+    # and the step is the longest allowed one.
+    for temperature, n in ((values[-1] * 1.001, 0), (values[-1] * 0.999, 1)):
+        found = find_splits(
+            steps.points.moments(step), state.counts, state.widths, 1 / step.weights, np.array([True]), temperature
+        )
+        assert len(found.clusters) == n
+    assert abs(found.displacements[0] / sigma @ vectors[:, -1]) == pytest.approx(0.2 * np.sqrt(state.widths[0]))
+
+
+def test_close_pairs_are_those_of_a_look_at_all() -> None:
+    rng = np.random.default_rng(4)
+    positions = rng.uniform(1, 9, (80, 2))
+    scales = np.column_stack([np.square(0.1 * positions[:, 0]), np.full(80, 0.5)])
+    wanted = set()
+    for i in range(80):
+        for j in range(i):
+            smaller = np.minimum(scales[i], scales[j])
+            if (np.square(positions[i] - positions[j]) / smaller).sum() < 0.8:
+                wanted.add((j, i))
+    assert len(wanted) > 20
+    assert {(min(pair), max(pair)) for pair in close_pairs(positions, scales, 0.8).tolist()} == wanted
 
 
 def test_masses_sum_to_the_number_of_points() -> None:
@@ -375,6 +447,7 @@ def test_one_point_and_equal_points_are_one_cluster() -> None:
         ({"sponge_prior": 1.0}, "sponge_prior"),
         ({"assignment": "chance"}, "assignment: 'chance'"),
         ({"centers_per_point": (9, 3)}, "centers_per_point"),
+        ({"priors": "no"}, "priors: 'no'"),
         ({"max_iter": 2.5}, "max_iter: 2.5"),
         ({"min_temperature": 3.0, "restart_temperature": 2.0}, "restart_temperature"),
     ],

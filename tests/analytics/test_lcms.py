@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,11 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("line", "message"),
         [
-            ("0 500.25 20.5 2 PEP1 1 4 5", "line 3: 8 columns; there must be 9"),
+            ("0 500.25 20.5 2 PEP1 1 4 5", "line 3: 8 columns separated by white space; there must be the 9"),
+            ("0,500.25,20.5,2", "line 3: 1 columns separated by white space"),
+            ("0 0 20.5 2 PEP1 1 4 5 7", r"column 2 \(m/z\): '0' must be a positive number"),
+            ("99999999999999999999 500.25 20.5 2 PEP1 1 4 5 7", r"column 1 \(index\): '9+' must be a whole number"),
+            ("index m/z RT charge", r"line 3, column 1 \(index\): 'index' must be a whole number"),
             ("0 m/z 20.5 2 PEP1 1 4 5 7", r"line 3, column 2 \(m/z\): 'm/z' must be a positive number"),
             ("0 -4.0 20.5 2 PEP1 1 4 5 7", r"column 2 \(m/z\): '-4.0'"),
             ("0 500.25 nan 2 PEP1 1 4 5 7", r"column 3 \(RT\): 'nan' must be a finite number"),
@@ -113,6 +118,61 @@ class TestFiles:
             "golden": [1], "mclust": [4], "medea": [5],
         }  # fmt: skip
         assert one.experiment.tolist() == [7]
+
+    @pytest.mark.parametrize("form", ["gzip", "CRLF", "header", "byte order mark"])
+    def test_texts_come_in_many_forms(self, form: str, tmp_path: Path) -> None:
+        text = f"{self.LINE}\n{self.LINE}\n".encode()
+        text = {
+            "gzip": gzip.compress(text),
+            "CRLF": text.replace(b"\n", b"\r\n"),
+            "header": b"index m/z RT charge peptide peptideId mclust medea experiment#\n" + text,
+            "byte order mark": b"\xef\xbb\xbf" + text,
+        }[form]
+        (tmp_path / "peaks.txt").write_bytes(text)
+        found = lcms.read_peaks(tmp_path / "peaks.txt")
+        assert found.points.tolist() == [[500.25, 20.5]] * 2
+        if form == "gzip":
+            (tmp_path / "peaks.txt").write_bytes(text[:-9])
+            with pytest.raises(ConfigError, match="cannot be read"):
+                lcms.read_peaks(tmp_path / "peaks.txt")
+
+    def test_four_columns_are_enough(self, tmp_path: Path) -> None:
+        (tmp_path / "peaks.txt").write_text("0 500.25 20.5 2\n")
+        one = lcms.read_peaks(tmp_path / "peaks.txt")
+        assert one.points.tolist() == [[500.25, 20.5]]
+        assert {name: values.tolist() for name, values in one.references.items()} == {
+            "golden": [-1], "mclust": [0], "medea": [0],
+        }  # fmt: skip
+
+    def test_a_file_without_peaks_says_what_it_has(self, tmp_path: Path) -> None:
+        (tmp_path / "peaks.txt").write_text("")
+        with pytest.raises(ConfigError, match=r"there are no peaks$"):
+            lcms.read_peaks(tmp_path / "peaks.txt")
+        (tmp_path / "peaks.txt").write_text("0 500.25 20.5 3\n1 500.25 20.5 4\n")
+        with pytest.raises(ConfigError, match="no peaks of charge 2; there are those of 3, 4"):
+            lcms.read_peaks(tmp_path / "peaks.txt")
+
+    def test_a_folder_is_its_last_result(self, tmp_path: Path) -> None:
+        lcms.write_table(tmp_path / "peaks.tsv", {"index": [7, 9], "mz": [1.5, 2], "rt": [3, 4], "cluster": [-1, 0]})
+        lcms.write_table(tmp_path / "clusters.tsv", {"cluster": [0], "mz": [2.25], "rt": [4.5]})
+        found = lcms.read_clusters(tmp_path)
+        assert (found.index.tolist(), found.labels.tolist()) == ([7, 9], [-1, 0])
+        assert (found.points.tolist(), found.centers.tolist()) == ([[1.5, 3], [2, 4]], [[2.25, 4.5]])
+        lcms.write_table(tmp_path / "clusters.tsv", {"cluster": [], "mz": [], "rt": []})
+        with pytest.raises(ConfigError, match="clusters up to 1 and 0 centres"):
+            lcms.read_clusters(tmp_path)
+        (tmp_path / "clusters.tsv").unlink()
+        with pytest.raises(ConfigError, match=r"no result of tartan lcms.*clusters\.tsv"):
+            lcms.read_clusters(tmp_path)
+
+    def test_peaks_are_told_by_their_index(self, tmp_path: Path) -> None:
+        (tmp_path / "peaks.txt").write_text("5 1.0 1.0 2\n3 1.0 1.0 2\n9 1.0 1.0 2\n")
+        peaks = lcms.read_peaks(tmp_path / "peaks.txt")
+        nothing = np.empty((0, 2))
+        earlier = lcms.Earlier(np.array([9, 4, 5]), nothing, np.array([1, 2, 3]), nothing)
+        assert lcms.labels_of(peaks, earlier).tolist() == [3, -1, 1]
+        with pytest.raises(ConfigError, match="index 9 stands 2 times in the earlier result"):
+            lcms.labels_of(peaks, lcms.Earlier(np.array([9, 4, 9]), nothing, np.array([1, 2, 3]), nothing))
 
     def test_clusters_come_back(self, peaks: lcms.Peaks, fresh: lcms.LcmsClusters, tmp_path: Path) -> None:
         back = written(tmp_path, peaks, fresh)
@@ -229,8 +289,12 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert len((out / "clusters.tsv").read_text().splitlines()) == about["clusters"] + 1
     (earlier,) = out.glob("clusters-M*")
     again = ["lcms", str(folder / "peaks.txt"), "-o", str(tmp_path / "again"), "--mode", "report"]
-    assert main([*again, "--earlier", str(earlier)]) == 0
-    shown = capsys.readouterr().out
-    assert "golden reference_in_best" in shown
+    for given in (earlier, out):
+        assert main([*again, "--earlier", str(given), "--compare", str(out), "--json"]) == 0
+        compared = json.loads(capsys.readouterr().out)["compared"]
+        assert compared["golden"] == about["compared"]["golden"]
+        assert compared[str(out)]["precision"] == compared[str(out)]["recall"] == 1
+    assert main(["lcms", str(folder / "peaks.txt"), "-o", str(earlier)]) == 2
+    assert "it is a file" in capsys.readouterr().err
     for wrong in (["--set", "colour=3"], ["--set", "sigma=1,red"], ["--mode", "sponge"], ["--charge", "9"]):
         assert main([*again[:4], *wrong]) == 2

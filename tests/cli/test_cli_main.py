@@ -43,7 +43,7 @@ OPTIONS = {
     "neighbors": MATRIX | {"-k", "--count", "--out"},
     "outliers": MATRIX | {"-k", "--count", "--threshold", "--all", "--out"},
     "lcms": {
-        "--out", "--charge", "--mode", "--earlier", "--checkpoint", "--set", "--quiet", "--json", "--help",
+        "--out", "--charge", "--mode", "--earlier", "--compare", "--checkpoint", "--set", "--quiet", "--json", "--help",
     },
     "sort": {
         "--dtype", "--key", "--descending", "--memory", "--tmp", "--pack", "--threads", "--in-place", "--overwrite",

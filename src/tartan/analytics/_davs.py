@@ -45,8 +45,8 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     sigma : float or sequence of float, shape (n_features,)
         Standard deviation expected of a cluster along each coordinate; with a relative scale of coordinate 0, that
         as a fraction of the coordinate.
-    scaling : {"absolute", "none", "relative", "annealed"}
-        "none" takes 1 for every sigma. "relative": coordinate 0 has the standard deviation sigma_0 Y_0, as a
+    scaling : {"absolute", "relative", "annealed"}
+        "relative": coordinate 0 has the standard deviation sigma_0 Y_0, as a
         mass-to-charge ratio has. "annealed": so too, and sigma_0 falls from ``initial_sigma`` at the first
         temperature to its own value at ``final_sigma_temperature``, geometrically in the logarithm of T.
     initial_sigma : float, optional

@@ -16,7 +16,7 @@ from tartan.errors import ConfigError
 __all__ = ["checked"]
 
 _CHOICES = {
-    "scaling": ("none", "absolute", "relative", "annealed"),
+    "scaling": ("absolute", "relative", "annealed"),
     "sponge": ("never", "late", "always"),
     "assignment": ("distance", "mass"),
 }
@@ -42,6 +42,8 @@ def checked(given: Mapping[str, Any], points: NDArray[np.float64]) -> Settings:
     for name, choices in _CHOICES.items():
         if given[name] not in choices:
             raise _wrong(name, given[name], "one of " + ", ".join(map(repr, choices)))
+    if not isinstance(given["priors"], bool | np.bool_):
+        raise _wrong("priors", given["priors"], "True or False")
     values: dict[str, Any] = {name: _positive(name, given[name]) for name in _POSITIVE}
     values |= {name: _positive(name, given[name], zero=True) for name in _NOT_NEGATIVE}
     values |= {name: _whole(name, given[name], least) for name, least in _WHOLE.items()}
@@ -124,8 +126,6 @@ def _max_clusters(value: Any, n_points: int) -> int:
 
 def _sigma(given: Mapping[str, Any], points: NDArray[np.float64]) -> tuple[float, ...]:
     dim = points.shape[1]
-    if given["scaling"] == "none":
-        return (1.0,) * int(dim)
     listed: list[Any] = np.atleast_1d(np.asarray(given["sigma"], dtype=object)).tolist()
     values: list[float] = [_positive("sigma", value) for value in (listed * dim if len(listed) == 1 else listed)]
     if len(values) != dim:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,8 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 COLUMNS = ("index", "m/z", "RT", "charge", "peptide", "peptideId", "mclust", "medea", "experiment")
+# What stands for the last five columns where there are only the first four.
+_UNKNOWN = ["-", "-1", "0", "0", "0"]
 # What the original program writes as the cluster of a centre.
 _CENTRE = 100_000_000
 
@@ -67,13 +71,13 @@ class Earlier:
 
 
 def read_peaks(path: str | Path, charge: int | None = 2) -> Peaks:
-    """Read a text of nine columns, separated by white space, of peaks.
+    """Read a text of peaks, plain or gzip: columns separated by white space.
 
     Parameters
     ----------
     path : path
-        Columns: index, m/z, RT, charge, peptide, peptideId, mclust, medea, experiment; all must be there. Empty lines
-        are passed over.
+        Columns: index, m/z, RT, charge, peptide, peptideId, mclust, medea, experiment; all nine, or the first four
+        where no more is known. Empty lines and a first line of names are passed over.
     charge : int or None
         Which peaks: of this charge; a negative number takes all but those; None takes all.
 
@@ -88,10 +92,15 @@ def read_peaks(path: str | Path, charge: int | None = 2) -> Peaks:
         If the file cannot be read, a line has other columns or a value is none; line and column are named. If there
         are no peaks of the charge.
     """
-    rows = [row for row in _rows(path) if charge is None or (row[3] == charge if charge >= 0 else row[3] != -charge)]
+    every = list(_rows(path))
+    if not every:
+        raise ConfigError(f"{path}: there are no peaks", context={"path": str(path)})
+    rows = [row for row in every if charge is None or (row[3] == charge if charge >= 0 else row[3] != -charge)]
     if not rows:
-        kind = "peaks" if charge is None else f"peaks of charge {charge}"
-        raise ConfigError(f"{path}: there are no {kind}; choose another charge", context={"path": str(path)})
+        charges = ", ".join(map(str, sorted({row[3] for row in every})))
+        raise ConfigError(
+            f"{path}: there are no peaks of charge {charge}; there are those of {charges}", context={"path": str(path)}
+        )
     columns = list(zip(*rows))
     ints = {name: np.array(columns[at], dtype=np.int64) for at, name in enumerate(COLUMNS) if at not in (1, 2, 4)}
     references = {"golden": ints["peptideId"], "mclust": ints["mclust"], "medea": ints["medea"]}
@@ -101,9 +110,14 @@ def read_peaks(path: str | Path, charge: int | None = 2) -> Peaks:
 
 def _rows(path: str | Path) -> Iterator[tuple[Any, ...]]:
     for number, fields in _fields(path):
+        if fields[0].lstrip("#").lower() == "index" and number == 1:
+            continue
+        if len(fields) == 4:
+            fields += _UNKNOWN
         if len(fields) != len(COLUMNS):
             raise ConfigError(
-                f"{path}, line {number}: {len(fields)} columns; there must be {len(COLUMNS)}: {', '.join(COLUMNS)}",
+                f"{path}, line {number}: {len(fields)} columns separated by white space; there must be the "
+                f"{len(COLUMNS)} {', '.join(COLUMNS)}, or the first four of them",
                 context={"path": str(path), "line": number},
             )
         yield tuple(_value(path, number, at, text) for at, text in enumerate(fields))
@@ -111,13 +125,20 @@ def _rows(path: str | Path) -> Iterator[tuple[Any, ...]]:
 
 def _fields(path: str | Path) -> Iterator[tuple[int, list[str]]]:
     try:
-        with open(path, encoding="utf-8") as file:
+        with _open(path) as file:
             for number, line in enumerate(file, 1):
                 fields = line.split()
                 if fields:
                     yield number, fields
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise ConfigError(f"{path} cannot be read as text: {error}", context={"path": str(path)}) from error
+
+
+def _open(path: str | Path) -> TextIO:
+    """Open a text, plain or gzip, with or without a byte order mark."""
+    with open(path, "rb") as file:
+        opens = gzip.open if file.read(2) == b"\x1f\x8b" else open
+    return cast(TextIO, opens(path, "rt", encoding="utf-8-sig"))
 
 
 def _value(path: str | Path, line: int, column: int, text: str) -> int | float | str:
@@ -125,13 +146,14 @@ def _value(path: str | Path, line: int, column: int, text: str) -> int | float |
         return text
     kind = "a positive number" if column == 1 else "a finite number" if column == 2 else "a whole number"
     try:
-        if column not in (1, 2):
+        if column in (1, 2):
+            value = float(text)
+            if np.isfinite(value) and (column == 2 or value > 0):
+                return value
+        elif -(2**63) <= int(text) < 2**63:
             return int(text)
-        value = float(text)
     except ValueError:
-        value = np.nan
-    if np.isfinite(value) and (column == 2 or value > 0):
-        return value
+        pass
     raise ConfigError(
         f"{path}, line {line}, column {column + 1} ({COLUMNS[column]}): {text!r} must be {kind}",
         context={"path": str(path), "line": line, "column": column + 1},
@@ -169,13 +191,17 @@ def write_clusters(folder: Path, stem: str, peaks: Peaks, labels: Ints, centers:
 
 
 def read_clusters(path: str | Path) -> Earlier:
-    """Read what `write_clusters` or the original program wrote.
+    """Read what `write_clusters` or the original program wrote, or the folder that ``tartan lcms`` wrote.
 
     Raises
     ------
     ConfigError
-        If a line is not index, two coordinates, a number and a cluster, or the centres do not fit to the clusters.
+        If a line is not index, two coordinates, a number and a cluster, or the centres do not fit to the clusters. If
+        a folder does not hold such a result.
     """
+    path = Path(path)
+    if path.is_dir():
+        return _read_tables(path)
     rows = []
     for number, fields in _fields(path):
         try:
@@ -187,13 +213,38 @@ def read_clusters(path: str | Path) -> Earlier:
             ) from error
     table = np.array(rows, dtype=np.float64).reshape(-1, 4)
     of_centre = table[:, 3] == _CENTRE
-    labels = table[~of_centre, 3].astype(np.int64) - 1
-    if labels.max(initial=-1) >= of_centre.sum() or labels.min(initial=0) < -1 or not np.isfinite(table).all():
+    points, labels = table[~of_centre], table[~of_centre, 3].astype(np.int64) - 1
+    return _earlier(path, points[:, 0], points[:, 1:3], labels, table[of_centre, 1:3])
+
+
+def _read_tables(folder: Path) -> Earlier:
+    """Read the tables that ``tartan lcms`` wrote into a folder."""
+    try:
+        peaks = _columns(folder / "peaks.tsv", ("index", "mz", "rt", "cluster"))
+        centers = _columns(folder / "clusters.tsv", ("mz", "rt"))
+    except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{path}: clusters up to {labels.max(initial=-1) + 1} and {of_centre.sum()} centres; it is not a clustering"
+            f"{folder}: no result of tartan lcms, which has peaks.tsv and clusters.tsv ({error})",
+            context={"path": str(folder)},
+        ) from error
+    return _earlier(folder, peaks[:, 0], peaks[:, 1:3], peaks[:, 3].astype(np.int64), centers)
+
+
+def _columns(path: Path, names: tuple[str, ...]) -> Floats:
+    with open(path, encoding="utf-8") as file:
+        found = file.readline().rstrip("\n").split("\t")
+        at = [found.index(name) for name in names]
+        lines = file.read().splitlines()
+    return np.loadtxt(lines, delimiter="\t", comments=None, usecols=at, ndmin=2) if lines else np.empty((0, len(at)))
+
+
+def _earlier(path: Path, index: Floats, points: Floats, labels: Ints, centers: Floats) -> Earlier:
+    finite = all(np.isfinite(values).all() for values in (index, points, centers))
+    if labels.max(initial=-1) >= len(centers) or labels.min(initial=0) < -1 or not finite:
+        raise ConfigError(
+            f"{path}: clusters up to {labels.max(initial=-1) + 1} and {len(centers)} centres; it is not a clustering"
         )
-    points = table[~of_centre]
-    return Earlier(points[:, 0].astype(np.int64), points[:, 1:3].copy(), labels, table[of_centre, 1:3].copy())
+    return Earlier(index.astype(np.int64), points.copy(), labels, centers.copy())
 
 
 def write_table(path: Path, columns: dict[str, Iterable[Any]]) -> None:

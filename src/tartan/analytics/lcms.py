@@ -22,6 +22,7 @@ __all__ = [
     "Peaks",
     "cluster_peaks",
     "compare",
+    "labels_of",
     "read_clusters",
     "read_peaks",
     "write_clusters",
@@ -134,7 +135,7 @@ def cluster_peaks(
     if mode == "fresh":
         return _fresh(peaks.points, options)
     if mode in ("report", "sponge"):
-        known = LcmsClusters(_labels_of(peaks, earlier[0]), earlier[0].centers)
+        known = LcmsClusters(labels_of(peaks, earlier[0]), earlier[0].centers)
         return known if mode == "report" else _from_sponge(peaks, known, options)
     centers = np.concatenate([one.centers for one in earlier])
     if not len(centers):
@@ -158,14 +159,25 @@ def _fresh(points: Floats, options: dict[str, Any]) -> LcmsClusters:
     return LcmsClusters(fitted.labels_, fitted.cluster_centers_, fitted)
 
 
-def _labels_of(peaks: Peaks, earlier: Earlier) -> Ints:
-    """Return the earlier label of each peak; -1 where it had none."""
+def labels_of(peaks: Peaks, earlier: Earlier) -> Ints:
+    """Return the earlier label of each peak, told by its index; -1 where it had none.
+
+    Raises
+    ------
+    ConfigError
+        If two peaks have the same index, here or there.
+    """
+    for what, index in (("peaks", peaks.index), ("the earlier result", earlier.index)):
+        found, counts = np.unique(index, return_counts=True)
+        if (counts > 1).any():
+            number = found[np.argmax(counts)]
+            raise ConfigError(f"index {number} stands {counts.max()} times in {what}; peaks are told by their index")
     order = np.argsort(earlier.index, kind="stable")
-    known = earlier.index[order]
-    places = np.minimum(np.searchsorted(known, peaks.index), max(len(known) - 1, 0))
-    if not len(known):
-        return np.full(len(peaks.index), -1)
-    return np.where(known[places] == peaks.index, earlier.labels[order][places], -1)
+    places = np.searchsorted(earlier.index[order], peaks.index)
+    known = np.isin(peaks.index, earlier.index)
+    labels = np.full(len(peaks.index), -1)
+    labels[known] = earlier.labels[order][places[known]]
+    return labels
 
 
 def _from_sponge(peaks: Peaks, known: LcmsClusters, options: dict[str, Any]) -> LcmsClusters:
@@ -215,7 +227,7 @@ class Comparison:
         }
 
 
-def compare(found: Ints, reference: Ints, *, first: int = 0) -> Comparison:
+def compare(found: Ints, reference: Ints) -> Comparison:
     """Compare two clusterings of the same items.
 
     Parameters
@@ -223,15 +235,13 @@ def compare(found: Ints, reference: Ints, *, first: int = 0) -> Comparison:
     found : ndarray of int64, shape (n,)
         -1 for noise, which is no cluster: its items are in no best match, and in no pair.
     reference : ndarray of int64, shape (n,)
-        Numbers below ``first`` for items that the reference does not have.
-    first : int
-        Lowest number of a reference cluster.
+        Numbers below 0 for items that the reference does not have.
 
     Returns
     -------
     Comparison
     """
-    known = reference >= first
+    known = reference >= 0
     groups, by_group = np.unique(reference[known], return_inverse=True)
     labels, by_label = np.unique(found[known], return_inverse=True)
     cells, counts = np.unique(by_group * max(len(labels), 1) + by_label, return_counts=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from tartan.cli.options import add_settings, settings
 from tartan.cli.output import print_json, print_table
+from tartan.cli.table import make_folder
 from tartan.errors import ConfigError
 
 HELP = "cluster LC-MS peaks: one cluster is one peptide"
@@ -17,11 +18,19 @@ HELP = "cluster LC-MS peaks: one cluster is one peptide"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add = parser.add_argument
-    add("file", metavar="FILE", type=Path, help="nine columns of text: index, m/z, RT, charge, peptide, ...")
+    add("file", metavar="FILE", type=Path, help="text, plain or gzip: index, m/z, RT, charge, peptide, ...")
     add("-o", "--out", metavar="DIR", type=Path, required=True, help="where to write; made when absent")
     add("--charge", type=int, default=2, metavar="Z", help="peaks of this charge; negative: all others; default: 2")
     add("--mode", default="fresh", metavar="MODE", help="fresh (default), sponge, join, factor or report")
-    add("--earlier", type=Path, action="append", default=[], metavar="FILE", help="an earlier result; may be repeated")
+    add(
+        "--earlier",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="an earlier result, the folder or its text; may be repeated",
+    )
+    add("--compare", type=Path, action="append", default=[], metavar="DIR", help="compare with such a result, too")
     add("--checkpoint", type=Path, metavar="FILE", help="from which the same command goes on after a stop")
     add("--quiet", action="store_true", help="no progress")
     add_settings(parser, "set a parameter of the clustering")
@@ -35,11 +44,12 @@ def execute(args: argparse.Namespace) -> int:
     options = _options(args)
     peaks = lcms.read_peaks(args.file, args.charge)
     earlier = [lcms.read_clusters(path) for path in args.earlier]
-    args.out.mkdir(parents=True, exist_ok=True)
+    references = _references(peaks, args.compare)
+    make_folder(args.out)
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
     with cancel_on_signals(monitor):
         found = lcms.cluster_peaks(peaks, mode=args.mode, earlier=earlier, monitor=monitor, **options)
-    about = _about(peaks, found)
+    about = _about(peaks, found, references)
     _write(args.out, peaks, found, options)
     if args.json:
         print_json(about)
@@ -72,7 +82,18 @@ def _numbers(name: str, value: Any) -> Any:
         raise ConfigError(f"--set {name}: {value!r} must be numbers, separated by commas") from None
 
 
-def _about(peaks: Any, found: Any) -> dict[str, Any]:
+def _references(peaks: Any, paths: list[Path]) -> dict[str, Any]:
+    """Return the clusterings to compare with by name, -1 for peaks that they do not have."""
+    import numpy as np
+
+    from tartan.analytics import lcms
+
+    # Golden clusters begin with 0, those of the other two programs with 1.
+    columns = {name: np.where(labels >= (name != "golden"), labels, -1) for name, labels in peaks.references.items()}
+    return columns | {str(path): lcms.labels_of(peaks, lcms.read_clusters(path)) for path in paths}
+
+
+def _about(peaks: Any, found: Any, references: dict[str, Any]) -> dict[str, Any]:
     import numpy as np
 
     from tartan.analytics import lcms
@@ -83,12 +104,8 @@ def _about(peaks: Any, found: Any) -> dict[str, Any]:
         "peaks": len(found.labels), "clusters": len(found.centers), "noise": int((found.labels < 0).sum()),
         "median_width_mz": float(usual[0]), "median_width_rt": float(usual[1]), "occupation": found.occupation(),
     }  # fmt: skip
-    compared = {}
-    for name, reference in peaks.references.items():
-        first = 0 if name == "golden" else 1
-        if (reference >= first).any():
-            compared[name] = lcms.compare(found.labels, reference, first=first).summary()
-    return about | {"compared": compared}
+    known = {name: reference for name, reference in references.items() if (reference >= 0).any()}
+    return about | {"compared": {name: lcms.compare(found.labels, one).summary() for name, one in known.items()}}
 
 
 def _flat(about: dict[str, Any]) -> list[tuple[str, Any]]:

@@ -12,9 +12,14 @@ from typing import Any
 
 from tartan.cli.options import add_settings, count, positive_int, settings
 from tartan.cli.output import print_json
+from tartan.cli.table import make_folder
 from tartan.errors import ConfigError
 
 HELP = "write inputs with known truth: photos, proteomes, vectors or LC-MS peaks"
+# What may be given for an option whose default is of this type.
+_KINDS: dict[type, tuple[Any, str]] = {
+    int: (int, "a whole number"), float: (int | float, "a number"), bool: (bool, "true or false"),
+}  # fmt: skip
 APPLICATIONS = ("forensics", "phylogeny", "vectors", "lcms")
 
 
@@ -32,7 +37,7 @@ def execute(args: argparse.Namespace) -> int:
     simulate = importlib.import_module(f"tartan.apps.simulate_{args.app}").simulate
     options = settings(args)
     _check(simulate, options, args.app)
-    args.folder.mkdir(parents=True, exist_ok=True)
+    make_folder(args.folder)
     truth = simulate(args.folder, args.n, args.seed, **options)
     if args.json:
         print_json({"folder": args.folder, "n_items": args.n, "seed": args.seed, "truth": truth})
@@ -43,10 +48,14 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _check(simulate: Callable[..., Any], options: dict[str, Any], app: str) -> None:
-    known = [name for name in inspect.signature(simulate).parameters if name not in ("folder", "n", "seed")]
-    for name in options:
+    parameters = inspect.signature(simulate).parameters
+    known = {name: one.default for name, one in parameters.items() if name not in ("folder", "n", "seed")}
+    for name, value in options.items():
         if name not in known:
             raise ConfigError(
                 f"--set {name}: the simulator of {app} has no such option; it has {', '.join(known) or 'none'}",
                 context={"option": name},
             )
+        kinds, wanted = _KINDS.get(type(known[name]), (object, ""))
+        if not isinstance(value, kinds) or (isinstance(value, bool) and type(known[name]) is not bool):
+            raise ConfigError(f"--set {name}: {value!r} must be {wanted}", context={"option": name})

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from tartan.errors import ConfigError
 
-__all__ = ["add_table_options", "require_files", "require_folders", "write_table", "write_text"]
+__all__ = ["add_table_options", "make_folder", "require_files", "require_folders", "write_table", "write_text"]
 
 
 def add_table_options(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +33,21 @@ def require_folders(*files: Path | str | None) -> None:
             raise ConfigError(f"{file} cannot be written: No such file or directory: create {Path(file).parent} first")
         if isinstance(file, Path) and file.is_dir():
             raise ConfigError(f"{file} cannot be written: it is a folder; name a file")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, where they are not there.
+
+    Raises
+    ------
+    ConfigError
+        With the name of the folder.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        what = "it is a file" if folder.is_file() else error.strerror
+        raise ConfigError(f"{folder} cannot be made a folder: {what}; name another one") from error
 
 
 def require_files(*files: Path | None) -> None:
