@@ -152,3 +152,25 @@ def test_a_scene_must_fit_together() -> None:
 
 def test_colours_of_many_clusters_differ() -> None:
     assert len({group_colour(k) for k in range(60)}) == 60
+
+
+def test_few_points_have_their_names_beside_them_and_no_two_cover_each_other() -> None:
+    rng = np.random.default_rng(1)
+    made = scene(rng.normal(size=(40, 2)), labels=[f"item number {i} with a long name" for i in range(40)])
+    svg = map_svg(made, width=700, height=400)
+    texts = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" font-size="12" text-anchor="(\w+)"[^>]*>([^<]*)<', svg)
+    assert 10 < len(texts) <= 40
+    assert all(len(text) <= 24 and text.startswith("item number") for *_, text in texts)
+    wide = 100.0  # no such label is shorter
+    spans = [(float(x) - wide * (anchor == "end"), float(y)) for x, y, anchor, _ in texts]
+    assert all(0 <= x <= 700 - wide for x, _ in spans)
+    covered = [
+        (i, j)
+        for i, (x, y) in enumerate(spans)
+        for j, (u, v) in enumerate(spans[:i])
+        if abs(y - v) < 12 and abs(x - u) < wide
+    ]
+    assert covered == []
+    many = scene(rng.normal(size=(61, 2)))
+    assert 'font-size="12"' not in map_svg(many)
+    assert "xmlns" not in map_svg(many, standalone=False)

@@ -1,6 +1,7 @@
 """Maps as still pictures: PNG of any number of points, SVG of moderate numbers, clusters in their colours.
 
-A map of three dimensions is seen from its widest side, a little turned, near points over far ones.
+A map of three dimensions is seen from its widest side, a little turned, near points over far ones. Where there are few
+points, their labels stand beside them, as far as they do not cover each other.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _MARGIN = 24
 _LEGEND = 190
 _LEGEND_LINES = 30
 _LINE = 20
-_PAPER, _INK = (255, 255, 255), (29, 30, 34)
+_MAX_NAMED = 60
+_NAME_LENGTH, _NAME_SIZE = 24, 12
+_PAPER, _INK, _SOFT = (255, 255, 255), (29, 30, 34), (91, 93, 102)
 
 
 def write_map_image(scene: Scene, path: str | Path, *, number: int = 0, width: int = 1200, height: int = 900) -> Path:
@@ -66,7 +69,10 @@ def map_png(scene: Scene, *, number: int = 0, width: int = 1200, height: int = 9
             draw.line(ends, fill=(190, 190, 190), width=_FINER)
     _draw_discs(draw, scene, places, order)
     picture = fine.resize((width, height), Image.Resampling.LANCZOS)
-    _draw_legend(ImageDraw.Draw(picture), scene, width)
+    pen = ImageDraw.Draw(picture)
+    for name, x, y, leftward in _names(scene, places, order, width):
+        pen.text((x, y), name, fill=_SOFT, font=_font(_NAME_SIZE), anchor="rm" if leftward else "lm")
+    _draw_legend(pen, scene, width)
     out = io.BytesIO()
     picture.save(out, "PNG", optimize=True)
     return out.getvalue()
@@ -80,7 +86,7 @@ def _draw_discs(draw: ImageDraw, scene: Scene, places: Floats, order: NDArray[np
 
 
 def _draw_legend(draw: ImageDraw, scene: Scene, width: int) -> None:
-    font = _font()
+    font = _font(15)
     draw.text((_MARGIN, 10), _short(scene.title, 90), fill=_INK, font=font)
     for line, (name, colour) in enumerate(_legend(scene)):
         x, y = width - _LEGEND, 44 + line * _LINE
@@ -89,14 +95,38 @@ def _draw_legend(draw: ImageDraw, scene: Scene, width: int) -> None:
         draw.text((x + 18, y), name, fill=_INK, font=font)
 
 
-def _font() -> Any:
+def _font(size: int) -> Any:
     from PIL import ImageFont
 
-    return ImageFont.load_default(size=15)
+    return ImageFont.load_default(size=size)
 
 
-def map_svg(scene: Scene, *, number: int = 0, width: int = 1200, height: int = 900) -> str:
+def _names(scene: Scene, places: Floats, order: NDArray[np.int64], width: int) -> list[tuple[str, float, float, bool]]:
+    """Return labels, those of near points first: text, where it begins or (True) ends, its middle line."""
+    if len(order) > _MAX_NAMED:
+        return []
+    font, radii = _font(_NAME_SIZE), _radii(scene)
+    right = width - (_LEGEND if len(scene.clusters) > 1 else 4)
+    taken = [(places[i, 0] - radii[i], places[i, 0] + radii[i], places[i, 1]) for i in order.tolist()]
+    found: list[tuple[str, float, float, bool]] = []
+    for i in order[::-1].tolist():
+        name = _short(scene.labels[i], _NAME_LENGTH)
+        # Another font than that which is measured here may be a tenth wider.
+        wide, aside = 1.1 * float(font.getlength(name)), radii[i] + 4
+        x, y = places[i, :2].tolist()
+        for at, first, leftward in ((x + aside, x + aside, False), (x - aside, x - aside - wide, True)):
+            fits = first >= 0 and first + wide <= right
+            if fits and not any(a < first + wide and first < b and abs(y - c) < _NAME_SIZE for a, b, c in taken):
+                taken.append((first, first + wide, y))
+                found.append((name, at, y, leftward))
+                break
+    return found
+
+
+def map_svg(scene: Scene, *, number: int = 0, width: int = 1200, height: int = 900, standalone: bool = True) -> str:
     """Return a picture of one map as SVG; labels of points show when pointed at.
+
+    With ``standalone=False`` it is a part of an HTML page: as wide as there is room, without a name space.
 
     Raises
     ------
@@ -107,9 +137,9 @@ def map_svg(scene: Scene, *, number: int = 0, width: int = 1200, height: int = 9
         raise ConfigError(f"an SVG of {scene.n:,} points is too much for viewers; write a .png")
     places, order = _places(scene, number, width, height)
     shades, radii = _shades(scene, places), _radii(scene)
+    of_file = f'xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" ' if standalone else ""
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        'font-family="system-ui, sans-serif" font-size="14">',
+        f'<svg {of_file}viewBox="0 0 {width} {height}" font-family="system-ui, sans-serif" font-size="14">',
         f'<rect width="{width}" height="{height}" fill="#fff"/>',
         f'<text x="{_MARGIN}" y="24" fill="{_hex(_INK)}">{_xml(_short(scene.title, 90))}</text>',
     ]
@@ -121,14 +151,24 @@ def map_svg(scene: Scene, *, number: int = 0, width: int = 1200, height: int = 9
         x, y = places[i, :2].round(1).tolist()
         parts.append(
             f'<circle cx="{x}" cy="{y}" r="{radii[i]:.3g}" fill="{_hex(shades[i])}">'
-            f"<title>{_xml(scene.labels[i])}</title></circle>"
+            f"<title>{_xml(_told(scene, i))}</title></circle>"
         )
+    for name, x, y, leftward in _names(scene, places, order, width):
+        anchor = "end" if leftward else "start"
+        at = f'x="{x:.1f}" y="{y + 4:.1f}" font-size="{_NAME_SIZE}" text-anchor="{anchor}"'
+        parts.append(f'<text {at} fill="{_hex(_SOFT)}">{_xml(name)}</text>')
     for line, (name, colour) in enumerate(_legend(scene)):
         x, y = width - _LEGEND, 53 + line * _LINE
         if colour is not None:
             parts.append(f'<circle cx="{x + 5}" cy="{y}" r="5" fill="{_hex(colour)}"/>')
         parts.append(f'<text x="{x + 18}" y="{y + 5}" fill="{_hex(_INK)}">{_xml(name)}</text>')
     return "\n".join([*parts, "</svg>\n"])
+
+
+def _told(scene: Scene, i: int) -> str:
+    """Return what is said of a point that is pointed at."""
+    label = scene.labels[i]
+    return label if len(scene.clusters) < 2 else f"{label}, {scene.clusters[int(scene.cluster_of[i])].label}"
 
 
 def _places(scene: Scene, number: int, width: int, height: int) -> tuple[Floats, NDArray[np.int64]]:
