@@ -46,6 +46,7 @@ class FakeRun:
     parameters: dict[str, Any] = field(default_factory=lambda: {"crop": 512, "score": "ncc"})
     patterns: list[str] = field(default_factory=lambda: ["photos/*.jpg"])
     reduce: dict[str, Any] | None = None
+    map: Any = None
 
     def __post_init__(self) -> None:
         self.n_items = len(self.full)

@@ -20,6 +20,8 @@ def test_demo_finds_the_cameras_and_runs_again(tmp_path, capsys):
     assert (first["n_same_found"], first["n_different_found"]) == (12, 16)
     assert "8 of 8 photos are with their camera." in shown.out
     assert "report.html" in shown.out
+    assert (tmp_path / "d" / "map.html").exists()
+    assert (tmp_path / "d" / "report.html").read_text().count("<circle") >= 8
     assert shown.err == ""
     kept = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "d" / "photos").iterdir()}
 
@@ -53,6 +55,15 @@ def test_a_damaged_photo_stands_aside(tmp_path, capsys):
     assert again["n_failed_items"] == 1
     assert again["n_right"] == 7
     assert "not compared" in capsys.readouterr().out
+    assert "1 item has no place on it" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_two_photos_have_no_map(tmp_path, capsys):
+    assert run_demo(tmp_path, n_photos=2, n_cameras=2)["map"] is None
+    shown = capsys.readouterr()
+    assert "there is no map: " in shown.err
+    assert "map     none" in shown.out
 
 
 @pytest.mark.parametrize(("photos", "cameras"), [(1, 1), (4, 0), (3, 4)])

@@ -9,6 +9,7 @@ from PIL import Image
 
 from tartan.core.ledger import Failure
 from tartan.errors import ConfigError
+from tartan.store.maps import StoredMap
 from tartan.view.report import MAX_BYTES, write_report
 from tartan.view.thumbnails import photo_thumbnail, thumbnails_of
 
@@ -105,7 +106,13 @@ def test_hostile_text_stays_text(make_run, tmp_path):
     run.manifest.application["name"] = run.manifest.created = HOSTILE
     pictures = {0: b"not even a picture"}
     path = write_report(
-        run, tmp_path / "r.html", title=HOSTILE, clusters=[HOSTILE] * 6, truth=[HOSTILE] * 6, thumbnails=pictures
+        run,
+        tmp_path / "r.html",
+        title=HOSTILE,
+        clusters=[HOSTILE] * 5 + ["x"],
+        truth=[HOSTILE] * 6,
+        thumbnails=pictures,
+        points=np.eye(6)[:, :2],
     )
     content, page = _read(path)
     assert not page.named("script")
@@ -115,17 +122,53 @@ def test_hostile_text_stays_text(make_run, tmp_path):
     assert "\u202e" not in content
 
 
+def test_the_map_shows_items_in_the_colours_of_their_clusters(make_run, tmp_path):
+    points = np.random.default_rng(0).normal(size=(24, 3))
+    points[5] = np.nan
+    found = [f"group {i % 4}" for i in range(24)]
+    content, page = _read(write_report(make_run(24, 4), tmp_path / "r.html", clusters=found, points=points))
+    assert "seen from its widest side. 1 item has no place on it. Point at an item" in page.words
+    assert content.count("<title>") == 1 + 23
+    assert "<title>photo_0007.jpg, group 3</title>" in content
+    assert "photo_0005.jpg, group" not in content
+    assert len({circle["fill"] for circle in page.named("circle")}) >= 4
+    assert len(page.named("svg")) == 1
+    assert not re.search(r"https?://|url\(|<script", content)
+    _, page = _read(write_report(make_run(24, 4), tmp_path / "r.html", points=np.full((24, 2), np.nan)))
+    assert "No item has a place on the map." in page.words
+
+
+def test_the_map_that_a_run_keeps_is_shown(make_run, tmp_path):
+    run = make_run(24, 4)
+    points, stress = np.random.default_rng(0).normal(size=(22, 2)), np.full(22, 0.25)
+    run.map = StoredMap(points, stress, 20, "damds", "", {}, {})
+    _, page = _read(write_report(run, tmp_path / "r.html"))
+    assert (
+        "2 items have no place on it. Made by damds; median stress of an item 0.25. 2 of the items were" in page.words
+    )
+    assert len(page.named("circle")) == 22
+
+
+@pytest.mark.parametrize("shape", [(25, 2), (24,), (0, 2), (24, 0)])
+def test_a_map_must_fit(make_run, tmp_path, shape):
+    with pytest.raises(ConfigError, match=r"points has shape .* a row for each of the first items of photos\.tartan"):
+        write_report(make_run(24), tmp_path / "r.html", points=np.zeros(shape))
+
+
 @pytest.mark.slow
 def test_large_run_stays_small(make_run, tmp_path):
     n = 2100
     failures = [Failure(i, None, "read", "x" * 5000) for i in range(1000)]
     run = make_run(n, 700, keys=["k" * 3000 + str(i) for i in range(n)], failures=failures)
     pictures = {i: np.random.default_rng(i).bytes(4000) for i in range(n)}
-    path = write_report(run, tmp_path / "r.html", clusters=[i % 700 for i in range(n)], thumbnails=pictures)
+    points, clusters = np.random.default_rng(0).normal(size=(n, 2)), [f"{i % 700}" + "c" * 3000 for i in range(n)]
+    path = write_report(run, tmp_path / "r.html", clusters=clusters, thumbnails=pictures, points=points)
     assert path.stat().st_size < MAX_BYTES
     _, page = _read(path)
     assert "700 clusters, the first 100 are shown" in page.words
     assert "1,000 failed items and pairs, the first 100 are shown" in page.words
+    assert len(page.named("img")) > 2
+    assert page.named("svg") == []  # too many items for a drawing with their names
 
 
 def test_reduced_run_has_no_picture(make_run, tmp_path):

@@ -48,7 +48,7 @@ def run_demo(
     Parameters
     ----------
     folder : Path
-        Where everything goes: ``photos/``, ``photos.tartan/``, ``matrix.png``, ``report.html``.
+        Where everything goes: ``photos/``, ``photos.tartan/``, ``matrix.png``, ``map.html``, ``report.html``.
     n_photos, n_cameras, seed : int
         What is simulated. A folder keeps the values it was first used with.
     quiet : bool
@@ -60,7 +60,8 @@ def run_demo(
     -------
     dict
         n_photos, n_cameras, n_pairs, n_failed_items, n_right, n_same_found, n_same, n_different_found,
-        n_different, threshold, seconds, and the paths run, matrix, report as text.
+        n_different, threshold, seconds, and the paths run, matrix, map, report as text; map is None where the
+        photos have none.
 
     Raises
     ------
@@ -169,23 +170,45 @@ def _order(found: Sequence[str]) -> NDArray[np.intp]:
     return np.argsort([names.index(name) for name in found], kind="stable")
 
 
-def _pictures(run: Any, folder: Path, found: Sequence[str], truth: Sequence[str], tell: _Teller) -> dict[str, str]:
+def _pictures(
+    run: Any, folder: Path, found: Sequence[str], truth: Sequence[str], tell: _Teller
+) -> dict[str, str | None]:
     from tartan.view.matrix_image import save_matrix_image
     from tartan.view.report import write_report
     from tartan.view.thumbnails import thumbnails_of
 
-    tell("drawing the matrix and writing the report")
+    tell("drawing the matrix and the map, and writing the report")
     title = f"{run.n_items} photos: which share a camera?"
     order = _order(found)
     picture = save_matrix_image(run, folder / "matrix.png", order=order, groups=found, title=title)
     photos = [folder / "photos" / Path(key).name for key in run.keys]
+    turning = _mapped(run, folder, found, title, tell)
     report = write_report(
         run, folder / "report.html", title=title, clusters=found, truth=truth, thumbnails=thumbnails_of(photos)
     )
-    return {"run": str(run.path), "matrix": str(picture), "report": str(report)}
+    return {"run": str(run.path), "matrix": str(picture), "report": str(report), "map": turning}
 
 
-def _result(run: Any, setup: _Setup, match: Agreement, threshold: float, files: Mapping[str, str]) -> dict[str, Any]:
+def _mapped(run: Any, folder: Path, found: Sequence[str], title: str, tell: _Teller) -> str | None:
+    """Keep a flat map, which the report shows, and write a page to turn a map of three dimensions in."""
+    from tartan.view.scene import scene
+    from tartan.view.scene_page import write_scene_page
+
+    # The most alike pair is at distance 0: photos of one camera come to lie together, whatever their scores.
+    options: dict[str, Any] = {"similarity": "max-s", "random_state": 0}
+    try:
+        run.embed("damds", 2, keep=True, **options)
+        space = run.embed("damds", 3, **options)
+    except TartanError as error:
+        tell(f"there is no map: {error}")
+        return None
+    shown = scene(space.points, title=title, labels=space.keys, clusters=found)
+    return str(write_scene_page(shown, folder / "map.html"))
+
+
+def _result(
+    run: Any, setup: _Setup, match: Agreement, threshold: float, files: Mapping[str, str | None]
+) -> dict[str, Any]:
     return {
         **asdict(setup),
         "n_pairs": int(run.n_pairs),
@@ -221,7 +244,8 @@ def _show(
     )
     print(matrix_text(matrix[np.ix_(order, order)], terminal_of(stream)), file=stream)
     print(
-        f"\nrun     {result['run']}\nmatrix  {result['matrix']}\nreport  {result['report']}\n"
+        f"\nrun     {result['run']}\nmatrix  {result['matrix']}\nmap     {result['map'] or 'none'}\n"
+        f"report  {result['report']}\n"
         f"\n{run.n_pairs:,} pairs, everything in {result['seconds']:.1f} s. Open the report in a browser.",
         file=stream,
     )

@@ -12,10 +12,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
+from numpy.typing import ArrayLike
+
 from tartan.errors import ConfigError
 from tartan.view import report_sections as parts
 from tartan.view.agreement import Agreement, agreement
 from tartan.view.markup import Html, clipped, joined, tag, text
+from tartan.view.report_map import item_map
 
 __all__ = ["MAX_BYTES", "write_report"]
 
@@ -31,6 +34,7 @@ def write_report(
     clusters: Sequence[Hashable] | None = None,
     truth: Sequence[Hashable] | None = None,
     thumbnails: Mapping[int, bytes] | None = None,
+    points: ArrayLike | None = None,
 ) -> Path:
     """Write the report of a run.
 
@@ -48,6 +52,8 @@ def write_report(
         The known group of each item.
     thumbnails : mapping of int to bytes, optional
         JPEG pictures of items, by index.
+    points : array_like (m, L), optional
+        Places of the first m items on a map. Default: the map that the run keeps, if it keeps one.
 
     Returns
     -------
@@ -57,13 +63,13 @@ def write_report(
     Raises
     ------
     ConfigError
-        If clusters or truth do not have one entry an item.
+        If clusters or truth do not have one entry an item, or the points are no map of the items.
     """
     for name, given in (("clusters", clusters), ("truth", truth)):
         if given is not None and len(given) != run.n_items:
             raise ConfigError(f"{len(given)} {name} for {run.n_items} items: one of each an item is needed")
     match = agreement(clusters, truth) if clusters is not None and truth is not None else None
-    findings = parts.Findings(clusters, truth, match, thumbnails or {})
+    findings = parts.Findings(clusters, truth, match, thumbnails or {}, points)
     page = _page(run, title or Path(run.path).name, findings)
     target = Path(path)
     temporary = target.with_name(f".{target.name}.tmp")
@@ -77,6 +83,7 @@ def _page(run: Any, title: str, findings: parts.Findings) -> str:
         _header(run, title, findings.match),
         _section("What was compared", parts.compared(run)),
         _section("The matrix", parts.matrix(run, findings.clusters)),
+        _section("The map", item_map(run, findings)),
         _section("Clusters", parts.clusters_found(run, findings)),
         _section("What it cost", parts.loads(run.stats), parts.stages(run.stats)),
         _section("What failed", parts.failed(run)),

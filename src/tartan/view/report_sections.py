@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tartan.view.agreement import Agreement
 from tartan.view.downsample import DENSE_SIDE, block_means, leaf_order
@@ -51,12 +51,15 @@ class Findings:
         The two compared.
     thumbnails : mapping of int to bytes
         JPEG pictures by index of the item.
+    points : array_like (m, L), or None
+        Places of the first m items on a map.
     """
 
     clusters: Sequence[Hashable] | None = None
     truth: Sequence[Hashable] | None = None
     match: Agreement | None = None
     thumbnails: Mapping[int, bytes] = field(default_factory=dict)
+    points: ArrayLike | None = None
 
 
 def compared(run: Any) -> Html:

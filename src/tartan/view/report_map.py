@@ -1,0 +1,77 @@
+"""The section of a report that shows the map of the items, coloured by cluster, with their names when pointed at."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from tartan.errors import ConfigError, TartanError
+from tartan.view.map_image import map_png, map_svg
+from tartan.view.markup import Html, data_uri, tag, text
+from tartan.view.report_sections import Findings, figure
+from tartan.view.scene import Scene, scene
+
+__all__ = ["item_map"]
+
+# Beyond so many bytes a picture without names takes the place of a drawing with them.
+_MOST_BYTES: Final = 350_000
+_KEY_LENGTH: Final = 60
+_SIZE: Final = {"width": 960, "height": 640}
+
+
+def item_map(run: Any, findings: Findings) -> Html:
+    """Draw the map that was given, or that the run keeps; nothing where there is none."""
+    kept = None if findings.points is not None else _kept(run)
+    points = findings.points if kept is None else kept.points
+    if points is None:
+        return Html("")
+    shown = _scene(run, np.asarray(points, np.float64), findings)
+    if not np.isfinite(shown.maps[0].points).all(axis=1).any():
+        return tag("p", text("No item has a place on the map."))
+    drawing = map_svg(shown, **_SIZE, standalone=False) if shown.n * 60 < _MOST_BYTES else ""
+    described = f"A map of {shown.n} items in {len(shown.clusters)} groups."
+    if drawing and len(drawing) < _MOST_BYTES:
+        picture = Html(drawing.replace("<svg ", f'<svg role="img" aria-label="{text(described)}" ', 1))
+        hint = " Point at an item to see its name."
+    else:
+        picture = tag("img", src=data_uri(map_png(shown, **_SIZE), "image/png"), alt=described)
+        picture, hint = Html(picture.removesuffix("</img>")), ""
+    return tag("figure", picture, tag("figcaption", text(_said(run, shown, kept) + hint)), class_="map")
+
+
+def _kept(run: Any) -> Any:
+    """Return the map that a run keeps; a report is written even if its file is damaged."""
+    try:
+        return getattr(run, "map", None)
+    except TartanError:
+        return None
+
+
+def _scene(run: Any, points: np.ndarray, findings: Findings) -> Scene:
+    if points.ndim != 2 or not 0 < len(points) <= run.n_items or points.shape[1] == 0:
+        raise ConfigError(f"points has shape {points.shape}; it needs a row for each of the first items of {run.path}")
+    groups: Sequence[Hashable] | None = findings.clusters if findings.clusters is not None else findings.truth
+    names = None if groups is None else [_short(str(name)) for name in groups[: len(points)]]
+    return scene(points, title="", labels=[_short(run.keys[i]) for i in range(len(points))], clusters=names)
+
+
+def _short(key: str) -> str:
+    return key if len(key) <= _KEY_LENGTH else f"{key[: _KEY_LENGTH // 2]}…{key[-_KEY_LENGTH // 2 :]}"
+
+
+def _said(run: Any, shown: Scene, kept: Any) -> str:
+    said = "Near on the map means alike, as far as it can be shown in "
+    said += "a plane." if shown.maps[0].points.shape[1] == 2 else "space; seen from its widest side."
+    without = int((~np.isfinite(shown.maps[0].points).all(axis=1)).sum()) + run.n_items - shown.n
+    if without:
+        said += f" {without:,} {'item has' if without == 1 else 'items have'} no place on it."
+    if kept is not None:
+        known = kept.stress[np.isfinite(kept.stress)]
+        said += (
+            f" Made by {kept.method}; median stress of an item {figure(float(np.median(known)))}." if len(known) else ""
+        )
+        placed = len(kept) - kept.n_fitted
+        said += f" {placed:,} of the items were placed later." if placed else ""
+    return said
