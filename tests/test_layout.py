@@ -30,7 +30,7 @@ ARROWS: dict[str, set[str]] = {
     "sort": {"errors", "config", "_native", "store", "runtime"},
 }
 ON_TOP = {"cli", "testing"}
-MAY_IMPORT_TOP = {"cli"}
+MAY_IMPORT_TOP = {"cli", "__main__"}
 
 HEAVY = ["scipy", "zarr", "pyarrow", "sklearn", "PIL", "cupy", "simplejpeg", "fsspec", "pytest"]
 

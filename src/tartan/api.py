@@ -108,7 +108,7 @@ def allpairs(
     if pairs is not None:
         workload = {"kind": "candidates", "file": "candidates.npy", "digest": _digest(_indices(pairs))}
     chosen = _options(options, tile)
-    reduce = None if reduce is None else _reduction(reduce, tuple(output_dtypes(application)))
+    reduce = None if reduce is None else _reduction(reduce, output_dtypes(application))
     with contextlib.ExitStack() as stack:
         if out is None:
             out = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tartan-"))) / "run.tartan"
@@ -266,8 +266,9 @@ def _check(name: str, value: Any, choices: tuple[str, ...]) -> None:
         raise ConfigError(f"{name}: {value!r} is unknown; choose {' or '.join(choices)}", context={"option": name})
 
 
-def _reduction(reduce: Any, outputs: tuple[str, ...]) -> dict[str, Any]:
+def _reduction(reduce: Any, dtypes: Mapping[str, np.dtype[Any]]) -> dict[str, Any]:
     """Check what a run shall keep; return it with every entry that counts."""
+    outputs = tuple(dtypes)
     example = 'write {"kind": "top-k", "k": 10, "largest": True} or {"kind": "threshold", "threshold": 0.3}'
     rule = dict(reduce) if isinstance(reduce, Mapping) else {}
     number = {"top-k": "k", "threshold": "threshold"}.get(rule.get("kind", ""))
@@ -276,6 +277,9 @@ def _reduction(reduce: Any, outputs: tuple[str, ...]) -> dict[str, Any]:
         raise ConfigError(f"reduce: {reduce!r} is not understood; {example}", context={"option": "reduce"})
     if rule.get("output", outputs[0]) not in outputs:
         raise ConfigError(f"reduce: there is no output {rule['output']!r}, only {', '.join(outputs)}")
+    for name, dtype in dtypes.items():
+        if dtype.kind == "c":
+            raise ConfigError(f"reduce: output {name!r} is {dtype}; tables of pairs hold real numbers")
     if number == "k":
         rule["k"] = _whole(rule["k"], "k", 1)
     else:

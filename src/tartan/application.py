@@ -160,9 +160,13 @@ def output_dtypes(app: Application) -> dict[str, np.dtype[Any]]:
     dtypes = {}
     for name, dtype in outputs.items():
         try:
-            dtypes[str(name)] = np.dtype(dtype)
+            dtypes[str(name)] = np.dtype(dtype).newbyteorder("=")  # how it is stored is not the application's business
         except TypeError as error:
             raise ConfigError(f"output {name!r}: {error}; {example}") from None
         if dtypes[str(name)].kind not in "biufc":
             raise ConfigError(f"output {name!r} of dtype {dtypes[str(name)]} is no number; {example}")
+        if dtypes[str(name)].char in "gG":
+            raise ConfigError(
+                f"output {name!r} of dtype {dtypes[str(name)]} differs from machine to machine; {example}"
+            )
     return dtypes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 from typing import Any
@@ -198,6 +199,16 @@ def test_version(command: Any) -> None:
     shown = command("--version")
     assert shown.status == 0
     assert shown.out.startswith("tartan ")
+
+
+def test_the_package_can_be_run_as_a_module(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["tartan", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("tartan", run_name="__main__")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("tartan ")
 
 
 @pytest.mark.slow

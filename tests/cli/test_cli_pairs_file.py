@@ -29,6 +29,8 @@ KEYS = ["a.fa", "b.fa", "c, d.fa", "7"]
         ("p.tsv", "0\t1\n", [[0, 1]]),
         ("p.txt", "a.fa\tc, d.fa\n", [[0, 2]]),
         ("p.txt", " 0 , 1 \n", [[0, 1]]),
+        ("p.csv", "\ufeffkey_i,key_j\na.fa,b.fa\n", [[0, 1]]),
+        ("p.csv", "\ufeffa.fa,b.fa\n", [[0, 1]]),
     ],
 )
 def test_text(tmp_path: Path, name: str, text: str, pairs: list[list[int]]) -> None:

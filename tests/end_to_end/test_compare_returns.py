@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import tartan
-from tartan.errors import RunFailedError
+from tartan.errors import ConfigError, RunFailedError
 
 VALUES = np.arange(6.0)[:, None]
 DISTANCES = np.abs(VALUES - VALUES.T)
@@ -148,3 +148,25 @@ def test_an_enormous_message_is_cut() -> None:
         tartan.allpairs(Returns(change), VALUES)
     assert len(str(caught.value)) < 10_000
     assert len(caught.value.context["traceback"]) < 100_000
+
+
+class BigEndian(tartan.Application):
+    outputs: ClassVar[dict[str, Any]] = {"scores": ">f4", "count": ">i2"}
+    releases_gil = True
+
+    def compare(self, left: Any, right: Any, xp: Any) -> dict[str, Any]:
+        distances = abs(left[:, None] - right[None, :])
+        return {"scores": distances, "count": distances.astype(np.int64)}
+
+
+def test_outputs_in_the_other_byte_order_are_kept_in_that_of_the_machine() -> None:
+    items = np.arange(5.0)
+    run = tartan.allpairs(BigEndian(), items)
+    assert run.manifest.outputs == {"scores": np.dtype("f4"), "count": np.dtype("i2")}
+    assert run.pairs_sorted(limit=4).read_all()["score"].to_pylist() == [1.0] * 4
+    kept = tartan.allpairs(BigEndian(), items, reduce={"kind": "top-k", "k": 1})
+    assert kept.pairs().read_all().num_rows == 5
+    app = BigEndian()
+    app.outputs = {"scores": "f4", "count": "c8"}  # type: ignore[misc]
+    with pytest.raises(ConfigError, match="output 'count' is complex64"):
+        tartan.allpairs(app, items, reduce={"kind": "top-k", "k": 1})

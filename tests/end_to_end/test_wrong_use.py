@@ -81,6 +81,7 @@ WRONG_APPLICATIONS: list[tuple[Any, str]] = [
     (outputs({"scores": "nonsense"}), "output 'scores': data type 'nonsense' not understood"),
     (outputs({"scores": object}), "output 'scores' of dtype object is no number"),
     (outputs({"scores": "M8[s]"}), r"of dtype datetime64\[s\] is no number"),
+    (outputs({"scores": "longdouble"}), "output 'scores' of dtype .* differs from machine to machine"),
 ]
 
 

@@ -122,9 +122,12 @@ class TestSources:
         with pytest.raises(ConfigError, match=r"cannot read .*Is a directory"):
             open_sources([tmp_path], "i4")
 
-    def test_what_is_no_regular_file_is_refused(self) -> None:
-        with pytest.raises(ConfigError, match="no regular file"):
-            open_sources([Path(os.devnull)], "i4")
+    def test_what_is_no_regular_file_is_refused(self, tmp_path: Path) -> None:
+        """A pipe is not even opened: that would wait for its writer."""
+        os.mkfifo(tmp_path / "pipe")
+        for path in (Path(os.devnull), tmp_path / "pipe"):
+            with pytest.raises(ConfigError, match="no regular file"):
+                open_sources([path], "i4")
 
     def test_changes_are_seen(self, raw: Path) -> None:
         sources, _ = open_sources([raw], "i8")
@@ -226,3 +229,8 @@ class TestDestination:
         (tmp_path / "folder").mkdir()
         with pytest.raises(ConfigError, match="is a folder; name a file"):
             self.make(tmp_path / "folder", raw, overwrite=True)
+
+    def test_pipes_and_devices_are_not_replaced(self, raw: Path, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(ConfigError, match="pipe is no regular file; a sort writes one"):
+            self.make(tmp_path / "pipe", raw, overwrite=True)

@@ -199,6 +199,8 @@ def test_what_cannot_be_sorted_is_said(tmp_path: Path) -> None:
     refused("column 'score' is int64 in .* and float in", source, other)
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 this is none PAR1")
     refused(r"bad.parquet cannot be read as parquet", tmp_path / "bad.parquet")
+    os.mkfifo(tmp_path / "pipe.parquet")
+    refused(r"pipe.parquet is no regular file", tmp_path / "pipe.parquet")
     refused(r"nowhere.parquet", tmp_path / "nowhere.parquet")
     wide = write(tmp_path / "wide.parquet", pa.table({"score": [1.0], "text": ["x" * 70_000]}))
     refused("too wide", wide)

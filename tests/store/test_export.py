@@ -108,6 +108,11 @@ def test_phylip_names_have_no_blanks() -> None:
     assert formats.phylip_names(["a b\tc", "", "x"]) == ["a_b_c", "item_1", "x"]
 
 
+def test_phylip_names_differ() -> None:
+    names = formats.phylip_names(["a b", "a_b", "a\tb", "item_3", ""])
+    assert names == ["a_b_0", "a_b", "a_b_2", "item_3", "item_4"]
+
+
 def test_phylip_cannot_say_missing(partial: Run, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"item-0 and item-1 is missing.*missing=1\.0"):
         partial.export(tmp_path / "m.phy")
@@ -184,6 +189,32 @@ def test_an_existing_file_is_kept_unless_told_otherwise(run: Run, tmp_path: Path
     export(run, path, overwrite=True)
     np.testing.assert_array_equal(np.load(path), run.matrix())
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.npy", "made.tartan"]
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "scores.zarr/zarr.json"])
+def test_nothing_of_the_run_is_replaced(run: Run, name: str) -> None:
+    before = (run.path / name).read_bytes()
+    with pytest.raises(StoreError, match="lies in the run itself"):
+        export(run, run.path / name, "npy", overwrite=True)
+    assert (run.path / name).read_bytes() == before
+
+
+def test_what_is_no_regular_file_is_not_replaced(run: Run, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.npy")
+    with pytest.raises(StoreError, match="no regular file"):
+        export(run, tmp_path / "pipe.npy", overwrite=True)
+    assert (tmp_path / "pipe.npy").is_fifo()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "phy", "i16", "f32", "parquet"])
+def test_complex_scores_are_refused_where_they_have_no_place(finished: Finished, tmp_path: Path, suffix: str) -> None:
+    run, truth = finished(outputs={"scores": "complex64"})
+    with pytest.raises(ConfigError, match=r"output 'scores' is complex64; .* real numbers"):
+        export(run, tmp_path / f"m.{suffix}")
+    with pytest.raises(ConfigError, match="neighbours need real numbers"):
+        run.neighbors(1)
+    export(run, tmp_path / "m.npy", diagonal=0)
+    np.testing.assert_array_equal(np.load(tmp_path / "m.npy"), truth.astype("c8"))
 
 
 def test_formats_are_found_by_suffix() -> None:

@@ -66,6 +66,17 @@ def test_top_k_keeps_the_best_of_each_item(tmp_path: Path, largest: bool, symmet
     assert not (tmp_path / "r" / "scores.zarr").exists()
 
 
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_no_item_is_among_its_own_best(tmp_path: Path, symmetric: bool) -> None:
+    """Also where the application compares items with themselves."""
+    truth = truth_of(11, symmetric)
+    np.fill_diagonal(truth["scores"], 9)
+    folder = make(tmp_path / "r", 11, TOP3, symmetric=symmetric, diagonal=True)
+    with folder.lock():
+        commit_missing(folder, truth)
+    assert grouped(Run(tmp_path / "r")) == best(truth["scores"], 3, largest=True)
+
+
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_threshold_keeps_the_pairs_beyond_it(tmp_path: Path, largest: bool, symmetric: bool) -> None:

@@ -69,6 +69,17 @@ def test_candidates_only(finished: Finished) -> None:
     assert run.neighbors(2)[0][[0, 4]].tolist() == [[1, -1], [-1, -1]]
 
 
+def test_candidates_on_the_diagonal_keep_their_scores(finished: Finished) -> None:
+    """Where the list names (3, 3), its score stands there, which is 0 here."""
+    workload = {"kind": "candidates", "file": "candidates.npy"}
+    run, _ = finished(workload=workload, candidates=[(0, 1), (3, 3), (9, 9)])
+    expected = np.where(np.isin(np.arange(10), [3, 9]), 0, 5)
+    np.testing.assert_array_equal(np.diag(run.matrix(diagonal=5)), expected)
+    np.testing.assert_array_equal(np.diag(np.concatenate([band for _, band in run.view().bands(5)])), expected)
+    np.testing.assert_array_equal(np.diag(run.view().window(slice(2, 6), slice(2, 6), 5)), expected[2:6])
+    assert run.n_pairs_done == run.n_pairs == 3
+
+
 @pytest.mark.parametrize(("n", "chunk"), CASES)
 def test_condensed_is_what_squareform_reads(finished: Finished, n: int, chunk: int) -> None:
     from scipy.spatial.distance import squareform

@@ -98,7 +98,7 @@ def _separated(path: Path) -> Any:
     """Read a text table with every value as text; the first line is a header only if it has our names."""
     from pyarrow import csv
 
-    with path.open(encoding="utf-8", errors="replace") as file:
+    with path.open(encoding="utf-8-sig", errors="replace") as file:  # spreadsheets begin with a byte order mark
         first = file.readline()
     delimiter = "\t" if "\t" in first else ","
     names = [name.strip().strip('"') for name in first.rstrip("\r\n").split(delimiter)]

@@ -413,7 +413,7 @@ class _Alone:
                 self._advance()
             case Died() | TimedOut() if self._tries >= TRIES_ALONE:
                 key = self._load.keys[self._position]
-                how = f"the worker was {outcome.how}" if isinstance(outcome, Died) else "it took too long"
+                how = f"the worker ended ({outcome.how})" if isinstance(outcome, Died) else "it took too long"
                 trace = outcome.traceback if isinstance(outcome, Died) else ""
                 reason = f"{key}: {how} each of the {TRIES_ALONE} times it was parsed"
                 self._load.payloads[self._position] = ItemFailure("parse", reason, trace)

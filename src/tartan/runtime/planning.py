@@ -187,7 +187,7 @@ def _load_one(source: Source, executor: Executor, index: int, options: RunOption
         return ItemFailure("read", str(error))
     outcome = ask(executor, probe_item, key, payload, timeout=options.tile_timeout_seconds)
     if isinstance(outcome, Died):
-        return ItemFailure("parse", f"{key}: the worker was {outcome.how} while it was parsed", outcome.traceback)
+        return ItemFailure("parse", f"{key}: the worker ended ({outcome.how}) while it was parsed", outcome.traceback)
     if isinstance(outcome, TimedOut):
         return ItemFailure("parse", f"{key}: it took more than {outcome.seconds:g} s to parse")
     value = _value(outcome)

@@ -22,7 +22,9 @@ from tartan.errors import ConfigError, InputChangedError
 from tartan.sort.dtypes import DType, describe_dtype, parse_dtype
 from tartan.store.files import disk_errors
 
-__all__ = ["HEADER_BYTES", "Destination", "Source", "expand_sources", "open_sources", "refuse_changes"]
+__all__ = [
+    "HEADER_BYTES", "Destination", "Source", "expand_sources", "open_sources", "refuse_changes", "refuse_streams",
+]  # fmt: skip
 
 # Headers of .npy files that we write: as long as a block of a disk, so that data begin where direct writes may.
 HEADER_BYTES = 4096
@@ -134,13 +136,9 @@ def open_sources(paths: Sequence[Path], dtype: Any) -> tuple[list[Source], DType
 def _look(path: Path) -> tuple[os.stat_result, tuple[int, DType, int] | None]:
     """Return what the system knows of a file and, of an .npy file, where its data begin, their type and number."""
     try:
+        refuse_streams(path)
         with path.open("rb", buffering=0) as stream:
             status = os.fstat(stream.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise ConfigError(
-                    f"{path} is no regular file; a sort reads its input at several places: write it to a file",
-                    context={"path": str(path)},
-                )
             return status, _read_header(path) if path.suffix.lower() == ".npy" else None
     except OSError as error:
         raise ConfigError(
@@ -148,6 +146,23 @@ def _look(path: Path) -> tuple[os.stat_result, tuple[int, DType, int] | None]:
             code="unreadable",
             context={"path": str(path)},
         ) from error
+
+
+def refuse_streams(path: Path) -> None:
+    """Refuse pipes and devices before they are opened: a pipe would wait for its writer.
+
+    Raises
+    ------
+    ConfigError
+    OSError
+        If there is no such file.
+    """
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # of a folder, opening it says what it is
+        raise ConfigError(
+            f"{path} is no regular file; a sort reads its input at several places: write it to a file",
+            context={"path": str(path)},
+        )
 
 
 def _read_header(path: Path) -> tuple[int, DType, int]:
@@ -273,6 +288,8 @@ class Destination:
             return
         if self.path.is_dir():
             raise ConfigError(f"{self.path} is a folder; name a file", context=context)
+        if self.path.exists() and not self.path.is_file():
+            raise ConfigError(f"{self.path} is no regular file; a sort writes one: name another", context=context)
         if any(self.path.exists() and self.path.samefile(source.path) for source in sources):
             raise ConfigError(
                 f"{self.path} is to be read and written; name another destination, or sort it in place", context=context

@@ -22,7 +22,7 @@ from tartan.sort.stages import BlockSorter
 from tartan.store.export import new_export
 from tartan.store.reduced import Parts
 from tartan.store.tables import chunks_both_ways, key_column, pair_rows
-from tartan.store.view import output_name
+from tartan.store.view import output_name, require_real
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,7 +110,7 @@ def write_sorted_pairs(folder: RunFolder, path: Path, order: PairOrder, *, overw
     """
     import pyarrow.parquet as pq
 
-    with new_export(path, overwrite=overwrite) as temporary, sorted_pairs(folder, order) as reader:
+    with new_export(path, folder.path, overwrite=overwrite) as temporary, sorted_pairs(folder, order) as reader:
         keys = ["key_i", "key_j"]
         with pq.ParquetWriter(temporary, reader.schema, compression="lz4", use_dictionary=keys) as parquet:
             for batch in reader:
@@ -165,8 +165,7 @@ class _Pairs(Protocol):
 
 def _pairs_of(folder: RunFolder, name: str, descending: bool) -> _Pairs:
     dtype = folder.manifest.outputs[name]
-    if dtype.kind == "c":
-        raise ConfigError(f"output {name!r} is {dtype}: complex numbers have no order; sort another output")
+    require_real(name, dtype, "an order needs")
     words = folder.manifest.n_items <= WORD_ITEMS and np.can_cast(dtype, np.float32)
     if words and not isinstance(folder.results, Parts):
         return _Words(folder, name, descending)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from tartan.errors import ConfigError, ItemError
 from tartan.sort.columns import Facts, storage_type
 from tartan.sort.direct_file import DirectFile
-from tartan.sort.formats import TABLE_SUFFIXES
+from tartan.sort.formats import TABLE_SUFFIXES, refuse_streams
 
 __all__ = ["TableSource", "TableWriter", "column_facts", "common_schema"]
 
@@ -164,6 +164,7 @@ def _opened(path: Path) -> _Reader:
     if kind is None:
         raise ConfigError(f"{path} is no Parquet or Arrow file; sort files of one kind at a time")
     try:
+        refuse_streams(path)
         return _ParquetReader(path) if kind == "parquet" else _ArrowReader(path)
     except (pa.ArrowException, OSError) as error:
         raise ItemError(f"{path} cannot be read as {kind}: {error}", context={"path": str(path)}) from error

@@ -16,7 +16,7 @@ from tartan.store import formats
 from tartan.store.files import disk_errors
 from tartan.store.formats import Request
 from tartan.store.run import Run
-from tartan.store.view import output_name
+from tartan.store.view import output_name, require_real
 
 __all__ = ["FORMATS", "export", "format_of", "new_export"]
 
@@ -32,6 +32,7 @@ _STREAMS: dict[str, Writer] = {
     "int16-be": partial(formats.write_int16, order=">"),
     "float32": formats.write_float32,
 }
+_COMPLEX = ("npy", "npy-condensed")
 _SUFFIXES = {
     ".npy": "npy", ".phy": "phylip", ".phylip": "phylip", ".dist": "phylip", ".csv": "csv", ".tsv": "tsv",
     ".parquet": "parquet", ".i16": "int16", ".i16le": "int16", ".i16be": "int16-be", ".f32": "float32",
@@ -88,11 +89,11 @@ def export(
     """
     path = Path(path)
     name = format_of(path, format)
-    with new_export(path, overwrite=overwrite) as temporary:
+    with new_export(path, run.path, overwrite=overwrite) as temporary:
         if name == "parquet":
             _write_pairs(run, temporary, output)
         else:
-            _write_matrix(run, temporary, _STREAMS[name], output, (diagonal, missing, clip))
+            _write_matrix(run, temporary, name, output, (diagonal, missing, clip))
     return path
 
 
@@ -114,8 +115,16 @@ def format_of(path: Path, name: str | None = None) -> str:
 
 
 @contextlib.contextmanager
-def new_export(path: Path, *, overwrite: bool) -> Iterator[Path]:
+def new_export(path: Path, run: Path, *, overwrite: bool) -> Iterator[Path]:
     """Yield a name beside the target that becomes it if all goes well; whatever is left under it else is removed.
+
+    Parameters
+    ----------
+    path : Path
+        The target.
+    run : Path
+        The folder of the run, nothing of which is replaced.
+    overwrite : bool
 
     Raises
     ------
@@ -126,6 +135,10 @@ def new_export(path: Path, *, overwrite: bool) -> Iterator[Path]:
     """
     if path.exists() and not overwrite:
         raise StoreError(f"{path} exists; choose another name, or say overwrite", code="exists")
+    if path.exists() and not path.is_file():
+        raise StoreError(f"{path} is no regular file and is not replaced; choose another name", code="exists")
+    if path.exists() and run.resolve() in path.resolve().parents:
+        raise StoreError(f"{path} lies in the run itself, which is never written over; choose another name")
     if not path.parent.is_dir():
         raise StoreError(f"cannot write {path}: no folder {path.parent}; make it first", code="no-folder")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -138,13 +151,15 @@ def new_export(path: Path, *, overwrite: bool) -> Iterator[Path]:
 
 
 def _write_matrix(
-    run: Run, path: Path, write: Writer, output: str | None, options: tuple[float | None, float | None, bool]
+    run: Run, path: Path, name: str, output: str | None, options: tuple[float | None, float | None, bool]
 ) -> None:
     diagonal, missing, clip = options
     view = run.view(output, np.nan)
+    if name not in _COMPLEX:
+        require_real(view.name, view.dtype, f"{name} holds")
     request = Request(run, view, run.self_score if diagonal is None else diagonal, missing, clip)
     with open(path, "wb") as stream:
-        write(request, stream)
+        _STREAMS[name](request, stream)
         stream.flush()
         os.fsync(stream.fileno())
 

@@ -140,8 +140,16 @@ def write_table(request: Request, stream: BinaryIO, separator: str) -> None:
 
 
 def phylip_names(keys: Sequence[str]) -> list[str]:
-    """Return names that PHYLIP programs read: blanks become underscores, no name is empty."""
-    return [re.sub(r"\s", "_", key) or f"item_{index}" for index, key in enumerate(keys)]
+    """Return names that PHYLIP programs read: blanks become underscores, no name is empty or there twice."""
+    names = [re.sub(r"\s", "_", key) or f"item_{index}" for index, key in enumerate(keys)]
+    taken = set(keys)
+    for index, (key, name) in enumerate(zip(keys, names, strict=True)):
+        if name != key:
+            while name in taken:
+                name += f"_{index}"
+            names[index] = name
+            taken.add(name)
+    return names
 
 
 def _quoted(key: str, separator: str) -> str:

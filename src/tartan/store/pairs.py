@@ -79,11 +79,25 @@ class WantedPairs:
         mask = self.workload.mask(rect)
         return np.ones(rect.shape, bool) if mask is None else mask
 
+    def with_itself(self, start: int, stop: int) -> np.ndarray:
+        """Return which items of a range are compared with themselves: bool (stop - start,)."""
+        if not isinstance(self.workload, Candidates):
+            return np.full(stop - start, self.workload.has_diagonal)
+        listed = self._listed_with_itself
+        found = np.zeros(stop - start, bool)
+        found[listed[(listed >= start) & (listed < stop)] - start] = True
+        return found
+
+    @cached_property
+    def _listed_with_itself(self) -> np.ndarray:
+        assert isinstance(self.workload, Candidates)
+        pairs = self.workload.pairs.reshape(-1, 2)
+        return np.unique(pairs[pairs[:, 0] == pairs[:, 1], 0])
+
     def _n_diagonal(self) -> int:
         if isinstance(self.workload, Candidates):
-            pairs = self.workload.pairs.reshape(-1, 2)
-            return len(np.unique(pairs[pairs[:, 0] == pairs[:, 1], 0]))
-        return self.workload.n_items if self.workload.count(Rect(0, 1, 0, 1)) else 0
+            return len(self._listed_with_itself)
+        return self.workload.n_items if self.workload.has_diagonal else 0
 
 
 def _cells(items: range, side: int) -> range:

@@ -131,6 +131,9 @@ class Parts:
         row, column = (index * self._manifest.chunk for index in chunk)
         kind = self._manifest.workload["kind"]
         both = self._manifest.symmetric and self._rule["kind"] == "top-k"
+        if self._rule["kind"] == "top-k" and chunk[0] == chunk[1]:
+            done = done.copy()
+            np.fill_diagonal(done, False)  # no item is its own neighbour
         if both and chunk[0] == chunk[1]:
             outputs = {name: np.where(done, block, block.T) for name, block in outputs.items()}
             done = done | done.T

@@ -20,7 +20,7 @@ from tartan.store.grid_io import fill_value
 from tartan.store.manifest import Manifest
 from tartan.store.reduced import Parts
 from tartan.store.topk import TopK
-from tartan.store.view import Block, ResultView, output_name
+from tartan.store.view import Block, ResultView, output_name, require_real
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -204,6 +204,7 @@ class Run:
             return self._kept_neighbors(self.folder.results, k, largest, output)
         view = self.view(output)
         stored = self.manifest.outputs[view.name]
+        require_real(view.name, stored, "neighbours need")
         best = TopK(view.shape[0], k, stored, fill_value(stored), largest=largest)
         for block in view.blocks():
             valid = _without_self(block) if view.square else block.done

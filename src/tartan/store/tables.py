@@ -13,6 +13,7 @@ from tartan.store.dense import Dense
 from tartan.store.folder import RunFolder
 from tartan.store.items import IndexKeys
 from tartan.store.reduced import Parts, Rows
+from tartan.store.view import require_real
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +27,8 @@ def pair_schema(folder: RunFolder, outputs: list[str]) -> pa.Schema:
     """Return the schema of a run's pairs; a single output is called ``score``."""
     import pyarrow as pa
 
+    for name in outputs:
+        require_real(name, folder.manifest.outputs[name], "a table of pairs holds")
     types = [pa.from_numpy_dtype(folder.manifest.outputs[name]) for name in outputs]
     names = ["score"] if len(outputs) == 1 else outputs
     index, text = pa.int64(), pa.string()

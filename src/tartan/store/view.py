@@ -16,7 +16,7 @@ from tartan.errors import ConfigError
 from tartan.store.folder import RunFolder
 from tartan.store.grid_io import fill_value
 
-__all__ = ["Block", "ResultView"]
+__all__ = ["Block", "ResultView", "output_name", "require_real"]
 
 BAND_BYTES = 256 << 20
 
@@ -107,8 +107,8 @@ class ResultView:
             for column in range((columns.start + first) // side, -(-(columns.stop + first) // side)):
                 for block in self._blocks_of(row, column):
                     _place_window(found, rows.start, columns.start, block)
-        if diagonal is not None and self.square and not self.folder.manifest.application.get("diagonal", False):
-            at = np.arange(max(rows.start, columns.start), min(rows.stop, columns.stop))
+        if diagonal is not None:
+            at = self._never_computed(max(rows.start, columns.start), min(rows.stop, columns.stop))
             found[at - rows.start, at - columns.start] = diagonal
         return found
 
@@ -122,9 +122,14 @@ class ResultView:
 
     def fill_diagonal(self, band: np.ndarray, start: int, value: float) -> None:
         """Put a value on the part of the diagonal in a band, where the run did not compute it."""
-        if self.square and not self.folder.manifest.application.get("diagonal", False):
-            at = np.arange(len(band))
-            band[at, start + at] = value
+        at = self._never_computed(start, start + len(band))
+        band[at - start, at] = value
+
+    def _never_computed(self, start: int, stop: int) -> np.ndarray:
+        """Return the items of a range that the run does not compare with themselves."""
+        if not self.square or stop <= start:
+            return np.zeros(0, np.int64)
+        return start + np.flatnonzero(~self.folder.pairs.with_itself(start, stop))
 
     def _fill_band(self, band: np.ndarray, start: int, chunk_row: int) -> None:
         side = self.folder.manifest.chunk
@@ -174,6 +179,17 @@ def output_name(folder: RunFolder, output: str | None) -> str:
     if output not in names:
         raise ConfigError(f"{folder.path} has no output {output!r}; it has {', '.join(names)}")
     return output
+
+
+def require_real(name: str, dtype: np.dtype[Any], use: str) -> None:
+    """Refuse complex scores where they cannot be used.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if dtype.kind == "c":
+        raise ConfigError(f"output {name!r} is {dtype}; {use} real numbers: take another output, or export it as npy")
 
 
 def _holds(dtype: np.dtype[Any], value: float) -> bool:

@@ -257,6 +257,8 @@ def _of_run(run: Run, options: _Options) -> Dissimilarities:
             f"{label} has similarities; say how they become distances, such as similarity='1-s' or 'sqrt(2-2s)'"
         )
     view = run.view(options.output)
+    if view.dtype.kind == "c":
+        raise ConfigError(f"{label}: dissimilarities are numbers; those of output {view.name!r} are {view.dtype}")
     diagonal = None if options.similarity is not None else 0.0
     source = Windowed(
         run.n_items, view.dtype, lambda rows, columns: view.window(rows, columns, diagonal), symmetric=True
