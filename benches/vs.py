@@ -6,8 +6,8 @@
   coordinates divided by the standard deviations.
 - The best that can be: every peak to the nearest mean of a peptide, if within three standard deviations.
 
-``python benches/vs.py [N [TIMES [SMALL]]]``: N peaks, cooling so many times faster than by default, and the peaks for
-NumPy.
+``tartan bench vs n=240000 times=4 small=1500``: peaks, how many times faster than by default they cool, and peaks for
+NumPy. Peptides crowd only where there are many peaks: fewer of them make it easy for all.
 """
 
 from __future__ import annotations
@@ -165,9 +165,8 @@ def show(title: str, rows: Sequence[dict[str, Any]]) -> None:
 
 def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
     """Run all; print the tables; return the numbers."""
-    n = int(arguments[0]) if arguments else PEAKS
-    times = float(arguments[1]) if len(arguments) > 1 else TIMES
-    n_small = int(arguments[2]) if len(arguments) > 2 else SMALL
+    words = dict(word.split("=", 1) for word in arguments)
+    n, times, n_small = int(words.get("n", PEAKS)), float(words.get("times", TIMES)), int(words.get("small", SMALL))
     few = small(n_small)
     show(f"{n_small} peaks, the same annealing in NumPy: {few[1]['seconds'] / few[0]['seconds']:.1f} times", few)
     many = large(n, times)

@@ -91,6 +91,21 @@ class TestSimulate:
         assert "has no such option; it has cameras, kind" in shown.err
         assert simulated == []
 
+    @pytest.mark.parametrize(
+        ("text", "wanted"),
+        [("noise=x", "'x' must be a number"), ("others=1.5", "1.5 must be a whole number"), ("noise=true", "True")],
+    )
+    def test_options_are_of_their_kind(self, command: Any, tmp_path: Path, text: str, wanted: str) -> None:
+        shown = command("simulate", "lcms", tmp_path, "-n", "6", "--set", text)
+        assert shown.status == 2
+        assert f"--set {text.split('=')[0]}: {wanted}" in shown.err
+
+    def test_a_file_is_no_folder(self, command: Any, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        shown = command("simulate", "lcms", tmp_path / "file", "-n", "6")
+        assert shown.status == 2
+        assert "it is a file" in shown.err
+
 
 class TestBench:
     @pytest.fixture
