@@ -142,3 +142,41 @@ def test_of_a_run(tmp_path):
     assert len(set(labels[:4].tolist())) == len(set(labels[4:].tolist())) == 1
     assert labels[0] != labels[4]
     assert (run.cluster(2, "single") == [0, 0, 0, 0, 1, 1, 1]).all()
+
+
+def test_a_picture_is_written_and_others_are_refused_first(command, matrix, tmp_path):
+    words = ("cluster", matrix, "-k", 3, "--method", "average")
+    done = command(*words, "--picture", tmp_path / "c.png", "--json")
+    assert json.loads(done.out)["picture"] == str(tmp_path / "c.png")
+    assert f"picture in {tmp_path / 'c.png'}" in done.err
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+    for more, said in (
+        (["--picture", tmp_path / "c.jpg"], "pictures of matrices are .png"),
+        (["--picture", tmp_path / "no" / "c.png"], "No such file or directory: create"),
+        (["--map", tmp_path / "m.gif"], "maps are drawn as .png, .svg or .html"),
+        (["--map", tmp_path / "m.png"], f"keeps no map; for a run `tartan embed {matrix}` makes one"),
+    ):
+        done = command(*words, *more)
+        assert (done.status, done.out) == (2, "")
+        assert said in done.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["png", "svg", "html"])
+def test_the_map_of_a_run_in_the_colours_of_its_clusters(command, tmp_path, kind):
+    import tartan
+
+    points = [0.0, 0.1, 0.2, 0.3, 9.0, 9.1, 9.2]
+    tartan.allpairs(lambda a, b: abs(a - b), points, tmp_path / "run", workers=1).embed("smacof", 1, keep=True)
+    target = tmp_path / f"m.{kind}"
+    done = command("cluster", tmp_path / "run", "-k", 2, "--method", "single", "--map", target, "--quiet")
+    assert done.status == 0
+    if kind == "svg":
+        text = target.read_text()
+        assert text.count("<title>") == 7
+        assert "0 (4)" in text
+        assert "1 (3)" in text
+    elif kind == "html":
+        assert '"clusters":[{"label":"0","colour":[0,114,178,255]' in target.read_text()
+    else:
+        assert target.read_bytes().startswith(b"\x89PNG")

@@ -40,7 +40,10 @@ OPTIONS = {
     "align": {"--out", "--weights", "--no-scale", "--no-reflection", "--json", "--help"},
     "tree": MATRIX | {"--method", "--out", "--draw", "--picture", "--compare"},
     "cluster": MATRIX
-    | {"-k", "--clusters", "--threshold", "--method", "--truth", "--centres", "--seed", "--checkpoint", "--out"},
+    | {
+        "-k", "--clusters", "--threshold", "--method", "--truth", "--centres", "--picture", "--map", "--seed",
+        "--checkpoint", "--out",
+    },
     "neighbors": MATRIX | {"-k", "--count", "--out"},
     "outliers": MATRIX | {"-k", "--count", "--threshold", "--all", "--out"},
     "lcms": {

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from tartan.analytics import Monitor
     from tartan.analytics.matrix import Dissimilarities
+    from tartan.store.maps import StoredMap
 
 HELP = "cluster items by their distances; labels on stdout or in a file"
 METHODS = ("pwc", "single", "complete", "average", "weighted")
@@ -46,6 +47,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=positive_int,
         help="N items that stand for each cluster best, in the JSON object",
     )
+    add("--picture", metavar="FILE.png", type=Path, help="draw the matrix, sorted by cluster")
+    add(
+        "--map",
+        metavar="FILE",
+        type=Path,
+        help="of a run that keeps a map (see embed): draw it in the colours of the clusters, .png, .svg or .html",
+    )
     add("--seed", metavar="N", type=count, default=0, help="seed of pwc; default: 0")
     add("--checkpoint", metavar="FILE.npz", type=Path, help="file from which an interrupted pwc goes on")
     add_table_options(parser)
@@ -58,19 +66,21 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.analytics._monitor import cancel_on_signals
     from tartan.view.coordinates import read_labels
 
-    require_folders(args.out)
+    require_folders(args.out, args.picture, args.map)
     args.method = args.method or ("single" if args.clusters is None else "pwc")
     _refuse_idle_options(args)
+    kept = _kept_map(args)
     matrix = open_matrix(args)
     keys = item_names(matrix)
     truth = None if args.truth is None else read_labels(args.truth, keys)
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
     with cancel_on_signals(monitor):
         labels = _labels(args, matrix, monitor)
+        drawn = _draw(args, matrix, labels, kept, monitor)
     scores = {} if truth is None else scores_of(labels, truth)
     _write(args, keys, labels.tolist(), scores)
     if args.json:
-        print_json(_described(args, matrix, keys, labels, scores))
+        print_json(_described(args, matrix, keys, labels, scores) | drawn)
     return 0
 
 
@@ -92,6 +102,56 @@ def _refuse_idle_options(args: argparse.Namespace) -> None:
         raise ConfigError(f"--checkpoint is for --method pwc; {args.method} linkage is over in seconds and keeps none")
     if args.centres is not None and not args.json:
         raise ConfigError("--centres is told in the JSON object only; add --json")
+
+
+def _kept_map(args: argparse.Namespace) -> StoredMap | None:
+    """Return the map to draw; refuse pictures that cannot be made, before anything is computed."""
+    import tartan
+    from tartan.view.cluster_image import require_png
+
+    if args.picture is not None:
+        require_png(args.picture)
+    if args.map is None:
+        return None
+    if args.map.suffix.lower() not in (".png", ".svg", ".html"):
+        raise ConfigError(f"{args.map}: maps are drawn as .png, .svg or .html")
+    found = tartan.open(args.matrix).map if (Path(args.matrix) / "manifest.json").is_file() else None
+    if found is None:
+        raise ConfigError(
+            f"{args.matrix} keeps no map; for a run `tartan embed {args.matrix}` makes one, for another matrix "
+            f"`tartan embed {args.matrix} --labels FILE` draws one in the colours of a table of clusters"
+        )
+    return found
+
+
+def _draw(
+    args: argparse.Namespace,
+    matrix: Dissimilarities,
+    labels: NDArray[np.int64],
+    kept: StoredMap | None,
+    monitor: Monitor,
+) -> dict[str, str]:
+    """Draw what was asked for; return what the JSON object says of it."""
+    import numpy as np
+
+    from tartan.view.cluster_image import save_cluster_image
+    from tartan.view.map_image import write_map_image
+    from tartan.view.scene import scene
+    from tartan.view.scene_page import write_scene_page
+
+    drawn: dict[str, str] = {}
+    title = f"{Path(args.matrix).resolve().stem}: {len(np.unique(labels))} clusters by {args.method}"
+    if args.picture is not None:
+        drawn["picture"] = str(save_cluster_image(matrix, labels.tolist(), args.picture, title=title, monitor=monitor))
+    if kept is not None:
+        n = len(kept)
+        shown = scene(kept.points, title=title, labels=item_names(matrix)[:n], clusters=labels[:n].tolist())
+        write = write_scene_page if args.map.suffix.lower() == ".html" else write_map_image
+        drawn["map"] = str(write(shown, args.map))
+    for name, file in drawn.items():
+        if not args.quiet:
+            print(f"{name} in {file}", file=sys.stderr)
+    return drawn
 
 
 def _write(args: argparse.Namespace, keys: Sequence[str], labels: Sequence[int], scores: dict[str, float]) -> None:

@@ -6,6 +6,7 @@ chunk once, and averaged in blocks; memory is a few copies of one chunk and of t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from tartan.errors import ConfigError
 
-__all__ = ["DENSE_SIDE", "block_means", "leaf_order", "shrink"]
+__all__ = ["DENSE_SIDE", "block_means", "leaf_order", "mean_cells", "shrink"]
 
 DENSE_SIDE: Final = 2000
 _MAX_LEAVES: Final = 5000
@@ -48,6 +49,37 @@ def block_means(run: Any, side: int = DENSE_SIDE, *, order: NDArray[np.integer] 
         return _streamed_means(run, shape, side, order)
     matrix = np.asarray(run.matrix(), dtype=np.float64)
     return shrink(matrix if order is None else matrix[np.ix_(order, order)], side)
+
+
+def mean_cells(
+    blocks: Iterable[tuple[int, NDArray[np.float64]]], n: int, side: int, order: NDArray[np.integer]
+) -> NDArray[np.float64]:
+    """Average a square matrix that comes in blocks of whole rows.
+
+    Parameters
+    ----------
+    blocks : iterable of (int, ndarray of float64, shape (rows, n))
+        First row, and rows; NaN does not count.
+    n : int
+    side : int
+        Largest side of the result.
+    order : ndarray of int, shape (n,)
+        Row and column p of the result shows item ``order[p]``.
+
+    Returns
+    -------
+    ndarray of float64, shape (min(n, side), min(n, side))
+        NaN where no value is known.
+    """
+    cells = min(n, side)
+    cell_of = _block_of(n, cells, np.asarray(order, np.intp))
+    sums, counts = np.zeros((cells, cells)), np.zeros((cells, cells))
+    for first, values in blocks:
+        known = np.isfinite(values)
+        rows = cell_of[first : first + len(values)]
+        _add_blocks(sums, np.where(known, values, 0.0), rows, cell_of)
+        _add_blocks(counts, known, rows, cell_of)
+    return _mean(sums, counts)
 
 
 def shrink(matrix: NDArray[np.floating], side: int) -> NDArray[np.float64]:

@@ -6,6 +6,7 @@ are not known are hatched grey; an uncomputed diagonal is plain grey. Text uses 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 
 from tartan.errors import ConfigError
 from tartan.view.downsample import DENSE_SIDE, block_means
-from tartan.view.palette import GROUP_COLOURS, PaletteName, colours, value_limits
+from tartan.view.palette import PaletteName, colours, value_limits
+from tartan.view.scene import group_colour
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -33,6 +35,8 @@ _INK: Final = (38, 38, 42)
 _DIAGONAL: Final = (226, 226, 228)
 _HATCH: Final = ((208, 208, 211), (168, 168, 173))
 _LABEL_CHARACTERS: Final = 22
+_LEAST_BORDERED: Final = 6  # pixels
+_BORDER: Final = (255, 255, 255)
 
 
 def save_matrix_image(
@@ -86,6 +90,7 @@ def draw_matrix(
     groups: Sequence[str] | None = None,
     palette: PaletteName = "viridis",
     limits: tuple[float, float] | None = None,
+    borders: bool = False,
 ) -> Image:
     """Draw a matrix.
 
@@ -101,6 +106,8 @@ def draw_matrix(
         Colour map.
     limits : (low, high), optional
         Values of the first and the last colour; default: percentiles 1 and 99.
+    borders : bool
+        Draw lines between the groups, as far as they leave something to see.
 
     Returns
     -------
@@ -127,6 +134,8 @@ def draw_matrix(
     if title:
         pen.text((layout.left, _MARGIN - 6), title, fill=_INK, font=_font(20))
     _draw_groups(pen, layout)
+    if borders:
+        _draw_borders(pen, layout)
     _draw_bar(canvas, pen, layout, bounds, values, palette)
     if _has_gaps(values):
         pen.text((layout.left, layout.top + layout.height + 8), "hatched: not known", fill=_INK, font=_font(13))
@@ -210,7 +219,7 @@ def _shown_groups(groups: Sequence[str], order: NDArray[np.integer] | None, cell
 
 
 def _draw_groups(pen: ImageDraw, layout: _Layout) -> None:
-    colour_of = {name: GROUP_COLOURS[k % len(GROUP_COLOURS)] for k, name in enumerate(_names(layout.groups))}
+    colour_of = {name: group_colour(k) for k, name in enumerate(_names(layout.groups))}
     free_from = -1.0
     for name, first, after in layout.groups:
         low, high = first * layout.scale, after * layout.scale - 1
@@ -221,6 +230,20 @@ def _draw_groups(pen: ImageDraw, layout: _Layout) -> None:
         if middle - 8 >= free_from:
             pen.text((x - 8, layout.top + middle), name, fill=_INK, font=_font(14), anchor="rm")
             free_from = middle + 8
+
+
+def _draw_borders(pen: ImageDraw, layout: _Layout) -> None:
+    """Draw a line between two groups, unless both are too narrow for it."""
+    before = 0
+    for (_, first, _), (_, low, high) in itertools.pairwise(layout.groups):
+        if max(low - first, high - low) * layout.scale < _LEAST_BORDERED:
+            continue
+        at = round(low * layout.scale)
+        if at - before < 2:
+            continue
+        before = at
+        pen.line((layout.left, layout.top + at, layout.left + layout.width - 1, layout.top + at), fill=_BORDER)
+        pen.line((layout.left + at, layout.top, layout.left + at, layout.top + layout.height - 1), fill=_BORDER)
 
 
 def _names(groups: list[tuple[str, int, int]]) -> list[str]:
