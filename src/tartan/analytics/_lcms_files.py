@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.errors import ConfigError
+from tartan.store.files import whole_file
 
 __all__ = ["Earlier", "Peaks", "read_clusters", "read_peaks", "write_clusters", "write_table"]
 
@@ -254,9 +255,5 @@ def write_table(path: Path, columns: dict[str, Iterable[Any]]) -> None:
 
 
 def _replace(path: Path, lines: Iterable[str]) -> None:
-    unfinished = path.with_name(f".{path.name}.partial")
-    try:
+    with whole_file(path) as unfinished:
         unfinished.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tartan.store.files import whole_file
+
 __all__ = ["NO_TRACER", "Interval", "NoTracer", "Tracer"]
 
 FORMAT_VERSION = 1
@@ -114,17 +116,10 @@ class Tracer:
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the trace as one JSON file, by temporary name and rename."""
-        target = Path(path)
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        try:
-            with temporary.open("w", encoding="utf-8") as file:
-                file.writelines(self._lines())
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        with whole_file(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
+            file.writelines(self._lines())
+            file.flush()
+            os.fsync(file.fileno())
 
     def _lines(self) -> Iterator[str]:
         about = {"format_version": FORMAT_VERSION, "dropped_events": self.n_dropped}

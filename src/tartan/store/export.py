@@ -13,7 +13,7 @@ import numpy as np
 
 from tartan.errors import ConfigError, StoreError
 from tartan.store import formats
-from tartan.store.files import disk_errors
+from tartan.store.files import whole_file
 from tartan.store.formats import Request
 from tartan.store.run import Run
 from tartan.store.view import output_name, require_real
@@ -141,13 +141,8 @@ def new_export(path: Path, run: Path, *, overwrite: bool) -> Iterator[Path]:
         raise StoreError(f"{path} lies in the run itself, which is never written over; choose another name")
     if not path.parent.is_dir():
         raise StoreError(f"cannot write {path}: no folder {path.parent}; make it first", code="no-folder")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with disk_errors(path):
-            yield temporary
-            temporary.rename(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as temporary:
+        yield temporary
 
 
 def _write_matrix(

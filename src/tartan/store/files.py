@@ -22,7 +22,7 @@ from typing import Any
 
 from tartan.errors import DiskFullError, StoreError
 
-__all__ = ["FileWriter", "disk_errors"]
+__all__ = ["FileWriter", "disk_errors", "whole_file"]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REFUSED = (
@@ -61,6 +61,25 @@ def disk_errors(path: Path) -> Iterator[None]:
                 context={"path": str(path)},
             ) from error
         raise
+
+
+@contextlib.contextmanager
+def whole_file(target: Path) -> Iterator[Path]:
+    """Yield a name beside a file of the user's that becomes it when the block ends, and vanishes when it raises.
+
+    Raises
+    ------
+    DiskFullError, StoreError
+        As ``disk_errors``.
+    """
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with disk_errors(target):
+            yield temporary
+            temporary.replace(target)
+    finally:
+        with contextlib.suppress(OSError):  # a read-only file system refuses also where there is nothing
+            temporary.unlink()
 
 
 class FileWriter:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tartan.errors import ConfigError
+from tartan.store.files import whole_file
 from tartan.view.pviz import read_pviz
 
 __all__ = ["Coordinates", "read_coordinates", "read_labels", "write_coordinates"]
@@ -51,19 +52,18 @@ def write_coordinates(
         The file, written whole or not at all.
     """
     target, given = Path(path), np.asarray(points, np.float64)
-    unfinished = target.with_name(f".{target.name}.tmp")
-    if target.suffix.lower() == ".npy":
-        with open(unfinished, "wb") as file:
-            np.save(file, given)
-    else:
-        with open(unfinished, "w", encoding="utf-8", newline="") as file:
-            comma = target.suffix.lower() == ".csv"
-            writer = csv.writer(file, delimiter="," if comma else "\t", lineterminator="\n")
-            writer.writerow(["key", *_names(given.shape[1]), *(["cluster"] if clusters is not None else [])])
-            for i, row in enumerate(given.tolist()):
-                of = [] if clusters is None else [clusters[i]]
-                writer.writerow([i if keys is None else keys[i], *(f"{value:.10g}" for value in row), *of])
-    unfinished.replace(target)
+    with whole_file(target) as unfinished:
+        if target.suffix.lower() == ".npy":
+            with open(unfinished, "wb") as file:
+                np.save(file, given)
+        else:
+            with open(unfinished, "w", encoding="utf-8", newline="") as file:
+                comma = target.suffix.lower() == ".csv"
+                writer = csv.writer(file, delimiter="," if comma else "\t", lineterminator="\n")
+                writer.writerow(["key", *_names(given.shape[1]), *(["cluster"] if clusters is not None else [])])
+                for i, row in enumerate(given.tolist()):
+                    of = [] if clusters is None else [clusters[i]]
+                    writer.writerow([i if keys is None else keys[i], *(f"{value:.10g}" for value in row), *of])
     return target
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.errors import ConfigError
+from tartan.store.files import whole_file
 from tartan.view.scene import Scene
 
 if TYPE_CHECKING:
@@ -44,15 +45,14 @@ def write_map_image(scene: Scene, path: str | Path, *, number: int = 0, width: i
         For another suffix, or an SVG of more than 50,000 points.
     """
     target = Path(path)
-    unfinished = target.with_name(f".{target.name}.tmp")
     if target.suffix.lower() == ".svg":
         data = map_svg(scene, number=number, width=width, height=height).encode()
     elif target.suffix.lower() == ".png":
         data = map_png(scene, number=number, width=width, height=height)
     else:
         raise ConfigError(f"{target}: pictures of maps are .png or .svg")
-    unfinished.write_bytes(data)
-    unfinished.replace(target)
+    with whole_file(target) as unfinished:
+        unfinished.write_bytes(data)
     return target
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.errors import ConfigError
+from tartan.store.files import whole_file
 from tartan.view.downsample import DENSE_SIDE, block_means
 from tartan.view.palette import PaletteName, colours, value_limits
 from tartan.view.scene import group_colour
@@ -77,9 +78,8 @@ def save_matrix_image(
     shown = None if groups is None else _shown_groups(groups, order, len(values))
     image = draw_matrix(values, title=title, groups=shown, palette=palette)
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.tmp")
-    indexed(image).save(temporary, format="PNG", optimize=True)
-    temporary.replace(target)
+    with whole_file(target) as temporary:
+        indexed(image).save(temporary, format="PNG", optimize=True)
     return target
 
 

@@ -15,6 +15,7 @@ from xml.sax.saxutils import escape, quoteattr
 import numpy as np
 
 from tartan.errors import ConfigError
+from tartan.store.files import whole_file
 from tartan.view.scene import Cluster, Scene, SceneMap
 
 __all__ = ["MAX_POINTS", "read_pviz", "write_pviz"]
@@ -41,9 +42,8 @@ def write_pviz(scene: Scene, path: str | Path, *, number: int = 0) -> Path:
         The file, written whole or not at all.
     """
     target = Path(path)
-    unfinished = target.with_name(f".{target.name}.tmp")
     shown = scene.maps[number]
-    with open(unfinished, "w", encoding="utf-8") as file:
+    with whole_file(target) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
         file.write('<?xml version="1.0" encoding="utf-8"?>\n<plotviz>\n')
         file.write(
             f"<plot><title>{_text(shown.title)}</title><pointsize>{scene.point_size!r}</pointsize>"
@@ -59,7 +59,6 @@ def write_pviz(scene: Scene, path: str | Path, *, number: int = 0) -> Path:
         edges = [edge for edge in scene.edges if known[list(edge)].all()]
         file.writelines(_edge(key, edge) for key, edge in enumerate(edges))
         file.write("</edges>\n</plotviz>\n")
-    unfinished.replace(target)
     return target
 
 

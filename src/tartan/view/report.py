@@ -15,6 +15,7 @@ from typing import Any, Final
 from numpy.typing import ArrayLike
 
 from tartan.errors import ConfigError
+from tartan.store.files import whole_file
 from tartan.view import report_sections as parts
 from tartan.view.agreement import Agreement, agreement
 from tartan.view.markup import Html, clipped, joined, tag, text
@@ -72,9 +73,8 @@ def write_report(
     findings = parts.Findings(clusters, truth, match, thumbnails or {}, points)
     page = _page(run, title or Path(run.path).name, findings)
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.tmp")
-    temporary.write_text(page, encoding="utf-8")
-    temporary.replace(target)
+    with whole_file(target) as temporary:
+        temporary.write_text(page, encoding="utf-8")
     return target
 
 

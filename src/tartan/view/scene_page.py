@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tartan.store.files import whole_file
 from tartan.view.markup import clipped, text
 from tartan.view.scene import Scene, SceneMap
 
@@ -66,9 +67,9 @@ def write_scene_page(scene: Scene, path: str | Path) -> Path:
         The HTML file; written whole or not at all.
     """
     target = Path(path)
-    unfinished = target.with_name(f".{target.name}.tmp")
-    unfinished.write_text(scene_page(scene), encoding="utf-8")
-    unfinished.replace(target)
+    page = scene_page(scene)
+    with whole_file(target) as unfinished:
+        unfinished.write_text(page, encoding="utf-8")
     return target
 
 

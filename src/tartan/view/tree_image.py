@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tartan.analytics._drawing import depths
 from tartan.errors import ConfigError
+from tartan.store.files import whole_file
 
 if TYPE_CHECKING:
     from tartan.analytics.tree import Tree
@@ -65,20 +66,13 @@ def save_tree_image(tree: Tree, path: str | Path, *, title: str = "") -> Path:
     kind = require_picture(target)
     matplotlib = _matplotlib()
     shown = tree if tree.rooted else tree.rooted_at_midpoint()
-    temporary = target.with_name(f".{target.name}.tmp")
     # Text stays text in SVG; names may have characters that no font here has; the same tree gives the same file.
     settings = {"svg.fonttype": "none", "svg.hashsalt": "tartan", "pdf.fonttype": 42}
-    try:
-        with matplotlib.rc_context(settings), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing")
-            figure = _drawn(shown, title)
-            about = {"CreationDate" if kind == "pdf" else "Date": None} if kind != "png" else None
-            figure.savefig(temporary, format=kind, dpi=_DOTS_PER_INCH, metadata=about)
-        temporary.replace(target)
-    except OSError as error:
-        raise ConfigError(f"{target} cannot be written: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(target) as temporary, matplotlib.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")
+        figure = _drawn(shown, title)
+        about = {"CreationDate" if kind == "pdf" else "Date": None} if kind != "png" else None
+        figure.savefig(temporary, format=kind, dpi=_DOTS_PER_INCH, metadata=about)
     return target
 
 
