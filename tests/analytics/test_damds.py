@@ -417,14 +417,48 @@ def _wrong() -> dict[str, tuple[Any, dict[str, Any], str]]:
         "zeros": (D, {"zeros": "drop"}, "zeros"),
         "accelerate": (D, {"accelerate": "warp"}, "warp"),
         "temperatures": (D, {"max_temperatures": 0}, "max_temperatures"),
+        "half a temperature": (D, {"max_temperatures": 1.5}, "max_temperatures is 1.5; it is a whole number"),
+        "endless cooling": (D, {"t_min_factor": 0}, "t_min_factor is 0; it is a finite number above 0"),
+        "no number": (D, {"alpha": None}, "alpha is None; it is a number above 0 and below 1"),
+        "words": (D, {"cg_tol": "x"}, "cg_tol is 'x'"),
+        "no truth": (D, {"annealing": "x"}, "annealing is 'x'; it is True or False"),
+        "seed": (D, {"random_state": -1}, "random_state is -1; it is None, a whole number"),
+        "ragged": ([[0.0, 1.0], [1.0]], {}, "D is no matrix: its rows have unlike lengths"),
+        "ragged start": (D, {"init": [[0, 1], [2]]}, "init is no array of numbers"),
+        "complex start": (D, {"init": X + 0j}, "type is complex128"),
+        "start far away": (D, {"init": X * 1e200}, "units of the dissimilarities"),
+        "start at one place": (D, {"init": X * 0}, "all points at one place"),
+        "huge weights": (D, {"weights": 1e300 * np.ones((6, 6))}, "weight inf of the pair"),
+        "large weights": (D, {"weights": 1e20 * np.ones((6, 6))}, "divide all of them by the largest"),
+        "large point weights": (D, {"weights": 1e200 * np.ones(6)}, "divide all of them by the largest"),
+        "ragged weights": (D, {"weights": [[1, 2], [3]]}, "unlike lengths"),
+        "weights that cut": (D, {"weights": np.kron(np.eye(2), np.ones((3, 3)))}, "2 groups .*: 0, 1, 2; 3, 4, 5"),
+        "a point without weight": (D, {"weights": np.array([1, 0, 1, 1, 1, 1.0])}, "weights of 0.* 2 groups .*; 1"),
+        "monitor": (D, {"verbose": "x"}, "verbose is 'x'"),
+        "checkpoint": (D, {"checkpoint": 3}, "checkpoint is 3; it is a path"),
+        "made words": (D, {"distance_transform": lambda d: "x"}, "made <U1 of numbers"),
     }
+
+
+def test_groups_that_each_have_a_fixed_point_hang_together() -> None:
+    D, X = distances(6), start(6)
+    weights = np.kron(np.eye(2), np.ones((3, 3)))
+    found = DAMDS(weights=weights, fixed=[0, 5], init=X, annealing=False).fit(D)
+    assert np.allclose(found.embedding_[[0, 5]], X[[0, 5]])
+    holes = np.where(weights > 0, D, np.nan)
+    missing = as_dissimilarities(holes, missing="nan")
+    assert np.allclose(
+        DAMDS(fixed=[0, 5], init=X, annealing=False).fit(missing).embedding_, found.embedding_, atol=1e-3
+    )
+    with pytest.raises(ConfigError, match="2 groups"):
+        DAMDS(fixed=[0, 1], init=X, annealing=False).fit(missing)
 
 
 @pytest.mark.parametrize("name", _wrong())
 def test_wrong_input_is_refused(name: str) -> None:
     D, parameters, message = _wrong()[name]
     with pytest.raises(ConfigError, match=message):
-        DAMDS(random_state=0, **parameters).fit(D)
+        DAMDS(**{"random_state": 0, **parameters}).fit(D)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist, squareform
 
 from tartan.analytics import LMMDS, Alone, Monitor, as_dissimilarities
+from tartan.analytics._lmmds_damped import Limits, Minimum, minimise
 from tartan.analytics._lmmds_setup import Placement, opened, prepared
 from tartan.errors import ConfigError, RunCancelledError
 from tartan.testing.loopback import run_ranks
@@ -283,10 +284,16 @@ def test_why_it_stopped_is_told(options: dict[str, Any], reason: str) -> None:
 
 
 def test_a_map_that_overflows_is_told() -> None:
-    D, x = clustered(10)
-    with np.errstate(all="ignore"):
-        found = LMMDS(3, formula="squared", multiplier=1e5).fit(D, init=x * 1e100)
-    assert found.stop_reason_ == "boundary"
+    class Overflowing:
+        def evaluate(self, x: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+            return np.inf, x, np.ones(3)
+
+        def product(self, x: np.ndarray, vector: np.ndarray, exact: bool) -> np.ndarray:
+            raise AssertionError
+
+    limits = Limits(10, 0.0, 6, None, 10, 0.3, 0.01, 1e-6, 1e-4, 0, True)
+    found = minimise(Overflowing(), Minimum(np.ones(3), np.inf), limits, lambda now, step: False)
+    assert found.stop_reason == "boundary"
 
 
 def test_restarts_keep_the_best() -> None:
@@ -343,13 +350,25 @@ def test_two_points_and_equal_ones_have_a_map() -> None:
     np.testing.assert_allclose(pdist(found.embedding_), 1.0, atol=1e-4)
 
 
+def two_pairs(near: float = 1.0) -> np.ndarray:
+    """Return four points, of which the first two and the last two are near each other."""
+    return np.where(np.kron(np.eye(2), np.ones((2, 2))), near, 5.0) * (1 - np.eye(4))
+
+
+def lone_point() -> np.ndarray:
+    """Return int16 in which every pair of item 0 is missing."""
+    D = (1000 * (1 - np.eye(4))).astype(np.int16)
+    D[0, 1:] = D[1:, 0] = -1
+    return D
+
+
 BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "one point": (np.zeros((1, 1)), {}, "1 item"),
     "not square": (np.zeros((3, 4)), {}, "shape"),
     "too many dimensions": (1 - np.eye(3), {"n_components": 3}, "at most 2 dimensions"),
     "half a dimension": (1 - np.eye(4), {"n_components": 2.5}, "n_components is 2.5; it is a whole number"),
     "no limit": (1 - np.eye(4), {"n_components": 2, "max_iter": None}, "max_iter is None; it is a whole number"),
-    "no tolerance": (1 - np.eye(4), {"n_components": 2, "tol": np.nan}, "tol is nan; it is a number, 0 or more"),
+    "no tolerance": (1 - np.eye(4), {"n_components": 2, "tol": np.nan}, "tol is nan; it is a finite number, 0 or more"),
     "no dimension": (1 - np.eye(3), {"n_components": 0}, "n_components is 0"),
     "all zero": (np.zeros((4, 4)), {"n_components": 2}, "0"),
     "not finite": (np.where(np.eye(4), 0, np.inf), {"n_components": 2}, "infinite"),
@@ -367,7 +386,21 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "name": (1 - np.eye(4), {"n_components": 2, "varied": ["x"]}, "labels"),
     "word": (1 - np.eye(4), {"n_components": 2, "varied": "some"}, "'some'"),
     "fixed without places": (1 - np.eye(4), {"n_components": 2, "fixed": [0]}, "give init"),
-    "cut below all": (1 - np.eye(4), {"n_components": 2, "distance_cut": 0.1, "link_cut": -1}, "no pair"),
+    "cut below all": (1 - np.eye(4), {"n_components": 2, "distance_cut": 0.1}, "no pair"),
+    "cut apart": (two_pairs(), {"n_components": 1, "distance_cut": 1.5}, r"2 groups .*: 0, 1; 2, 3\. .*link_cut=0"),
+    "a point without pairs": (lone_point(), {"n_components": 2}, "2 groups without a pair between them: 0; 1, 2, 3"),
+    "huge": (1e300 * (1 - np.eye(4)), {"n_components": 2}, "beyond float64"),
+    "tiny": (1e-300 * (1 - np.eye(4)), {"n_components": 2, "weighting": "even"}, "beyond float64"),
+    "far apart": (two_pairs(1e-200), {"n_components": 2}, "smallest dissimilarity above 0 is 1e-200"),
+    "names": (1 - np.eye(4), {"n_components": 2, "varied": None}, "varied is None"),
+    "negative cut": (1 - np.eye(4), {"n_components": 2, "link_cut": -1}, "link_cut is -1; it is a whole number"),
+    "minimum": (1 - np.eye(4), {"n_components": 2, "minimum_distance": 1e300}, "minimum_distance is 1e[+]300"),
+    "no minimum": (1 - np.eye(4), {"n_components": 2, "minimum_distance": np.nan}, "minimum_distance is nan"),
+    "words": (1 - np.eye(4), {"n_components": 2, "damping": "x"}, "damping is 'x'; it is a finite number above 0"),
+    "past": (1 - np.eye(4), {"n_components": 2, "max_seconds": -1}, "max_seconds is -1"),
+    "seed": (1 - np.eye(4), {"n_components": 2, "random_state": "x"}, "random_state is 'x'"),
+    "callback": (1 - np.eye(4), {"n_components": 2, "callback": 3}, "callback is 3"),
+    "bins of words": (1 - np.eye(4), {"n_components": 2, "bins": "x"}, "bins is no array of numbers"),
 }  # fmt: skip
 
 
@@ -376,6 +409,36 @@ def test_bad_input_is_refused(case: str) -> None:
     D, options, message = BAD[case]
     with pytest.raises(ConfigError, match=message):
         LMMDS(**options).fit(D)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"init": np.zeros((4, 2))}, "all points at one place"),
+        ({"init": np.full((4, 2), 1e200)}, "init reaches 1e[+]200, and the largest dissimilarity is 1"),
+        ({"init": [[0, 1], [2]]}, "init is no array of numbers"),
+        ({"init": np.zeros((4, 2), complex)}, "type is complex128"),
+        ({"sample_weight": "x"}, "sample_weight is no array of numbers"),
+        ({"labels": ["a"]}, "a name for each of 4 points"),
+        ({"labels": 3}, "labels is 3"),
+    ],
+)
+def test_what_comes_with_the_matrix_is_checked(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        LMMDS(2, random_state=0).fit(1.0 - np.eye(4), **given)
+
+
+def test_a_point_without_pairs_is_left_out_on_request() -> None:
+    found = LMMDS(2, link_cut=0, random_state=0).fit(lone_point())
+    assert found.left_out_.tolist() == [0]
+    assert np.isnan(found.embedding_).any(axis=1).tolist() == [True, False, False, False]
+
+
+def test_weights_of_any_size_count_alike() -> None:
+    _, D = flat(8)
+    maps = [LMMDS(2, random_state=0).fit(D, sample_weight=np.full(8, size)).embedding_ for size in (1.0, 1e300, 1e-300)]
+    np.testing.assert_array_equal(maps[0], maps[1])
+    np.testing.assert_array_equal(maps[0], maps[2])
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tartan.analytics._parameters import floats
 from tartan.errors import ConfigError
 
 __all__ = ["Alignment", "align"]
 
 Floats = NDArray[np.float64]
+_FARTHEST = 1e75  # the product of two squares is a number still
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,13 +115,13 @@ def align(
 
 
 def _checked(source: ArrayLike, target: ArrayLike, weights: ArrayLike | None) -> tuple[Floats, Floats, Floats]:
-    x, y = np.asarray(source, np.float64), np.asarray(target, np.float64)
+    x, y = floats("source", source), floats("target", target)
     if x.ndim != 2 or x.shape != y.shape or x.shape[1] == 0:
         raise ConfigError(
             f"maps of shape {x.shape} and {y.shape} cannot be laid onto each other; both have a row for each point "
             "and a column for each dimension"
         )
-    w = np.ones(len(x)) if weights is None else np.asarray(weights, np.float64)
+    w = np.ones(len(x)) if weights is None else floats("weights", weights)
     if w.shape != (len(x),):
         raise ConfigError(f"weights have shape {w.shape}; there are {len(x)} points")
     wrong = np.flatnonzero(~(w >= 0) | np.isinf(w))
@@ -128,6 +130,9 @@ def _checked(source: ArrayLike, target: ArrayLike, weights: ArrayLike | None) ->
     for name, points in (("source", x), ("target", y)):
         if np.isinf(points).any():
             raise ConfigError(f"point {np.flatnonzero(np.isinf(points).any(1))[0]} of the {name} is infinite")
+        farthest = np.nanmax(np.abs(points), initial=0.0)
+        if farthest > _FARTHEST:
+            raise ConfigError(f"the {name} reaches {farthest:g}, and its square is beyond float64; divide it by that")
     known = (w > 0) & ~np.isnan(x).any(1) & ~np.isnan(y).any(1)
     if known.sum() < 2:
         raise ConfigError(f"{int(known.sum())} points have weight and are known in both maps; two or more are needed")

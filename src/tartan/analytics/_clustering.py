@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from tartan.analytics._hierarchy import METHODS as LINKAGES
 from tartan.analytics._hierarchy import linkage
 from tartan.analytics._monitor import Monitor
+from tartan.analytics._parameters import whole
 from tartan.analytics.matrix import as_dissimilarities
 from tartan.errors import ConfigError
 
@@ -47,7 +48,7 @@ def clustered(
         raise ConfigError(f"method: {method!r} is unknown; choose from {', '.join(METHODS)}")
     if options:
         raise ConfigError(f"{method} linkage has no option {', '.join(options)}")
-    if not 1 <= n_clusters <= matrix.n:
+    if whole("n_clusters", n_clusters, 1) > matrix.n:
         raise ConfigError(f"{matrix.label}: {n_clusters} clusters of {matrix.n} items; choose 1 to {matrix.n}")
     return _cut(linkage(matrix, method, monitor=monitor), matrix.n, n_clusters)
 

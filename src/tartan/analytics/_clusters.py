@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tartan.analytics._monitor import Monitor
+from tartan.analytics._parameters import floats
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.matrix._materialize import INT16_ONE, new_square
 from tartan.analytics.matrix._sources import native
@@ -81,11 +82,13 @@ def _checked_labels(labels: ArrayLike, n: int) -> Labels:
     found = np.asarray(labels)
     if found.shape != (n,) or found.dtype.kind not in "iu":
         raise ConfigError(f"labels have shape {found.shape} and type {found.dtype}; there must be {n} whole numbers")
+    if found.max(initial=-1) >= n:
+        raise ConfigError(f"label {found.max()} of item {found.argmax()}; clusters of {n} items are 0 to {n - 1}")
     return found.astype(np.int64)
 
 
 def _checked_embedding(embedding: ArrayLike, n: int) -> NDArray[np.float64]:
-    points = np.asarray(embedding, np.float64)
+    points = floats("embedding", embedding)
     if points.ndim != 2 or len(points) != n or not np.isfinite(points).all():
         raise ConfigError(f"embedding has shape {points.shape}; it must have {n} rows of finite coordinates")
     return points

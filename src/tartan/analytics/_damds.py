@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from tartan.analytics._descent import anneal
 from tartan.analytics._interpolation import Interpolation
 from tartan.analytics._monitor import Monitor, as_monitor
+from tartan.analytics._parameters import generator
 from tartan.analytics._preparation import Options, Preparation, elementwise
 from tartan.analytics._smacof import Floats, Rule
 from tartan.analytics.communicator import Communicator
@@ -212,13 +212,13 @@ class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = matrix.n
         if matrix.n == 1:
             return self._alone()
-        self._embed(matrix.materialized(), self.init if init is None else init, monitor)
+        self._embed(matrix.materialized(monitor=monitor), self.init if init is None else init, monitor)
         monitor.finish()
         return self
 
     def _embed(self, matrix: Dissimilarities, init: Any, monitor: Monitor) -> None:
         preparation = Preparation(Options.of(self), matrix, init, self.communicator, monitor)
-        rng = check_random_state(self.random_state)
+        rng = generator(self.random_state)
         monitor.identify("DAMDS", matrix.fingerprint(), self._what_matters(init))
         state = monitor.load()
         start = preparation.start(rng) if state is None else state["points"]

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.utils import check_random_state
 
 from tartan.analytics._dapwc_anneal import HISTORY, SPLITS, Annealing
 from tartan.analytics._dapwc_product import HostProduct, Product
 from tartan.analytics._dapwc_state import Settings, State
 from tartan.analytics._monitor import Monitor, as_monitor
+from tartan.analytics._parameters import FRACTION, POSITIVE, flag, generator, number, whole
 from tartan.analytics.communicator import Alone, Communicator
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.errors import ConfigError
@@ -212,8 +212,8 @@ class DAPWC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         if dissimilarities.n == 1:
             self.critical_temperature_, self.hard_hamiltonian_ = math.nan, 0.0
             return self._finish(_single(), np.empty(0, HISTORY), np.empty(0, SPLITS))
-        start = check_random_state(self.random_state).standard_normal(dissimilarities.n)
-        product = _product(dissimilarities.materialized(), self.device, communicator, monitor)
+        start = generator(self.random_state).standard_normal(dissimilarities.n)
+        product = _product(dissimilarities.materialized(monitor=monitor), self.device, communicator, monitor)
         annealing = Annealing(product, settings, dissimilarities.check().mean, communicator.broadcast(start), monitor)
         try:
             self._take(annealing, product)
@@ -266,31 +266,23 @@ def _settings(estimator: DAPWC) -> Settings:
     given = estimator.get_params()
     if given["metric"] != "precomputed":
         raise ConfigError(f"metric is {given['metric']!r}; only 'precomputed' is possible: give dissimilarities")
-    _require_integer("n_clusters", given["n_clusters"], 1)
-    for name in ("split_wait", "max_iter", "final_steps"):
-        _require_integer(name, given[name], 0 if name == "split_wait" else 1)
+    whole("n_clusters", given["n_clusters"], 1)
+    for name, least in (("split_wait", 0), ("max_iter", 1), ("final_steps", 1)):
+        whole(name, given[name], least)
     if given["max_failed_splits"] is not None:
-        _require_integer("max_failed_splits", given["max_failed_splits"], 0)
+        whole("max_failed_splits", given["max_failed_splits"])
     for name in ("initial_cooling", "cooling", "final_cooling", "min_temperature"):
-        _require_between(name, given[name], 0.0, 1.0)
+        number(name, given[name], FRACTION)
     for name in ("tol", "freezing_limit"):
-        _require_between(name, given[name], 0.0, math.inf)
+        number(name, given[name], POSITIVE)
     for name in ("min_split_size", "min_cluster_size"):
-        if not given[name] >= 0:
-            raise ConfigError(f"{name} is {given[name]!r}; it is a number of points, 0 or more")
-    if not given["split_threshold"] < 0:
-        raise ConfigError(f"split_threshold is {given['split_threshold']!r}; it must be below 0, such as -0.01")
+        number(name, given[name], ("a number of points, 0 or more", lambda value: value >= 0))
+    number("split_threshold", given["split_threshold"], ("a number below 0, such as -0.01", lambda value: value < 0))
+    for name in ("continuous_prior", "intermediate"):
+        flag(name, given[name])
+    if not isinstance(given["device"], str):
+        raise ConfigError(f"device is {given['device']!r}; it is 'cpu', 'cuda' or 'cuda:1'")
     return Settings(**{name: given[name] for name in Settings.__dataclass_fields__})
-
-
-def _require_integer(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ConfigError(f"{name} is {value!r}; it must be a whole number, {least} or more")
-
-
-def _require_between(name: str, value: Any, low: float, high: float) -> None:
-    if not low < value < high:
-        raise ConfigError(f"{name} is {value!r}; it must be above {low:g} and below {high:g}")
 
 
 def _check_input(D: Dissimilarities, settings: Settings, monitor: Monitor) -> None:

@@ -15,9 +15,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tartan.analytics._davs_anneal import HISTORY, Annealing, State
 from tartan.analytics._davs_field import Field
-from tartan.analytics._davs_model import Settings
+from tartan.analytics._davs_model import Settings, require_moderate
 from tartan.analytics._davs_options import checked
 from tartan.analytics._monitor import Monitor, as_monitor
+from tartan.analytics._parameters import floats
 from tartan.analytics.communicator import Communicator
 from tartan.errors import ConfigError
 
@@ -258,9 +259,10 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             If the monitor was asked to stop; the same call goes on from the checkpoint, if there is one.
         """
         points = self._points(X, reset=True)
+        init = None if init is None else floats("init", init)
         settings = checked(self.get_params(deep=False), points)
         monitor = as_monitor(self.monitor, self.verbose, self.checkpoint)
-        asked = asdict(settings) | {"init": None if init is None else np.asarray(init)}
+        asked = asdict(settings) | {"init": init}
         asked["restart_temperature"] = self.restart_temperature
         monitor.identify("DAVS", hashlib.blake2b(points.tobytes(), digest_size=16).hexdigest(), asked)
         saved = monitor.load()
@@ -287,7 +289,10 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return first.refine(field)
 
     def _points(self, X: ArrayLike, *, reset: bool) -> Floats:
-        points = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite=False, order="C")
+        try:
+            points = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite=False, order="C")
+        except ValueError as error:  # what is no number at all stays a TypeError, as scikit-learn has it
+            raise ConfigError(f"X is no array of points, (n_samples, n_features): {error}") from error
         bad = np.argwhere(~np.isfinite(points))
         if len(bad):
             row, column = bad[0].tolist()
@@ -296,18 +301,20 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         found: Floats = points
         return found
 
-    def _first_state(self, points: Floats, settings: Settings, init: ArrayLike | None) -> State:
+    def _first_state(self, points: Floats, settings: Settings, centres: Floats | None) -> State:
+        settings.require_moderate("X", points)
         start = settings.first_temperature(points)
         lowest = settings.lowest_temperature(start)
-        if init is None:
+        settings.require_range(start, lowest)
+        if centres is None:
             state = State.of(points.mean(axis=0)[None], len(points), max(start, lowest), start)
             state.coarse = len(points) > settings.sample
             return state
-        centres = np.array(init, dtype=np.float64)
         if centres.ndim != 2 or centres.shape[1] != points.shape[1] or not len(centres):
             raise ConfigError(f"init: centres of shape {centres.shape} for points of {points.shape[1]} coordinates")
         if not np.isfinite(centres).all() or (settings.relative and (centres[:, 0] <= 0).any()):
             raise ConfigError("init: centres must be finite, and positive in coordinate 0 where its scale is relative")
+        settings.require_moderate("init", centres)
         state = State.of(centres, len(points), self.restart_temperature or lowest, start)
         state.has_split, state.until_test = True, 10 * settings.wait
         return state
@@ -353,6 +360,8 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             If a point is not finite.
         """
         check_is_fitted(self)
-        field = Field(self._points(X, reset=False), None)
+        points = self._points(X, reset=False)
+        require_moderate("X", points, self.cluster_sigmas_.min(axis=0))
+        field = Field(points, None)
         field.rebuild(self.cluster_centers_, 1 / np.square(self.cluster_sigmas_), *self._limits)
         return self._labels(field)[0]

@@ -13,10 +13,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.analytics._davs_field import Step
+from tartan.errors import ConfigError
 
-__all__ = ["Settings"]
+__all__ = ["Settings", "require_moderate"]
 
 Floats = NDArray[np.float64]
+
+# Coordinates and standard deviations, in units of each other: the squares of these are numbers, and so are their sums.
+_LARGEST = 1e140
+# Temperatures fall by no more than this: the energies of the coldest are then what rounding makes of the hottest.
+_MOST_COOLING = 1e30
+
+
+def require_moderate(name: str, points: Floats, sigma: Floats) -> None:
+    """Raise ConfigError where points, in units of their standard deviations (d,), are beyond all numbers."""
+    small = sigma < 1 / _LARGEST
+    if small.any() or (sigma > _LARGEST).any():
+        wrong = float(sigma.min() if small.any() else sigma.max())
+        raise ConfigError(f"sigma is {wrong:g}, and its square is beyond float64; give points and sigma other units")
+    sizes = np.abs(points).max(axis=0, initial=0.0) / sigma
+    if sizes.max() > _LARGEST:
+        column = int(sizes.argmax())
+        value = points[np.abs(points[:, column]).argmax(), column]
+        raise ConfigError(
+            f"{name}: coordinate {column} has the value {value:g}, which is too large for sigma {sigma[column]:g}: its "
+            "energy is beyond float64; leave such points out"
+        )
 
 
 @dataclass(frozen=True)
@@ -71,6 +93,21 @@ class Settings:
         if self.scaling == "annealed":
             scales[:, 0] = np.square(self.initial_sigma * centre[:, 0])
         return 1.5 * float((np.square(points - centre) / scales).sum(axis=1).mean())
+
+    def require_moderate(self, name: str, points: Floats) -> None:
+        """Raise ConfigError where energies of these points would leave the range of float64."""
+        sigma = np.array(self.sigma)
+        if self.relative:
+            sigma[0] *= np.abs(points[:, 0]).min()
+        require_moderate(name, points, sigma)
+
+    def require_range(self, start: float, lowest: float) -> None:
+        """Raise ConfigError where the annealing would be longer than numbers can tell temperatures apart."""
+        if start > _MOST_COOLING * lowest:
+            raise ConfigError(
+                f"the temperature would fall from {start:.3g} to {lowest:.3g}, by more than {_MOST_COOLING:g}; leave "
+                "out points that lie far away, or raise min_temperature or sigma"
+            )
 
     def lowest_temperature(self, start: float) -> float:
         """Return where the annealing ends; points without any spread have no temperature of their own."""

@@ -31,6 +31,9 @@ _WHOLE = {
 }  # fmt: skip
 
 
+_LARGEST_FACTOR = 1e100
+
+
 def checked(given: Mapping[str, Any], points: NDArray[np.float64]) -> Settings:
     """Return the settings for these points.
 
@@ -147,6 +150,8 @@ def _check_temperatures(given: Mapping[str, Any]) -> None:
 def _sponge(given: Mapping[str, Any]) -> dict[str, Any]:
     last = _positive("sponge_factor", given["sponge_factor"])
     first, prior = _optional(given, "sponge_factor_start"), given["sponge_prior"]
+    if max(last, first or 0.0) > _LARGEST_FACTOR:
+        raise _wrong("sponge_factor", max(last, first or 0.0), f"at most {_LARGEST_FACTOR:g}")
     temperatures, width = given["sponge_temperatures"], _optional(given, "sponge_width")
     if temperatures is not None:
         temperatures = _pair("sponge_temperatures", temperatures)

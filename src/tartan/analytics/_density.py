@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from tartan.analytics._lmmds_objective import Objective, Pairs
 from tartan.analytics._lmmds_setup import opened
 from tartan.analytics._monitor import Monitor, as_monitor
+from tartan.analytics._parameters import floats, whole
 from tartan.analytics.communicator import Alone, Communicator
 from tartan.errors import ConfigError
 
@@ -77,12 +78,12 @@ def density(
     >>> int(np.trace(density(abs(x - x.T), x).counts))
     3
     """
-    matrix = opened(D, missing, transform)
-    x = np.asarray(embedding, np.float64)
+    matrix = opened(D, missing, transform, monitor)
+    matrix.check(monitor=monitor)
+    x = floats("embedding", embedding)
     if x.ndim != 2 or len(x) != matrix.n:
         raise ConfigError(f"the map has shape {x.shape}; the matrix has {matrix.n} points")
-    if bins < 1:
-        raise ConfigError(f"bins is {bins}; it is at least 1")
+    whole("bins", bins, 1)
     pairs = Pairs(matrix, communicator or Alone(), as_monitor(monitor))
     known = np.asarray(np.isfinite(x).all(axis=1))
     weights: NDArray[np.float64] = known.astype(np.float64)

@@ -98,10 +98,10 @@ def embed(
     monitor = as_monitor(monitor)
     how = {"similarity": similarity, "transform": transform, "missing": missing, "output": output}
     matrix = as_dissimilarities(D, **how)
-    matrix = matrix if matrix.array is not None else matrix.materialized()
+    matrix = matrix if matrix.array is not None else matrix.materialized(monitor=monitor)
     here = _with_a_pair(matrix, options, monitor)
     whole = len(here) == matrix.n
-    chosen = matrix if whole else matrix.chosen(here).materialized()
+    chosen = matrix if whole else matrix.chosen(here).materialized(monitor=monitor)
     if start is not None and not whole:
         start = np.asarray(start)[here]
     estimator = _estimator(method, n_components, options)

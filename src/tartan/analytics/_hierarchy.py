@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.analytics._monitor import Monitor, as_monitor
+from tartan.analytics._parameters import number
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.spanning import SpanningTree
 from tartan.analytics.tree import Tree, neighbor_joining
@@ -110,11 +111,9 @@ def clusters_at(
     >>> clusters_at(np.abs(x[:, None] - x), 1.5)
     array([0, 0, 1, 1, 1])
     """
-    if not threshold >= 0:
-        raise ConfigError(f"threshold is {threshold}; distances are 0 or more")
+    number("threshold", threshold, ("a distance, 0 or more", lambda value: value >= 0))
     if method == "single":
         matrix = as_dissimilarities(D, **options)
-        matrix.check(monitor=monitor)
         labels: NDArray[np.int64] = minimum_spanning_tree(matrix, monitor=monitor).labels(threshold)
         return labels
     steps = linkage(D, method, monitor=monitor, **options)
@@ -151,7 +150,9 @@ def minimum_spanning_tree(D: Any, *, monitor: Monitor | None = None, **options: 
     Reads every row once, in the order in which items are joined; memory for a few rows. What is not one array is
     written as one first.
     """
-    matrix = as_dissimilarities(D, **options).materialized(monitor=monitor)
+    given = as_dissimilarities(D, **options)
+    given.check(monitor=monitor)
+    matrix = given.materialized(monitor=monitor)
     watch = as_monitor(monitor)
     n = matrix.n
     outside = np.ones(n, bool)
@@ -210,6 +211,8 @@ def linkage_tree(steps: NDArray[np.float64], names: Sequence[str] | None = None)
         If the names are not n.
     """
     n = len(steps) + 1
+    if np.shape(steps) != (n - 1, 4) or (n > 1 and not (steps[:, :2].min() >= 0 and steps[:, :2].max() < 2 * n - 2)):
+        raise ConfigError(f"steps have shape {np.shape(steps)}; a hierarchy of n items is (n - 1, 4), as SciPy has it")
     labels = tuple(map(str, range(n))) if names is None else tuple(map(str, names))
     if len(labels) != n:
         raise ConfigError(f"{len(labels)} names for {n} items")
@@ -242,12 +245,7 @@ def build_tree(D: Any, method: str = "nj", *, monitor: Monitor | None = None, **
     if method not in TREE_METHODS:
         raise ConfigError(f"method: {method!r} is unknown; choose from {', '.join(TREE_METHODS)}")
     matrix = as_dissimilarities(D, **options)
-    missing = matrix.check(monitor=monitor).n_missing
-    if missing:
-        raise ConfigError(
-            f"{missing:,} pairs of {matrix.label} have no distance; a tree needs all of them: leave failed items out, "
-            "or finish the run"
-        )
+    matrix.check(monitor=monitor).require_complete(matrix, "a tree")
     if method == "nj":
         return neighbor_joining(matrix, monitor=monitor)
     return linkage_tree(linkage(matrix, "average" if method == "upgma" else method, monitor=monitor), matrix.names)

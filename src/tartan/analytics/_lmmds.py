@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 
 from tartan.analytics._lmmds_damped import Limits, Minimum, Step, minimise, restored
 from tartan.analytics._lmmds_setup import Placement, Setting, opened, prepared
 from tartan.analytics._monitor import Monitor, as_monitor
+from tartan.analytics._parameters import floats, generator, require_apart, require_near
 from tartan.analytics.communicator import Alone, Communicator
 from tartan.errors import ConfigError
 
@@ -54,8 +54,9 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         Dissimilarity that stands for missing pairs; default: they are left out.
     distance_cut : float, optional
         Pairs with a larger delta are left out.
-    link_cut : int
-        Varied points with so many pairs or fewer are left out, again and again; their coordinates are NaN.
+    link_cut : int, optional
+        Varied points with so many pairs or fewer are left out, again and again; their coordinates are NaN. Default:
+        none is left out, and points that hang together with the others by no pair are an error that names them.
     max_left_out : float
         Largest share of the varied points that ``link_cut`` may leave out.
     varied, fixed : {"all", "rest", "none"} or sequence of int, str or bool
@@ -102,13 +103,14 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     embedding_ : ndarray (n, L)
-        NaN for points that were left out.
+        NaN for points that were left out (``sample_weight`` 0, ``link_cut``).
     chisq_ : float
         Sum over ordered pairs with a varied point.
     chisq_parts_ : dict
         "varied": pairs of varied points; "cross": of varied and fixed ones; "fixed": NaN unless computed.
     errors_ : ndarray (n, L)
-        Standard error of each coordinate, sqrt(chi2 / (pairs - parameters) / H_pp); 0 where it was fixed.
+        Standard error of each coordinate, sqrt(chi2 / (pairs - parameters) / H_pp); 0 where it was fixed, NaN where
+        there are not more pairs than parameters, or where H_pp is not positive.
     n_iter_ : int
         Steps of the best start.
     stop_reason_ : str
@@ -155,7 +157,7 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         missing: Any = None,
         missing_value: float | None = None,
         distance_cut: float | None = None,
-        link_cut: int = 0,
+        link_cut: int | None = None,
         max_left_out: float = 0.25,
         varied: Any = "rest",
         fixed: Any = "none",
@@ -248,7 +250,7 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
             If the monitor was asked to stop; the checkpoint has the place.
         """
         monitor = as_monitor(monitor, self.verbose, self.checkpoint)
-        opened_matrix = opened(D, self.missing, self.distance_transform)
+        opened_matrix = opened(D, self.missing, self.distance_transform, monitor)
         setting = prepared(self, opened_matrix, communicator or Alone(), monitor, sample_weight, labels)
         starts = self._starts(setting, init)
         monitor.identify("LMMDS", opened_matrix.fingerprint(), self._identity(init, sample_weight))
@@ -272,18 +274,17 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         if init is None:
             if setting.fixed.any():
                 raise ConfigError("fixed points need their places: give init, with any numbers for the other points")
-            random = check_random_state(self.random_state)
+            random = generator(self.random_state)
             size = setting.survey.mean
             return [random.uniform(-size, size, shape) for _ in range(self.n_init)]
-        try:
-            start = np.array(init, np.float64)
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"init is no array of coordinates: {error}") from error
+        start = floats("init", init)
         if start.shape != shape:
             raise ConfigError(f"init has shape {start.shape}; {setting.n} points in {setting.dimension} dimensions")
         counted = start[(setting.weights > 0) | setting.fixed]
         if not np.isfinite(counted).all():
             raise ConfigError("init has a coordinate that is not finite")
+        require_near("init", counted, setting.survey.largest)
+        require_apart("init", counted)
         return [np.nan_to_num(start)]
 
     def _best_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,8 @@ def _marks(what: str, given: Any, names: Sequence[str] | None, n: int) -> Marks:
         if given not in ("all", "none"):
             raise ConfigError(f"{what} is {given!r}; it is 'all', 'rest', 'none', or a list of indices or names")
         return np.full(n, given == "all")
+    if not isinstance(given, Iterable):
+        raise ConfigError(f"{what} is {given!r}; it is 'all', 'rest', 'none', or a list of indices or names")
     listed = list(given)
     marks = np.zeros(n, bool)
     if listed and all(isinstance(item, str) for item in listed):

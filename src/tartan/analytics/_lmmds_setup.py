@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from tartan import _native
 from tartan.analytics._lmmds_objective import WEIGHTINGS, Evaluation, Objective, Pairs, Survey
 from tartan.analytics._lmmds_points import Gauge, chosen, pinned, sorted_out
+from tartan.analytics._parameters import NOT_NEGATIVE, POSITIVE, flag, floats, number, whole
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
-from tartan.analytics.matrix._check import Components
+from tartan.analytics.matrix._check import Components, refuse_groups
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ __all__ = ["Placement", "Setting", "opened", "prepared"]
 
 Floats = NDArray[np.float64]
 Marks = NDArray[np.bool_]
+
+#: Numbers of one problem are no farther apart than this: the fourth power of it is a number still.
+_APART = 1e50
 
 
 @dataclass(frozen=True)
@@ -114,10 +117,10 @@ class Placement:
         return s.pairs.product(objective, self.map(parameters), s.weights, s.rows, whole)[self._free]
 
 
-def opened(D: Any, missing: Any = None, transform: Any = None) -> Dissimilarities:
+def opened(D: Any, missing: Any = None, transform: Any = None, monitor: Monitor | None = None) -> Dissimilarities:
     """Return the input as dissimilarities of which rows are quick to read."""
     opened = as_dissimilarities(D, missing=missing, transform=transform)
-    return opened if opened.array is not None else opened.materialized()
+    return opened if opened.array is not None else opened.materialized(monitor=monitor)
 
 
 def prepared(
@@ -137,8 +140,13 @@ def prepared(
         raise ConfigError(
             f"n_components is {dimension}, and {n} items span at most {n - 1} dimensions; ask for fewer",
         )
-    D.check(monitor=monitor).require_positive(D)
-    varied, fixed = chosen(options.varied, options.fixed, D.names if labels is None else labels, n)
+    check = D.check(monitor=monitor)
+    check.require_positive(D)
+    check.require_moderate(D)
+    names = D.names if labels is None else labels
+    if names is not None and (not isinstance(names, Sequence) or len(names) != n):
+        raise ConfigError(f"labels is {labels!r}; it is a name for each of {n} points")
+    varied, fixed = chosen(options.varied, options.fixed, names, n)
     if not varied.any() and not fixed.any():
         raise ConfigError("no point is varied and none is fixed; there is nothing to map")
     pairs, weights = Pairs(D, ranks, monitor), _point_weights(sample_weight, n)
@@ -146,7 +154,7 @@ def prepared(
     base = _cutting(options, D, pairs)
     weights, survey = _without_loose_points(options, pairs, base, weights, varied, fixed)
     used = (weights > 0) | fixed
-    _refuse_groups(D, options, weights, fixed)
+    _refuse_groups(D, options, weights, fixed, monitor)
     rows = np.flatnonzero(varied & used)
     gauge = None
     if options.gauge == "pinned" and not fixed.any():
@@ -158,46 +166,56 @@ def prepared(
     )  # fmt: skip
 
 
+_WHOLE = {"n_init": 1, "max_iter": 0, "max_rejected": 1, "cg_max_iter": 1, "n_steepest": 0}
+_FLAGS = ("second_derivatives", "calculate_fixed")
+_CHOICES = {"weighting": tuple(WEIGHTINGS), "formula": ("distance", "squared"), "gauge": ("free", "pinned")}
+_NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "minimum_distance": ("a finite number", math.isfinite),
+    "multiplier": POSITIVE,
+    "max_left_out": ("a share, 0 to 1", lambda value: 0 <= value <= 1),
+    "tol": NOT_NEGATIVE,
+    "cg_tol": ("a number, 0 or more and below 1", lambda value: 0 <= value < 1),
+    "damping": POSITIVE,
+    "damping_floor": NOT_NEGATIVE,
+    "accept_ratio": NOT_NEGATIVE,
+}
+_NUMBERS_OR_NONE = {
+    "missing_value": NOT_NEGATIVE,
+    "distance_cut": ("a number above 0", lambda value: value > 0),
+    "max_seconds": ("a number, 0 or more", lambda value: value >= 0),
+}
+
+
 def _refuse_options(options: LMMDS) -> None:
-    wrong = _wrong_number(options)
-    if wrong:
-        pass  # what follows compares numbers
-    elif not 1 <= options.n_components <= _native.CHISQ_MAX_DIMENSION:
-        wrong = f"n_components is {options.n_components}; it is 1 to {_native.CHISQ_MAX_DIMENSION}"
-    elif options.weighting not in WEIGHTINGS:
-        wrong = f"weighting is {options.weighting!r}; it is one of {', '.join(WEIGHTINGS)}"
-    elif options.formula not in ("distance", "squared"):
-        wrong = f"formula is {options.formula!r}; it is 'distance' or 'squared'"
-    elif options.gauge not in ("free", "pinned"):
-        wrong = f"gauge is {options.gauge!r}; it is 'free' or 'pinned'"
-    elif not 0 < options.multiplier < math.inf:
-        wrong = f"multiplier is {options.multiplier}; it is a number above 0"
-    elif options.bins is not None and (len(options.bins) == 0 or np.any(np.diff(options.bins) <= 0)):
-        wrong = f"bins is {options.bins}; limits of bins ascend"
-    elif options.n_init < 1 or options.max_iter < 0 or options.cg_max_iter < 1 or options.max_rejected < 1:
-        wrong = "n_init, cg_max_iter and max_rejected are at least 1, max_iter at least 0"
-    if wrong:
-        raise ConfigError(wrong)
-
-
-def _wrong_number(options: LMMDS) -> str:
-    """Say which parameter is not the kind of number that it must be; "" if all are."""
-    for name in ("n_components", "n_init", "max_iter", "cg_max_iter", "max_rejected"):
-        value = getattr(options, name)
-        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-            return f"{name} is {value!r}; it is a whole number"
-    for name, least in (("tol", "0 or more"), ("multiplier", "above 0")):
-        value = getattr(options, name)
-        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not float(value) >= 0:
-            return f"{name} is {value!r}; it is a number, {least}"
-    return ""
+    """Refuse what is not the kind of value that it must be."""
+    whole("n_components", options.n_components, 1, _native.CHISQ_MAX_DIMENSION)
+    for name, least in _WHOLE.items():
+        whole(name, getattr(options, name), least)
+    for name, fit in _NUMBERS.items():
+        number(name, getattr(options, name), fit)
+    for name, fit in _NUMBERS_OR_NONE.items():
+        if getattr(options, name) is not None:
+            number(name, getattr(options, name), fit)
+    for name in _FLAGS:
+        flag(name, getattr(options, name))
+    for name, choices in _CHOICES.items():
+        if getattr(options, name) not in choices:
+            raise ConfigError(f"{name} is {getattr(options, name)!r}; it is one of {', '.join(choices)}")
+    if options.link_cut is not None:
+        whole("link_cut", options.link_cut, 0)
+    if options.callback is not None and not callable(options.callback):
+        raise ConfigError(f"callback is {options.callback!r}; it is a function of one step")
+    if options.bins is not None:
+        limits = floats("bins", options.bins)
+        if limits.ndim != 1 or not len(limits) or np.isnan(limits).any() or (np.diff(limits) <= 0).any():
+            raise ConfigError(f"bins is {options.bins}; limits of bins ascend")
 
 
 def _point_weights(given: ArrayLike | None, n: int) -> Floats:
     """Return the weights of the points with mean 1."""
     if given is None:
         return np.ones(n)
-    weights = np.array(given, np.float64)
+    weights = floats("sample_weight", given)
     if weights.shape != (n,):
         raise ConfigError(f"sample_weight has shape {weights.shape}; there are {n} points")
     wrong = np.flatnonzero(~(weights >= 0) | np.isinf(weights))
@@ -205,6 +223,7 @@ def _point_weights(given: ArrayLike | None, n: int) -> Floats:
         raise ConfigError(f"sample_weight of point {wrong[0]} is {weights[wrong[0]]}; weights are 0 or more")
     if not weights.any():
         raise ConfigError("every sample_weight is zero; there is nothing to fit")
+    weights /= weights.max()  # so that no sum overflows
     weights /= weights.mean()
     return weights
 
@@ -226,10 +245,10 @@ def _without_loose_points(
 ) -> tuple[Floats, Survey]:
     """Leave out varied points with too few pairs until none is left; refuse to lose too many."""
     used = weights > 0
-    while True:
+    while True:  # with link_cut None no point is loose, and what has no pair is refused later
         weights = np.where(used, weights, 0.0)
         survey = pairs.survey(base, weights)
-        staying = sorted_out(survey.links, used, fixed, options.link_cut)
+        staying = used if options.link_cut is None else sorted_out(survey.links, used, fixed, options.link_cut)
         if (staying == used).all():
             break
         used = staying
@@ -245,38 +264,24 @@ def _without_loose_points(
     return weights, survey
 
 
-def _refuse_groups(D: Dissimilarities, options: LMMDS, weights: Floats, fixed: Marks) -> None:
+def _refuse_groups(D: Dissimilarities, options: LMMDS, weights: Floats, fixed: Marks, monitor: Monitor) -> None:
     """Refuse points that hang together by no pair: their places would mean nothing to each other."""
     whole = not D.has_missing or options.missing_value is not None
     if whole and options.distance_cut is None:
         return
     used = weights > 0
     together = Components(D.n)
-    together.join(int(np.flatnonzero(~used | fixed)[0]) if (~used | fixed).any() else 0, 0, (~used | fixed)[None])
+    together.join_items(np.flatnonzero(~used | fixed))
     cut = math.inf if options.distance_cut is None else options.distance_cut
     for start, block in D.blocks():
+        monitor.check()
         rows = slice(start, start + len(block))
         values = np.nan_to_num(D.values(rows, slice(0, D.n)), nan=math.inf if math.isfinite(cut) else -1.0)
         together.join(start, 0, (values >= 0) & (values <= cut) & used & used[rows, None])
-    labels = together.labels()
-    if labels is not None:
-        _check_groups(D, labels, used)
-
-
-def _check_groups(D: Dissimilarities, labels: NDArray[np.int64], used: Marks) -> None:
-    groups = np.unique(labels[used])
-    if len(groups) > 1:
-        named = "; ".join(_named(D, np.flatnonzero(used & (labels == group))) for group in groups[:5])
-        raise ConfigError(
-            f"{D.label}: the pairs that count leave {len(groups)} groups without a pair between them: {named}. Map "
-            "each group on its own, raise distance_cut, or give missing_value",
-            context={"components": len(groups)},
-        )
-
-
-def _named(D: Dissimilarities, items: NDArray[np.int64]) -> str:
-    more = f" and {len(items) - 5} more" if len(items) > 5 else ""
-    return ", ".join(D.name_of(int(item)) for item in items[:5]) + more
+    refuse_groups(
+        D, together.labels(), "the pairs that count leave the items", "leave out those without any pair (link_cut=0), "
+        "raise distance_cut, or give missing_value", used,
+    )  # fmt: skip
 
 
 def _weighted(options: LMMDS, base: Objective, survey: Survey) -> Objective:
@@ -284,14 +289,32 @@ def _weighted(options: LMMDS, base: Objective, survey: Survey) -> Objective:
     kind, power = WEIGHTINGS[options.weighting]
     mean = survey.mean
     minimum = options.minimum_distance if options.minimum_distance >= 0 else -options.minimum_distance * mean
+    floor = minimum if minimum > 0 else survey.smallest_positive
+    _refuse_extremes(options, mean, minimum, floor, survey.largest)
     return replace(
         base,
         minimum=minimum,
         weighting=kind,
         factor=options.multiplier**2 / mean**power,
-        floor=minimum if minimum > 0 else survey.smallest_positive,
+        floor=floor,
         bin_weights=_bin_weights(survey.bins) if base.limits else (),
     )
+
+
+def _refuse_extremes(options: LMMDS, mean: float, minimum: float, floor: float, largest: float) -> None:
+    """Refuse numbers so far apart that weights or chi2 leave the range of float64."""
+    if minimum > _APART * mean:
+        raise ConfigError(
+            f"minimum_distance is {options.minimum_distance:g}, and the mean dissimilarity {mean:g}; it is a distance "
+            "of points, of the size of the dissimilarities"
+        )
+    if options.weighting != "even" and largest > _APART * floor:
+        raise ConfigError(
+            f"the smallest dissimilarity above 0 is {floor:g}, the largest {largest:g}, and weights that differ so "
+            "much cannot be added up; give minimum_distance, or weighting='even'"
+        )
+    if not 1 / _APART < options.multiplier < _APART:
+        raise ConfigError(f"multiplier is {options.multiplier:g}; it is between {1 / _APART:g} and {_APART:g}")
 
 
 def _bin_weights(counts: NDArray[np.int64]) -> tuple[float, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import numbers
 import os
 import signal
 import sys
@@ -67,6 +68,11 @@ class Monitor:
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        level: Any = verbose
+        if not isinstance(level, numbers.Integral):
+            raise ConfigError(f"verbose is {verbose!r}; it is 0, 1 or 2")
+        if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
+            raise ConfigError(f"checkpoint is {checkpoint!r}; it is a path or None")
         self.verbose = int(verbose)
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.every_seconds = every_seconds

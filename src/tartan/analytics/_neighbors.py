@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.analytics._monitor import Monitor, as_monitor
+from tartan.analytics._parameters import number, whole
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.errors import ConfigError
 
@@ -53,12 +55,13 @@ def neighbors(
     array([1, 0, 1])
     """
     matrix = as_dissimilarities(D, **options)
-    if k < 1:
-        raise ConfigError(f"k is {k}; ask for at least one neighbour")
+    whole("k", k, 1)
     matrix.check(monitor=monitor)
     watch = as_monitor(monitor)
-    indices = np.full((matrix.n, k), -1, np.int64)
-    distances = np.full((matrix.n, k), np.nan)
+    try:
+        indices, distances = np.full((matrix.n, k), -1, np.int64), np.full((matrix.n, k), np.nan)
+    except MemoryError as error:
+        raise ConfigError(f"k is {k}; {matrix.n} items have {matrix.n - 1} neighbours at most") from error
     height = max(1, _BLOCK_BYTES // (8 * matrix.n))
     for start in range(0, matrix.n, height):
         rows = slice(start, min(matrix.n, start + height))
@@ -135,6 +138,7 @@ def outliers(
     >>> outliers(np.abs(x[:, None] - x), k=2).indices
     array([5])
     """
+    number("threshold", threshold, ("a number", lambda value: not math.isnan(value)))
     known = neighbors(D, k, monitor=monitor, **options)[1]
     counts = (~np.isnan(known)).sum(axis=1)
     scores = np.where(counts > 0, np.nansum(known, axis=1) / np.maximum(counts, 1), np.nan)

@@ -61,6 +61,8 @@ class _Reader:
                 self.lengths[self.node] = float(label)
             except ValueError as error:
                 raise self.error(position, f"{label!r} is no length") from error
+            if math.isinf(self.lengths[self.node]):
+                raise self.error(position, f"{label!r} is no length: it is not finite")
         elif self._stage < 2:
             self.names[self.node] = label if quoted else label.replace("_", " ")
         else:

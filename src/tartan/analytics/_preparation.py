@@ -14,6 +14,17 @@ from tartan.analytics._acceleration import Acceleration, Lbfgs, Plain
 from tartan.analytics._descent import Descent, Schedule
 from tartan.analytics._guttman import ExactSolve, GradientSolve, Mask, Solve
 from tartan.analytics._monitor import Monitor
+from tartan.analytics._parameters import (
+    FRACTION,
+    NOT_NEGATIVE,
+    POSITIVE,
+    flag,
+    floats,
+    number,
+    require_apart,
+    require_near,
+    whole,
+)
 from tartan.analytics._smacof import CpuPasses, Floats, Passes, Problem, Rule
 from tartan.analytics._start import start_points
 from tartan.analytics._weights import as_weights, squares_that_count
@@ -60,14 +71,16 @@ class Options:
         """Take the parameters from an object that has them."""
         options = Options(**{field.name: getattr(source, field.name) for field in fields(Options)})
         for name in ("n_components", "max_iter", "cg_max_iter"):
-            _require(options, name, isinstance(getattr(options, name), numbers.Integral), "a whole number", 1)
-        _require(options, "max_temperatures", options.max_temperatures is not None, "None or a whole number", 1)
-        _require(options, "tol", True, "a number", 0.0)
-        _require(options, "t_min_factor", True, "a number", 0.0)
-        if not 0.0 < options.alpha < 1.0:
-            raise ConfigError(f"alpha is {options.alpha!r}; it is between 0 and 1")
-        if not 0.0 < options.cg_tol < 1.0:
-            raise ConfigError(f"cg_tol is {options.cg_tol!r}; it is between 0 and 1")
+            whole(name, getattr(options, name), 1)
+        if options.max_temperatures is not None:
+            whole("max_temperatures", options.max_temperatures, 1)
+        number("tol", options.tol, NOT_NEGATIVE)
+        # At 0 the temperature would fall for ever.
+        number("t_min_factor", options.t_min_factor, POSITIVE)
+        number("alpha", options.alpha, FRACTION)
+        number("cg_tol", options.cg_tol, FRACTION)
+        for name in ("annealing", "sammon"):
+            flag(name, getattr(options, name))
         for name, choices in _CHOICES.items():
             if getattr(options, name) not in choices:
                 raise ConfigError(f"{name} is {getattr(options, name)!r}; it is one of {', '.join(map(str, choices))}")
@@ -85,14 +98,6 @@ class Options:
     def lift_zeros(self) -> bool:
         """Whether zero dissimilarities count as the smallest positive one."""
         return self.annealing if self.zeros is None else self.zeros == "smallest"
-
-
-def _require(options: Options, name: str, fits: bool, kind: str, least: float) -> None:
-    value: Any = getattr(options, name)
-    if value is None and kind.startswith("None"):
-        return
-    if not fits or not isinstance(value, numbers.Real) or isinstance(value, bool) or not float(value) >= least:
-        raise ConfigError(f"{name} is {value!r}; it is {kind}, at least {least}")
 
 
 class Preparation:
@@ -129,15 +134,16 @@ class Preparation:
         check = matrix.check()
         check.require_positive(matrix)
         check.require_moderate(matrix)
-        check.require_connected(matrix)
         self.free = free_points(options.fixed, matrix.n)
+        if self.free is None:
+            check.require_connected(matrix)
         self._given = self._given_points()
         self.problem = self._problem()
         self.schedule = self._schedule()
 
     def _problem(self) -> Problem:
         matrix, options, check = self._matrix, self._options, self._matrix.check()
-        weights = as_weights(options.weights, matrix.n)
+        weights = as_weights(options.weights, matrix.n, self._monitor)
         scale, array = matrix.scale, matrix.array
         if options.sammon:  # stored dissimilarities divide weights, while the stress is told in the user's units
             weights = replace(weights, scale=weights.scale / scale)
@@ -149,7 +155,7 @@ class Preparation:
             missing=check.n_missing > 0,
             sammon=self._sammon_floor() if options.sammon else None,
         )
-        squares = squares_that_count(matrix, weights, floor)
+        squares = squares_that_count(matrix, weights, floor, self.free, self._monitor)
         return Problem(array, options.n_components, weights, self._without_idle_floor(rule), squares, self._wide())
 
     def _sammon_floor(self) -> float:
@@ -190,13 +196,16 @@ class Preparation:
             if self.free is not None:
                 raise ConfigError("fixed points need coordinates: give init as an array (n, n_components)")
             return None
-        points = np.array(init, np.float64)
+        points = floats("init", init)
         expected = (self._matrix.n, self._options.n_components)
         if points.shape != expected:
             raise ConfigError(f"init has shape {points.shape}; it is (n, n_components) = {expected}")
         known = np.isfinite(points) if self.free is None else np.isfinite(points) | self.free[:, None]
         if not known.all():
             raise ConfigError(f"init: the coordinates of point {np.argwhere(~known)[0][0]} are not finite")
+        require_near("init", points[np.isfinite(points)], self._matrix.check().largest)
+        if np.isfinite(points).all():
+            require_apart("init", points)
         return points / self._matrix.scale
 
     def start(self, rng: Any) -> Floats:

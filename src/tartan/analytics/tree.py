@@ -260,7 +260,7 @@ def neighbor_joining(
     Parameters
     ----------
     D : anything that :func:`tartan.analytics.as_dissimilarities` takes
-        Symmetric, finite distances; the diagonal is not looked at. float32 and int16 are worked on in float32, all
+        Symmetric, finite distances. float32 and int16 are worked on in float32, all
         else in float64.
     names : sequence of str, optional
         Names of the n leaves; by default those of D, or their numbers.
@@ -300,6 +300,7 @@ def neighbor_joining(
     """
     matrix = as_dissimilarities(D, **options)
     labels = _labels(matrix, names)
+    matrix.check(monitor=monitor).require_complete(matrix, "a tree")
     watch = as_monitor(monitor)
     work = _working_array(matrix, overwrite, watch)
 
@@ -359,7 +360,10 @@ def _working_array(matrix: Dissimilarities, overwrite: bool, monitor: Monitor) -
 
 def _labels(matrix: Dissimilarities, names: Sequence[str] | None) -> tuple[str, ...]:
     given = matrix.names if names is None else names
-    labels = tuple(map(str, range(matrix.n) if given is None else given))
+    try:
+        labels = tuple(map(str, range(matrix.n) if given is None else given))
+    except TypeError:
+        raise ConfigError(f"names is {given!r}; it is a name for each of {matrix.n} rows of distances") from None
     if len(labels) != matrix.n:
         raise ConfigError(f"{len(labels)} names for {matrix.n} rows of distances")
     return labels
@@ -384,6 +388,8 @@ def read_newick(text: str) -> Tree:
     >>> read_newick("(a_b:1,'c_d':2);").leaf_names
     ('a b', 'c_d')
     """
+    if not isinstance(text, str):
+        raise ConfigError(f"{text!r:.40} is no text; give a tree in Newick")
     parents, lengths, names = parse(text)
     return Tree(np.array(parents), np.array(lengths), tuple(names))
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tartan.analytics._monitor import Monitor
     from tartan.analytics.matrix._dissimilarities import Dissimilarities
 
-__all__ = ["Check", "Components", "check", "squares"]
+__all__ = ["Check", "Components", "check", "refuse_groups", "squares"]
 
 _TOLERANCE = 1e-5
 _SQUARE_BYTES = 16 << 20
@@ -83,17 +83,15 @@ class Check:
 
     def require_connected(self, D: Dissimilarities) -> None:
         """Raise ConfigError where missing pairs cut the items into groups; the message names them."""
-        if self.components is None:
-            return
-        n_groups = int(self.components.max()) + 1
-        groups = [np.flatnonzero(self.components == group) for group in range(min(n_groups, _NAMED))]
-        text = "; ".join(_members(D, group) for group in groups)
-        more = f"; and {n_groups - _NAMED} more" if n_groups > _NAMED else ""
-        raise ConfigError(
-            f"{D.label}: missing pairs cut the {self.n} items into {n_groups} groups without a pair between them: "
-            f"{text}{more}. Analyse each group on its own, or give the missing pairs a value",
-            context={"components": n_groups},
-        )
+        refuse_groups(D, self.components, f"missing pairs cut the {self.n} items", "give the missing pairs a value")
+
+    def require_complete(self, D: Dissimilarities, purpose: str) -> None:
+        """Raise ConfigError where a pair is missing."""
+        if self.n_missing:
+            raise ConfigError(
+                f"{self.n_missing:,} pairs of {D.label} have no distance; {purpose} needs all of them: leave failed "
+                "items out, or finish the run"
+            )
 
     def require_positive(self, D: Dissimilarities) -> None:
         """Raise ConfigError where no dissimilarity is larger than 0."""
@@ -109,6 +107,39 @@ class Check:
                 f"{D.label}: the largest dissimilarity is {self.largest:g}, and its square is beyond float64; divide "
                 f"all by {self.largest:g}"
             )
+
+
+def refuse_groups(
+    D: Dissimilarities,
+    labels: NDArray[np.int64] | None,
+    what: str,
+    way_out: str,
+    used: NDArray[np.bool_] | None = None,
+) -> None:
+    """Raise ConfigError where items fall into groups without a pair between them; the message names the groups.
+
+    Parameters
+    ----------
+    labels : ndarray of int64, shape (n,), or None
+        Group of each item, as :meth:`Components.labels` returns it.
+    what, way_out : str
+        What cuts them, and what else can be done about it.
+    used : ndarray of bool, shape (n,), optional
+        The items that count; default: all.
+    """
+    if labels is None:
+        return
+    groups = np.unique(labels if used is None else labels[used])
+    if len(groups) < 2:
+        return
+    counted = labels if used is None else np.where(used, labels, -1)
+    text = "; ".join(_members(D, np.flatnonzero(counted == group)) for group in groups[:_NAMED])
+    more = f"; and {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
+    raise ConfigError(
+        f"{D.label}: {what} into {len(groups)} groups without a pair between them: {text}{more}. Analyse each group on "
+        f"its own, or {way_out}",
+        context={"components": len(groups)},
+    )
 
 
 def check(D: Dissimilarities, tolerance: float | None, monitor: Monitor | None) -> Check:
@@ -252,6 +283,11 @@ class Components:
         renamed[groups] = groups[0]
         self._labels = renamed[self._labels]
         self._n_groups -= len(groups) - 1
+
+    def join_items(self, items: NDArray[np.intp] | NDArray[np.int64]) -> None:
+        """Join some items."""
+        if len(items):
+            self._merge(self._labels[items])
 
     def labels(self) -> NDArray[np.int64] | None:
         """Return the group of each item, counted from 0 in the order of their first items; None: one group."""

@@ -6,6 +6,7 @@ int16 has few values: there a function is a table, computed once.
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +44,7 @@ def with_missing(source: Source, missing: str | float | None, label: str) -> Sou
     integer = native(source.dtype) == np.int16
     if missing == "negative":
         return source if integer else Mapped(source, _negative_to_nan, source.dtype, None)
-    if isinstance(missing, str | bool):
+    if isinstance(missing, bool) or not isinstance(missing, numbers.Real):
         raise ConfigError(f"{label}: missing is {missing!r}; it is 'nan', 'negative', 'error' or a number")
     value = float(missing)
     instead = native(source.dtype).type(-1 if integer else np.nan)
@@ -69,6 +70,8 @@ def function_of_similarity(D: Dissimilarities, similarity: str | Function) -> tu
     """Return the function that a conversion means, with the statistics of this matrix, and what messages call it."""
     if callable(similarity):
         return similarity, f"similarity={_name(similarity)}"
+    if not isinstance(similarity, str):
+        raise ConfigError(f"similarity={similarity!r}: it is a formula of s such as '1-s', or a function")
     return _with_statistics(D, Formula(similarity, "s")), f"similarity={similarity!r}"
 
 
@@ -122,7 +125,8 @@ def applied(D: Dissimilarities, function: Function, what: str) -> Dissimilaritie
     """Return a function of every dissimilarity; messages call it ``what``."""
     integer = native(D.dtype) == np.int16
     dtype = np.dtype(np.float32) if integer else native(D.dtype)
-    made = _table(function, D.scale) if integer else _applied(function, D.scale)
+    checked = _numeric(function, what)
+    made = _table(checked, D.scale) if integer else _applied(checked, D.scale)
 
     def named(tile: NDArray[Any]) -> NDArray[Any]:
         found = made(tile).astype(dtype, copy=False)
@@ -132,6 +136,18 @@ def applied(D: Dissimilarities, function: Function, what: str) -> Dissimilaritie
 
     source = _Guarded(D, named, dtype, what)
     return Dissimilarities(source, names=D.names, label=D.label, missing_allowed=D.missing_allowed)
+
+
+def _numeric(function: Function, what: str) -> Function:
+    """Refuse whatever a function makes that is no array of numbers."""
+
+    def made(values: Values) -> Values:
+        found = np.asarray(function(values))
+        if found.dtype.kind not in "fiub":
+            raise ConfigError(f"{what} made {found.dtype} of numbers; it must make numbers")
+        return found.astype(np.float64, copy=False)
+
+    return made
 
 
 class _Guarded(Mapped):
@@ -167,7 +183,7 @@ def _applied(function: Function, scale: float) -> Callable[[NDArray[Any]], Value
     def apply(tile: NDArray[Any]) -> Values:
         values = tile.astype(np.float64)
         with np.errstate(all="ignore"):
-            return _without_rounding(np.asarray(function(values if scale == 1.0 else values * scale)))
+            return _without_rounding(function(values if scale == 1.0 else values * scale))
 
     return apply
 
@@ -175,7 +191,7 @@ def _applied(function: Function, scale: float) -> Callable[[NDArray[Any]], Value
 def _table(function: Function, scale: float) -> Callable[[NDArray[Any]], Values]:
     stored = np.arange(1 << 16, dtype=np.uint16).view(np.int16)
     with np.errstate(all="ignore"):
-        made = np.asarray(function(np.maximum(stored, 0) * scale), np.float64)
+        made = function(np.maximum(stored, 0) * scale)
     if made.shape != stored.shape:
         return lambda tile: made  # refused by the caller
     made = np.where(stored < 0, np.nan, _without_rounding(made))

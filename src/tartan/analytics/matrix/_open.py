@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tartan.analytics._parameters import POSITIVE, number
 from tartan.analytics.matrix._convert import (
     Transform,
     applied,
@@ -198,7 +198,7 @@ def _built(content: Any, label: str, options: _Options) -> Dissimilarities:
 
 
 def _with_options(plain: Dissimilarities, options: _Options) -> Dissimilarities:
-    names = plain.names if options.names is None else tuple(map(str, options.names))
+    names = plain.names if options.names is None else _listed_names(plain, options.names)
     if names is not None and len(names) != plain.n:
         raise ConfigError(f"{plain.label}: {len(names)} names for {plain.n} items")
     allowed = plain.missing_allowed
@@ -210,6 +210,13 @@ def _with_options(plain: Dissimilarities, options: _Options) -> Dissimilarities:
     return Dissimilarities(source, scale=plain.scale, names=names, label=plain.label, missing_allowed=allowed)
 
 
+def _listed_names(plain: Dissimilarities, names: Any) -> tuple[str, ...]:
+    try:
+        return tuple(map(str, names))
+    except TypeError:
+        raise ConfigError(f"{plain.label}: names is {names!r}; it is a name for each of {plain.n} items") from None
+
+
 def _of_array(given: Any, label: str, options: _Options) -> Dissimilarities:
     """Take an array of numbers, square or condensed; masked values are missing."""
     if is_zarr(given):
@@ -217,7 +224,9 @@ def _of_array(given: Any, label: str, options: _Options) -> Dissimilarities:
         return _scaled(source, label, options, masked=False)
     masked = isinstance(given, np.ma.MaskedArray)
     names = _column_names(given)
-    values = np.ma.filled(given.astype(np.float64), np.nan) if masked else np.asarray(given)
+    if options.output is not None:
+        raise ConfigError(f"{label} is one matrix; output={options.output!r} is for runs and groups of Zarr arrays")
+    values = np.ma.filled(given.astype(np.float64), np.nan) if masked else _as_array(given, label)
     if values.dtype.kind not in "fiub":
         raise ConfigError(f"{label}: dissimilarities are numbers; these are {values.dtype}")
     plain = _scaled(square_source(values, label, options.triangle), label, options, masked=masked)
@@ -226,11 +235,17 @@ def _of_array(given: Any, label: str, options: _Options) -> Dissimilarities:
     return plain
 
 
+def _as_array(given: Any, label: str) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(given)
+    except ValueError as error:  # lists of unlike lengths
+        raise ConfigError(f"{label} is no matrix: its rows have unlike lengths") from error
+
+
 def _scaled(source: Source, label: str, options: _Options, *, masked: bool) -> Dissimilarities:
     integer = native(source.dtype) == np.int16
-    if not 0 < options.maximum < math.inf:
-        raise ConfigError(f"maximum is {options.maximum!r}; it is what 32767 stands for, a number above 0")
-    scale = options.maximum / INT16_ONE if integer else 1.0
+    maximum = number("maximum", options.maximum, ("what 32767 stands for, a number above 0", POSITIVE[1]))
+    scale = maximum / INT16_ONE if integer else 1.0
     return Dissimilarities(source, scale=scale, label=label, missing_allowed=integer or masked)
 
 

@@ -29,6 +29,7 @@ def read_phylip(path: Path) -> Named:
     if len(first) != 1 or not first[0].isdigit() or int(first[0]) == 0:
         raise ConfigError(f"{path}, line 1: PHYLIP begins with the number of items, not with {' '.join(first)[:40]!r}")
     n = int(first[0])
+    _require_room(path, n)
     square, names = new_square(n, np.dtype(np.float64)), []
     shape = ""
     for item in range(n):
@@ -45,6 +46,16 @@ def read_phylip(path: Path) -> Named:
     if (left := next(lines, None)) is not None:
         raise ConfigError(f"{path}, line {left[0]}: more follows after the {n} items that line 1 says")
     return square, tuple(names)
+
+
+def _require_room(path: Path, n: int) -> None:
+    """Refuse a number of items for which the file is too short: a pair takes a digit and a blank."""
+    least = n * (n - 1) + 2 * n
+    if path.stat().st_size < least:
+        raise ConfigError(
+            f"{path}, line 1: {n:,} items take {least:,} bytes at least, and the file has {path.stat().st_size:,}; it "
+            "has been cut off, or this is no PHYLIP"
+        )
 
 
 def _shape(count: int, n: int) -> str:

@@ -1,0 +1,139 @@
+"""Parameters of estimators and functions, checked one by one: an error names the parameter, its value and what fits."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan.errors import ConfigError
+
+__all__ = [
+    "FRACTION", "NOT_NEGATIVE", "POSITIVE", "flag", "floats", "generator", "number", "require_apart", "require_near",
+    "whole",
+]  # fmt: skip
+
+#: Coordinates farther out than this many dissimilarities say nothing: float32 has lost the distances among them.
+_FAR = 1e9
+
+Fit = tuple[str, Callable[[float], bool]]
+
+POSITIVE: Fit = ("a finite number above 0", lambda value: 0 < value < math.inf)
+NOT_NEGATIVE: Fit = ("a finite number, 0 or more", lambda value: 0 <= value < math.inf)
+FRACTION: Fit = ("a number above 0 and below 1", lambda value: 0 < value < 1)
+
+
+def whole(name: str, value: Any, least: int = 0, most: float = math.inf) -> int:
+    """Return a whole number within limits.
+
+    Raises
+    ------
+    ConfigError
+        If it is none, or beyond them.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not least <= int(value) <= most:
+        limits = f"{least} or more" if most == math.inf else f"{least} to {most}"
+        raise ConfigError(f"{name} is {value!r}; it is a whole number, {limits}", context={"option": name})
+    return int(value)
+
+
+def number(name: str, value: Any, fit: Fit) -> float:
+    """Return a number that fits, such as ``POSITIVE``.
+
+    Raises
+    ------
+    ConfigError
+        If it does not.
+    """
+    wanted, fits = fit
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not fits(float(value)):
+        raise ConfigError(f"{name} is {value!r}; it is {wanted}", context={"option": name})
+    return float(value)
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return a truth value.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither that nor 0 or 1.
+    """
+    if not isinstance(value, bool | np.bool_) and not (isinstance(value, numbers.Integral) and value in (0, 1)):
+        raise ConfigError(f"{name} is {value!r}; it is True or False", context={"option": name})
+    return bool(value)
+
+
+def floats(name: str, given: Any) -> NDArray[np.float64]:
+    """Return numbers as a new float64 array; strings, complex numbers and rows of unlike lengths are refused.
+
+    Raises
+    ------
+    ConfigError
+        If these are no numbers.
+    """
+    try:
+        array = np.asarray(given)
+        if array.dtype.kind == "O":
+            array = array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{name} is no array of numbers: {error}", context={"option": name}) from error
+    if array.dtype.kind not in "fiub":
+        raise ConfigError(f"{name} is no array of numbers: its type is {array.dtype}", context={"option": name})
+    return np.array(array, np.float64)
+
+
+def generator(random_state: Any) -> np.random.RandomState:
+    """Return the generator of random numbers that a ``random_state`` means.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither None nor a seed nor a RandomState.
+    """
+    from sklearn.utils import check_random_state
+
+    try:
+        found: np.random.RandomState = check_random_state(random_state)
+    except ValueError as error:
+        raise ConfigError(
+            f"random_state is {random_state!r}; it is None, a whole number from 0 to 2^32 - 1, or a RandomState",
+            context={"option": "random_state"},
+        ) from error
+    return found
+
+
+def require_near(name: str, points: NDArray[np.float64], largest: float) -> None:
+    """Refuse coordinates that are beyond all sense for dissimilarities up to the largest.
+
+    Raises
+    ------
+    ConfigError
+        If one is.
+    """
+    farthest = float(np.abs(points).max(initial=0.0))
+    if farthest > _FAR * largest:
+        raise ConfigError(
+            f"{name} reaches {farthest:.3g}, and the largest dissimilarity is {largest:.3g}; coordinates are in the "
+            "units of the dissimilarities",
+            context={"option": name},
+        )
+
+
+def require_apart(name: str, points: NDArray[np.float64]) -> None:
+    """Refuse coordinates that are all the same: no gradient leads away from there.
+
+    Raises
+    ------
+    ConfigError
+        If they are.
+    """
+    if len(points) > 1 and not np.ptp(points, axis=0).any():
+        raise ConfigError(
+            f"{name} has all points at one place; from there no direction is better than another",
+            context={"option": name},
+        )
