@@ -354,6 +354,7 @@ def test_a_checkpoint_of_another_call_is_refused(tmp_path: Path) -> None:
         DAVS(min_temperature=2, checkpoint=file).fit(blobs(1))
 
 
+@pytest.mark.slow
 def test_a_sample_begins_what_all_points_end(tmp_path: Path) -> None:
     points = np.concatenate([blobs(seed, n=100) for seed in range(4)])
     options: dict[str, Any] = {"min_temperature": 2.0, "temperature_ratio": 10.0} | faster(8)
@@ -463,6 +464,12 @@ def test_points_that_are_not_numbers_are_named(value: float, what: str) -> None:
     points[17, 1] = value
     with pytest.raises(ConfigError, match=f"{what} in row 17, column 1"):
         DAVS().fit(points)
+
+
+@pytest.mark.parametrize(("points", "sigma"), [([[1e200], [-1e200]], 1.0), ([[1.0], [2.0]], 1e-200)])
+def test_distances_beyond_all_numbers_are_refused(points: list[list[float]], sigma: float) -> None:
+    with pytest.raises(ConfigError, match="too far apart for sigma"):
+        DAVS(sigma).fit(points)
 
 
 def test_relative_scales_need_positive_coordinates() -> None:

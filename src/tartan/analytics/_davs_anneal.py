@@ -28,8 +28,6 @@ _LEAST_PRIOR = 1e-7
 _NO_MASS = 1e-3
 # Clusters that are tested for closeness are tested again after such a fall of the temperature.
 _CLOSENESS_STEP = 0.25
-# Coolings at which lists are made anew in any case.
-_MAGIC_TEMPERATURES = (4.0, 3.0, 2.0, 1.0, 0.5)
 
 
 # Names of the numbers of one line of the history.
@@ -234,20 +232,20 @@ class Annealing:
         state = self.state
         width = self.mean_width()
         state.history.extend((state.temperature, state.n_clusters, state.energy, width, state.sponge_count))
-        self.monitor.report("annealing", temperature=state.temperature, clusters=state.n_clusters, width=width)
+        lowest = self.settings.lowest_temperature(state.start)
+        numbers = {"temperature": state.temperature, "lowest": lowest, "clusters": state.n_clusters, "width": width}
+        self.monitor.report("annealing", **numbers)
 
     def cool(self, lowest: float) -> None:
         """Go to the next temperature; create the sponge when its time has come."""
         state, settings = self.state, self.settings
-        before = state.temperature
         fine = state.has_split and state.n_clusters < settings.max_clusters
-        state.temperature = max(settings.cool(before, fine), lowest)
+        state.temperature = max(settings.cool(state.temperature, fine), lowest)
         state.until_test -= 1
         state.until_cleanup -= 1
         state.since_lists += 1
         self._consider_sponge(self.mean_width())
-        magic = any(state.temperature < mark <= before for mark in _MAGIC_TEMPERATURES)
-        if magic or state.since_lists >= settings.refresh:
+        if state.since_lists >= settings.refresh:
             self.rebuild()
 
     def _consider_sponge(self, mean_width: float) -> None:

@@ -45,7 +45,6 @@ def require_moderate(name: str, points: Floats, sigma: Floats) -> None:
 class Settings:
     """Checked parameters of one clustering; see `DAVS` for their meaning."""
 
-    dim: int
     scaling: str
     sigma: tuple[float, ...]
     initial_sigma: float
@@ -87,12 +86,22 @@ class Settings:
         return self.scaling in ("relative", "annealed")
 
     def first_temperature(self, points: Floats) -> float:
-        """Return 1.5 times the mean energy of all points in one cluster, with the scales of the beginning."""
+        """Return 1.5 times the mean energy of all points in one cluster, with the scales of the beginning.
+
+        Raises
+        ------
+        ConfigError
+            If it is beyond all numbers.
+        """
         centre = points.mean(axis=0)[None]
         scales = self.scales(centre, self.final_sigma_temperature, 1.0)
         if self.scaling == "annealed":
             scales[:, 0] = np.square(self.initial_sigma * centre[:, 0])
-        return 1.5 * float((np.square(points - centre) / scales).sum(axis=1).mean())
+        with np.errstate(all="ignore"):
+            first = 1.5 * float((np.square(points - centre) / scales).sum(axis=1).mean())
+        if not math.isfinite(first):
+            raise ConfigError(f"X: points lie too far apart for sigma {self.sigma}: the squares of distances overflow")
+        return first
 
     def require_moderate(self, name: str, points: Floats) -> None:
         """Raise ConfigError where energies of these points would leave the range of float64."""

@@ -53,7 +53,6 @@ def checked(given: Mapping[str, Any], points: NDArray[np.float64]) -> Settings:
     sigma = _sigma(given, points)
     _check_temperatures(given)
     return Settings(
-        dim=points.shape[1],
         scaling=given["scaling"],
         sigma=sigma,
         initial_sigma=_optional(given, "initial_sigma") or 100 * sigma[0],
