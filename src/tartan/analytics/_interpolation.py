@@ -4,6 +4,8 @@ References
 ----------
 Bae, Choi, Qiu, Fox: Dimension reduction and visualization of large high-dimensional data via interpolation. HPDC 2010
 (MI-MDS).
+Varadhan, Roland: Simple and globally convergent methods for accelerating the convergence of any EM algorithm. Scand. J.
+Stat. 35 (2008).
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ __all__ = ["Interpolation", "row_stress"]
 
 #: Pairs of one native call.
 _PAIRS_PER_CALL = 2_000_000
+#: Steps that a leap may be long.
+_FARTHEST = 1000.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class Interpolation:
 
     def _some(self, native: _native.SmacofPass, rows: NDArray[Any], monitor: Monitor) -> Floats:
         values = np.where(rows >= 0, rows.astype(np.float64), np.inf)
-        near = np.argsort(values, axis=1, kind="stable")[:, : self.n_neighbors or rows.shape[1]]
+        near = _nearest(values, min(rows.shape[1], self.n_neighbors or self.points.shape[1] + 1))
         kept = self._nearest_only(rows, near)
         kept, swap = native_order(np.ascontiguousarray(kept))
         rule = Rule(tiny=self.rule.tiny, floor=self.rule.floor, sammon=self.rule.sammon, missing=True, swap=swap)
@@ -95,24 +99,30 @@ class Interpolation:
     def _settle(
         self, native: _native.SmacofPass, delta: NDArray[Any], rule: Rule, x: Floats, size: Floats, monitor: Monitor
     ) -> Floats:
-        """Iterate all points together; those that have settled are left out, once they are half."""
+        """Move all points together; those that have settled are left out, once they are half.
+
+        After each step of majorisation a leap goes where two such steps point to; it counts where it lowers the error.
+        """
         out = x.copy()
-        here, before = np.arange(len(x)), np.full(len(x), np.inf)
-        degrees = self._degrees(native, delta, rule, x)
+        here, degrees = np.arange(len(x)), self._degrees(native, delta, rule, x)
         moving = degrees > 0
-        for _ in range(self.max_iter):
+        step, loss = _step(native, delta, rule, x, degrees)
+        for _ in range(self.max_iter // 2):
             monitor.check()
-            residual, losses = np.empty_like(x), np.empty(len(x))
-            native.rows(delta, rule, x, residual, losses)
-            moving &= np.abs(before - losses) > self.tol * size[here]
-            before = losses
-            x = np.where(moving[:, None], x + residual / np.maximum(degrees, 1e-300)[:, None], x)
-            out[here] = x
             if not moving.any():
                 break
+            x1 = np.where(moving[:, None], x + step, x)
+            step1, loss1 = _step(native, delta, rule, x1, degrees)
+            moving &= np.abs(loss - loss1) > self.tol * size[here]
+            far = np.where(moving[:, None], _leap(x, step, step1), x1)
+            step, loss = _step(native, delta, rule, far, degrees)
+            better = loss <= loss1
+            x, loss = np.where(better[:, None], far, x1), np.where(better, loss, loss1)
+            step = np.where(better[:, None], step, step1)
+            out[here] = x
             if 2 * np.count_nonzero(moving) < len(x):
-                delta, x, here = np.ascontiguousarray(delta[moving]), x[moving], here[moving]
-                before, degrees, moving = before[moving], degrees[moving], moving[moving]
+                delta, x, step, loss = np.ascontiguousarray(delta[moving]), x[moving], step[moving], loss[moving]
+                here, degrees, moving = here[moving], degrees[moving], moving[moving]
         return out
 
     def _degrees(self, native: _native.SmacofPass, delta: NDArray[Any], rule: Rule, x: Floats) -> Floats:
@@ -121,6 +131,39 @@ class Interpolation:
         weighing = Rule(**{**rule.__dict__, "product": True})
         native.rows(delta, weighing, x, np.empty_like(x), degrees)
         return degrees
+
+
+def _nearest(values: Floats, k: int) -> NDArray[np.intp]:
+    """Return the k smallest of each row, in their order; of equal ones the first."""
+    n = values.shape[1]
+    if k == n:
+        return np.argsort(values, axis=1, kind="stable")
+    last = np.partition(values, k - 1, axis=1)[:, k - 1 : k]
+    below, level = values < last, values == last
+    # What is as large as the last one is taken from the left, until there are k.
+    taken = below | (level & (np.cumsum(level, axis=1) <= k - below.sum(axis=1, keepdims=True)))
+    near = np.nonzero(taken)[1].reshape(len(values), k)
+    order = np.argsort(np.take_along_axis(values, near, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(near, order, axis=1)
+
+
+def _step(
+    native: _native.SmacofPass, delta: NDArray[Any], rule: Rule, x: Floats, degrees: Floats
+) -> tuple[Floats, Floats]:
+    """Return the step of majorisation from each place, and the squared error there."""
+    residual, losses = np.empty_like(x), np.empty(len(x))
+    if len(x):
+        native.rows(delta, rule, x, residual, losses)
+    return residual / np.maximum(degrees, 1e-300)[:, None], losses
+
+
+def _leap(x: Floats, step: Floats, step1: Floats) -> Floats:
+    """Return where two steps of an iteration that converges linearly point to (Varadhan and Roland 2008, SqS3)."""
+    bend = step1 - step
+    length, bent = np.linalg.norm(step, axis=1), np.linalg.norm(bend, axis=1)
+    reach = np.divide(length, bent, out=np.ones(len(x)), where=bent > 0)
+    reach = np.clip(reach, 1.0, _FARTHEST)[:, None]
+    return np.asarray(x + 2.0 * reach * step + reach**2 * bend, np.float64)
 
 
 def row_stress(points: Floats, here: ArrayLike, delta: Floats, tiny: float) -> Floats:
@@ -136,14 +179,14 @@ def row_stress(points: Floats, here: ArrayLike, delta: Floats, tiny: float) -> F
     tiny : float
         As in ``Rule``.
     """
-    at = np.asarray(here, np.float64)
+    at, delta = np.asarray(here, np.float64), np.ascontiguousarray(delta)
     nowhere = np.asarray(~np.isfinite(at).all(axis=1) | np.isnan(delta).all(axis=1))
     n, dim = points.shape
     native = _native.SmacofPass(n, dim, True)
     native.place(points)
     x = np.ascontiguousarray(np.where(nowhere[:, None], 0.0, at))
     losses = np.empty(len(x))
-    native.rows(np.ascontiguousarray(delta), Rule(tiny=tiny, missing=True), x, np.empty_like(x), losses)
+    native.rows(delta, Rule(tiny=tiny, missing=True), x, np.empty_like(x), losses)
     squares = np.nansum(np.square(delta), axis=1)
     stress = np.divide(losses, squares, out=np.zeros(len(x)), where=squares > 0)
     return np.where(nowhere, np.nan, stress)

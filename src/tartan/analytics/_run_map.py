@@ -29,7 +29,7 @@ from tartan.store.run import Run
 
 __all__ = ["Fit", "extend_map", "fit_of", "keep_map", "map_of", "require_keepable"]
 
-_BLOCK_BYTES = 64 << 20
+_BLOCK_BYTES = 32 << 20
 #: New items that fit so much worse than the old ones call for a new map: the median stress is above this, ...
 _POOR_STRESS = 0.01
 #: ... and so many times that of the items that the map was made from.

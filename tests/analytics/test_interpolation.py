@@ -1,0 +1,75 @@
+"""New points among fixed ones: leaps end where plain steps of majorisation end, in fewer passes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+from tartan.analytics import Monitor, _interpolation
+from tartan.analytics._interpolation import Interpolation, row_stress
+from tartan.analytics._smacof import Floats, Rule
+
+RNG = np.random.default_rng(4)
+OLD = RNG.normal(size=(80, 3))
+# Distances of ten dimensions: no place in three fits them.
+DELTA = cdist(RNG.normal(size=(25, 10)), np.column_stack([OLD, RNG.normal(size=(80, 7))]))
+
+
+def plain(delta: Floats, x: Floats, n_steps: int) -> Floats:
+    """Return where steps of majorisation lead: the mean over old points of the place that each would have it at."""
+    for _ in range(n_steps):
+        ahead = x[:, None] - OLD
+        x = (OLD + (delta / np.linalg.norm(ahead, axis=2))[:, :, None] * ahead).mean(axis=1)
+    return x
+
+
+def error(delta: Floats, x: Floats) -> Floats:
+    return np.square(delta - cdist(x, OLD)).sum(axis=1) / np.square(delta).sum(axis=1)
+
+
+@pytest.mark.slow
+def test_the_end_is_that_of_plain_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts, calls = [], []
+    first, step = Interpolation._first, _interpolation._step
+
+    def noted(self: Interpolation, *given: Floats) -> Floats:
+        starts.append(first(self, *given))
+        return starts[-1]
+
+    def counted(*given: object) -> object:
+        calls.append(1)
+        return step(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Interpolation, "_first", noted)
+    monkeypatch.setattr(_interpolation, "_step", counted)
+    found = Interpolation(OLD, Rule()).place(DELTA, Monitor())
+    expected = plain(DELTA, starts[0], 3000)
+    assert (error(DELTA, found) <= error(DELTA, expected) + 1e-9).all()
+    np.testing.assert_allclose(row_stress(OLD, found, DELTA, 0.0), error(DELTA, found), rtol=1e-9)
+    # So many plain steps do not get there.
+    assert (error(DELTA, plain(DELTA, starts[0], len(calls))) > error(DELTA, found) + 1e-9).any()
+
+
+def test_the_nearest_are_the_first_of_equal_ones() -> None:
+    values = RNG.integers(0, 4, size=(200, 17)).astype(float)
+    values[RNG.random(values.shape) < 0.5] = np.inf
+    for k in (1, 4, 16, 17):
+        expected = np.argsort(values, axis=1, kind="stable")[:, :k]
+        np.testing.assert_array_equal(_interpolation._nearest(values, k), expected)
+
+
+def test_rows_in_any_order_of_memory_are_the_same() -> None:
+    at = OLD[:25] + 0.1
+    np.testing.assert_array_equal(row_stress(OLD, at, np.asfortranarray(DELTA), 0.0), row_stress(OLD, at, DELTA, 0.0))
+    place = Interpolation(OLD, Rule()).place
+    np.testing.assert_array_equal(place(np.asfortranarray(DELTA), Monitor()), place(DELTA, Monitor()))
+
+
+def test_stress_of_rows_without_anything() -> None:
+    delta, at = DELTA[:3].copy(), OLD[:3].copy()
+    delta[0] = np.nan
+    at[1] = np.nan
+    found = row_stress(OLD, at, delta, 0.0)
+    assert np.isnan(found).tolist() == [True, True, False]
+    assert row_stress(OLD[:1], OLD[:1], np.zeros((1, 1)), 0.0).tolist() == [0.0]
