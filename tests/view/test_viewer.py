@@ -38,7 +38,7 @@ def run(script: str) -> Any:
 def test_slow_frames_thin_a_moving_map_and_quick_ones_fill_it() -> None:
     levels = run("""
       const pace = new Pace(), levels = [];
-      for (const [milliseconds, times] of [[16, 50], [300, 2], [40, 90], [300, 9], [16, 29], [16, 1], [16, 300]]) {
+      for (const [milliseconds, times] of [[16, 50], [80, 2], [40, 90], [9000, 1], [16, 29], [16, 1], [16, 300]]) {
         for (let k = 0; k < times; k++) pace.took(milliseconds);
         levels.push(pace.level);
       }

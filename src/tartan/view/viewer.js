@@ -259,7 +259,10 @@ class GlPainter {
 class PlainPainter {
   constructor(context, scene) { this.context = context; this.scene = scene; }
 
-  paint(colours, sizes) { this.colours = colours; this.sizes = sizes; }
+  paint(_, sizes) {
+    this.sizes = sizes;
+    this.shades = this.scene.clusters.map(({ colour }) => `rgba(${colour.slice(0, 3)}, ${colour[3] / 255})`);
+  }
 
   clear(theme) {
     const c = this.context;
@@ -278,10 +281,10 @@ class PlainPainter {
     for (let i = 0; i < scene.n; i += step) if (places.x[i] === places.x[i] && this.sizes[i] > 0) seen.push(i);
     seen.sort((i, j) => places.depth[i] - places.depth[j]);
     for (const i of seen) {
-      c.fillStyle = `rgba(${this.colours.slice(4 * i, 4 * i + 3)}, ${this.colours[4 * i + 3] / 255})`;
-      c.beginPath();
-      c.arc(places.x[i], places.y[i], Math.max(0.5, options.size * this.sizes[i] / 2 / (1 - PERSPECTIVE * places.depth[i])), 0, 7);
-      c.fill();
+      const radius = Math.max(0.5, options.size * this.sizes[i] / 2 / (1 - PERSPECTIVE * places.depth[i]));
+      c.fillStyle = this.shades[scene.clusterOf[i]];
+      if (radius < 2) c.fillRect(places.x[i] - radius, places.y[i] - radius, 2 * radius, 2 * radius);
+      else { c.beginPath(); c.arc(places.x[i], places.y[i], radius, 0, 7); c.fill(); }
     }
     c.restore();
   }

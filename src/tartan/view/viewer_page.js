@@ -13,7 +13,7 @@ class Pace {
   // Take the milliseconds that a frame of a moving map took.
   took(milliseconds) {
     this.quick = milliseconds < QUICK_FRAME ? this.quick + 1 : 0;
-    if (milliseconds > SLOW_FRAME) this.level = Math.min(LAST_LEVEL, this.level + 1);
+    if (milliseconds > SLOW_FRAME) this.level = Math.min(LAST_LEVEL, this.level + Math.ceil(Math.log2(milliseconds / SLOW_FRAME)));
     else if (this.quick >= QUICK_FRAMES) [this.level, this.quick] = [Math.max(0, this.level - 1), 0];
   }
 }
