@@ -294,6 +294,33 @@ def test_different_matrices_have_different_fingerprints() -> None:
     assert as_dissimilarities(changed(3, 30, 0.1)).fingerprint() not in prints
 
 
+@pytest.mark.parametrize("dtype", [np.int16, np.float32, np.float64])
+def test_one_pair_that_changed_and_two_items_that_changed_places_are_noticed(dtype) -> None:
+    n = 300
+    D = np.abs(np.arange(n)[:, None] - np.arange(n)).astype(dtype)
+    before = as_dissimilarities(D).fingerprint()
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        i, j = rng.choice(n, 2, replace=False)
+        other, moved = D.copy(), np.arange(n)
+        other[i, j] = other[j, i] = D[i, j] + 1
+        assert as_dissimilarities(other).fingerprint() != before
+        moved[[i, j]] = j, i
+        assert as_dissimilarities(D[np.ix_(moved, moved)]).fingerprint() != before
+    assert as_dissimilarities(D.copy()).fingerprint() == before
+
+
+def test_a_fingerprint_does_not_depend_on_how_the_rows_are_read(tmp_path) -> None:
+    D = np.abs(np.arange(50.0)[:, None] - np.arange(50.0))
+    np.save(tmp_path / "d.npy", D)
+    prints = {as_dissimilarities(given).fingerprint() for given in (D, tmp_path / "d.npy", D[np.triu_indices(50, 1)])}
+    assert len(prints) == 1
+    stopped = Monitor()
+    stopped.cancel()
+    with pytest.raises(RunCancelledError):
+        as_dissimilarities(D).fingerprint(stopped)
+
+
 def test_what_is_there_already_is_taken_as_it_is() -> None:
     D = as_dissimilarities(square(), names=map(str, range(N)))
     assert as_dissimilarities(D) is D

@@ -6,10 +6,12 @@ import io
 import os
 import signal
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tartan.analytics import _checksum
 from tartan.analytics._monitor import Monitor, as_monitor, cancel_on_signals
 from tartan.errors import ConfigError, RunCancelledError
 
@@ -31,7 +33,7 @@ class Terminal(io.StringIO):
 
 def monitor_of(path, clock=None, **parameters) -> Monitor:
     monitor = Monitor(checkpoint=path, every_seconds=60, clock=clock or Clock())
-    monitor.identify("DAMDS", "input 1", parameters or {"alpha": 0.95})
+    monitor.identify("DAMDS", lambda: "input 1", lambda: parameters or {"alpha": 0.95})
     return monitor
 
 
@@ -179,10 +181,48 @@ def test_a_checkpoint_of_another_call_is_refused(tmp_path, algorithm, fingerprin
     clock.now = 61.0
     monitor.save({"X": np.ones(2)})
     other = Monitor(checkpoint=path)
-    other.identify(algorithm, fingerprint, parameters)
+    other.identify(algorithm, lambda: fingerprint, lambda: parameters)
     with pytest.raises(ConfigError, match=f"of another call: .*{reason}"):
         other.load()
     assert path.exists()
+
+
+def test_functions_and_generators_are_the_same_in_another_process(tmp_path) -> None:
+    path, clock = tmp_path / "c.npz", Clock()
+    # Functions of one name and equal generators, at other addresses.
+    monitor = monitor_of(path, clock, transform=lambda d: d, random_state=np.random.RandomState(3))
+    clock.now = 61.0
+    monitor.save({"step": 1})
+    assert monitor_of(path, transform=lambda d: d, random_state=np.random.RandomState(3)).load() == {"step": 1}
+    with pytest.raises(ConfigError, match="random_state was RandomState"):
+        monitor_of(path, transform=lambda d: d, random_state=np.random.RandomState(4)).load()
+
+
+def test_large_arrays_are_told_apart_by_every_value(monkeypatch) -> None:
+    monkeypatch.setattr(_checksum, "BLOCK_BYTES", 100)
+    given = np.arange(60.0).reshape(20, 3)
+    before = _checksum.checksum_of_array(given)
+    assert before == _checksum.checksum_of_array(given.copy())
+    for row in range(20):
+        other = given.copy()
+        other[row, 1] += 1
+        assert _checksum.checksum_of_array(other) != before
+    assert _checksum.checksum_of_array(given[::-1]) != before
+    assert _checksum.checksum_of_array(given.reshape(3, 20)) != before
+
+
+def test_the_input_is_read_for_a_checkpoint_only() -> None:
+    def never() -> Any:
+        raise AssertionError
+
+    Monitor().identify("DAMDS", never, never)
+
+
+def test_what_a_kill_left_of_a_checkpoint_is_taken_away(tmp_path) -> None:
+    monitor = monitor_of(tmp_path / "c.npz")
+    (tmp_path / ".c.npz.unfinished").write_bytes(b"half")
+    monitor.finish()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_is_not_there_is_said_before_anything_is_computed(tmp_path) -> None:
@@ -213,8 +253,10 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch)
 
     monkeypatch.setattr(np, "savez", full)
     clock.now = 200.0
-    with pytest.raises(OSError, match="No space"):
-        monitor.save({"step": 2})
+    stream = io.StringIO()
+    monitor._stream = stream
+    monitor.save({"step": 2})
+    assert "c.npz could not be written: No space left on device; going on" in stream.getvalue()
     monkeypatch.undo()
     assert monitor_of(path).load() == {"step": 1}
     assert [file.name for file in tmp_path.iterdir()] == ["c.npz"]

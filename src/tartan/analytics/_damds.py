@@ -219,7 +219,13 @@ class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _embed(self, matrix: Dissimilarities, init: Any, monitor: Monitor) -> None:
         preparation = Preparation(Options.of(self), matrix, init, self.communicator, monitor)
         rng = generator(self.random_state)
-        monitor.identify("DAMDS", matrix.fingerprint(), self._what_matters(init))
+        weights = preparation.problem.weights
+        counted = weights.points if weights.matrix is None else weights.matrix  # what a path names may change
+        monitor.identify(
+            "DAMDS",
+            lambda: matrix.fingerprint(monitor),
+            lambda: self._what_matters(init) | {"weights": counted},
+        )
         state = monitor.load()
         start = preparation.start(rng) if state is None else state["points"]
         descent = preparation.descent(start)

@@ -207,13 +207,14 @@ class DAPWC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         monitor = as_monitor(monitor, self.verbose, self.checkpoint)
         communicator = Alone() if communicator is None else communicator
         _check_input(dissimilarities, settings, monitor)
-        monitor.identify("DAPWC", dissimilarities.fingerprint(), _parameters(self))
         self.n_features_in_ = dissimilarities.n
         if dissimilarities.n == 1:
             self.critical_temperature_, self.hard_hamiltonian_ = math.nan, 0.0
             return self._finish(_single(), np.empty(0, HISTORY), np.empty(0, SPLITS))
         start = generator(self.random_state).standard_normal(dissimilarities.n)
-        product = _product(dissimilarities.materialized(monitor=monitor), self.device, communicator, monitor)
+        matrix = dissimilarities.materialized(monitor=monitor)
+        monitor.identify("DAPWC", lambda: matrix.fingerprint(monitor), lambda: _parameters(self))
+        product = _product(matrix, self.device, communicator, monitor)
         annealing = Annealing(product, settings, dissimilarities.check().mean, communicator.broadcast(start), monitor)
         try:
             self._take(annealing, product)

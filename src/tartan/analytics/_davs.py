@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from tartan.analytics._checksum import checksum_of_array
 from tartan.analytics._davs_anneal import HISTORY, Annealing, State
 from tartan.analytics._davs_field import Field
 from tartan.analytics._davs_model import Settings, require_moderate
@@ -264,7 +264,7 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         monitor = as_monitor(self.monitor, self.verbose, self.checkpoint)
         asked = asdict(settings) | {"init": init}
         asked["restart_temperature"] = self.restart_temperature
-        monitor.identify("DAVS", hashlib.blake2b(points.tobytes(), digest_size=16).hexdigest(), asked)
+        monitor.identify("DAVS", lambda: checksum_of_array(points), lambda: asked)
         saved = monitor.load()
         state = State.restored(saved) if saved is not None else self._first_state(points, settings, init)
         annealing = self._annealing(points, settings, state, monitor, saved)

@@ -253,7 +253,11 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         opened_matrix = opened(D, self.missing, self.distance_transform, monitor)
         setting = prepared(self, opened_matrix, communicator or Alone(), monitor, sample_weight, labels)
         starts = self._starts(setting, init)
-        monitor.identify("LMMDS", opened_matrix.fingerprint(), self._identity(init, sample_weight))
+        monitor.identify(
+            "LMMDS",
+            lambda: opened_matrix.fingerprint(monitor),
+            lambda: self._identity(init, sample_weight) | {"labels": labels},
+        )
         best, history = self._best_of(setting, starts, monitor)
         self._publish(setting, best, history)
         self.n_features_in_ = opened_matrix.n

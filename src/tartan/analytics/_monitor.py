@@ -21,12 +21,13 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from tartan.analytics._checksum import checksum_of_array
 from tartan.errors import ConfigError, RunCancelledError
 
 __all__ = ["Monitor", "as_monitor", "cancel_on_signals"]
 
 State = dict[str, Any]
-_FORMAT = 1
+_FORMAT = 2
 _ABOUT = "__about__"
 _LIVE_SECONDS = 0.1
 _PLAIN_SECONDS = 5.0
@@ -131,22 +132,27 @@ class Monitor:
         context = {} if self._signal is None else {"signal": self._signal}
         raise RunCancelledError(f"stopped on request{where}", context=context)
 
-    def identify(self, algorithm: str, fingerprint: str, parameters: Mapping[str, Any]) -> None:
+    def identify(
+        self, algorithm: str, fingerprint: Callable[[], str], parameters: Callable[[], Mapping[str, Any]]
+    ) -> None:
         """Say what is computed, before the first ``load`` or ``save``.
 
         Parameters
         ----------
         algorithm : str
-        fingerprint : str
-            Of the input: ``Dissimilarities.fingerprint()``, or a text of one's own.
-        parameters : mapping
-            What the result depends on; values are compared as text, arrays by their contents.
+        fingerprint : callable
+            Gives that of the input, such as ``Dissimilarities.fingerprint``; called only where there is a checkpoint.
+        parameters : callable
+            Gives the mapping of what the result depends on; values are compared as text, arrays by their contents,
+            functions by their names.
         """
+        if self.checkpoint is None:
+            return
         self._about = {
             "format": _FORMAT,
             "algorithm": algorithm,
-            "input": fingerprint,
-            "parameters": {name: _as_text(value) for name, value in sorted(parameters.items())},
+            "input": fingerprint(),
+            "parameters": {name: _as_text(value) for name, value in sorted(parameters().items())},
         }
 
     def load(self) -> State | None:
@@ -163,6 +169,10 @@ class Monitor:
         if not self.checkpoint.parent.is_dir():
             raise ConfigError(
                 f"checkpoint: there is no folder {self.checkpoint.parent}; create it or name another file"
+            )
+        if not os.access(self.checkpoint.parent, os.W_OK):
+            raise ConfigError(
+                f"checkpoint: the folder {self.checkpoint.parent} cannot be written to; name another file"
             )
         if not self.checkpoint.exists():
             return None
@@ -203,22 +213,37 @@ class Monitor:
         self._pending = None
         if self.checkpoint is not None:
             self.checkpoint.unlink(missing_ok=True)
+            self._unfinished().unlink(missing_ok=True)
 
     def _write(self) -> bool:
         """Write the remembered state; return whether there is a checkpoint now."""
         if self.checkpoint is None:
             return False
         if self._pending is not None:
-            unfinished = self.checkpoint.with_name(f".{self.checkpoint.name}.{os.getpid()}")
             try:
-                with open(unfinished, "wb") as file:
-                    np.savez(file, allow_pickle=False, **self._pending, **{_ABOUT: np.array(json.dumps(self._about))})
-                unfinished.replace(self.checkpoint)
-            finally:
-                unfinished.unlink(missing_ok=True)
+                self._write_state(self.checkpoint, self._pending)
+            except OSError as error:  # what is computed is worth more than its checkpoint
+                self._end_line()
+                self._stream.write(f"checkpoint {self.checkpoint} could not be written: {error.strerror}; going on\n")
             self._pending = None
             self._saved = self._clock()
         return self.checkpoint.exists()
+
+    def _write_state(self, path: Path, state: State) -> None:
+        unfinished = self._unfinished()
+        try:
+            with open(unfinished, "wb") as file:
+                np.savez(file, allow_pickle=False, **state, **{_ABOUT: np.array(json.dumps(self._about))})
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    def _unfinished(self) -> Path:
+        """Return where a checkpoint is while it is written; a kill at that time leaves it there."""
+        assert self.checkpoint is not None
+        return self.checkpoint.with_name(f".{self.checkpoint.name}.unfinished")
 
     def _end_line(self) -> None:
         if self._width:
@@ -265,8 +290,11 @@ def _line(seconds: float, phase: str, numbers: Mapping[str, Any]) -> str:
 
 def _as_text(value: Any) -> str:
     if isinstance(value, np.ndarray):
-        digest = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=16).hexdigest()
-        return f"array {value.shape} {value.dtype} {digest}"
+        return f"array {value.shape} {value.dtype} {checksum_of_array(value)}"
+    if isinstance(value, np.random.RandomState):
+        return f"RandomState {hashlib.blake2b(repr(value.get_state()).encode(), digest_size=16).hexdigest()}"
+    if callable(value):  # the address of a function differs from process to process
+        return f"function {getattr(value, '__qualname__', type(value).__qualname__)}"
     return repr(value)
 
 

@@ -1,0 +1,42 @@
+"""A short text that tells arrays apart, however large they are: every byte counts, and no second copy is made."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["BLOCK_BYTES", "checksum", "checksum_of_array"]
+
+BLOCK_BYTES = 16 << 20
+
+
+def checksum(head: str, blocks: Iterable[NDArray[Any]]) -> str:
+    """Return a hash of a text and of the CRC-32 of each block.
+
+    CRC-32 runs at gigabytes a second, so that a matrix of 20 GB costs what reading it costs. One changed block goes
+    unnoticed once in four thousand million times; nobody is meant to be kept from forging one.
+    """
+    digest = hashlib.blake2b(head.encode(), digest_size=16)
+    for block in blocks:
+        flat = np.ascontiguousarray(block).reshape(-1).view(np.uint8)
+        digest.update(zlib.crc32(flat.data).to_bytes(4, "little"))
+    return digest.hexdigest()
+
+
+def checksum_of_array(array: NDArray[Any]) -> str:
+    """Return the checksum of one array, its shape and its type."""
+    return checksum(f"{array.shape} {array.dtype.str}", _blocks(array))
+
+
+def _blocks(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    if array.ndim == 0 or array.nbytes <= BLOCK_BYTES:
+        yield array
+        return
+    height = max(1, BLOCK_BYTES * len(array) // array.nbytes)
+    for start in range(0, len(array), height):
+        yield array[start : start + height]
