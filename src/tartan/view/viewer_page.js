@@ -362,7 +362,8 @@ class Viewer {
       count.textContent = counts[k].toLocaleString();
       box.addEventListener("change", () => { cluster.visible = box.checked; this.repaint(); });
       colour.addEventListener("input", () => { cluster.colour = [...unhex(colour.value), cluster.colour[3]]; this.repaint(); });
-      name.addEventListener("click", () => this.alone(k));
+      name.addEventListener("click", () => { if (!name.isContentEditable) this.alone(k); });
+      name.addEventListener("keydown", (e) => { if (e.key === "Enter") { e.preventDefault(); name.blur(); } });
       name.addEventListener("dblclick", () => { name.contentEditable = "true"; name.focus(); });
       name.addEventListener("blur", () => { name.contentEditable = "false"; cluster.label = name.textContent; this.stale = true; });
       line.append(box, colour, name, count);
