@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from tartan.analytics import Monitor, _interpolation
+from tartan.analytics import Monitor, _interpolation, embed
 from tartan.analytics._interpolation import Interpolation, row_stress
 from tartan.analytics._smacof import Floats, Rule
 
@@ -73,3 +73,21 @@ def test_stress_of_rows_without_anything() -> None:
     found = row_stress(OLD, at, delta, 0.0)
     assert np.isnan(found).tolist() == [True, True, False]
     assert row_stress(OLD[:1], OLD[:1], np.zeros((1, 1)), 0.0).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "int16", "missing", "int16 missing"])
+def test_how_badly_each_item_of_a_map_fits(kind: str) -> None:
+    D = cdist(OLD[:30], OLD[:30])
+    if "missing" in kind:
+        D[3, 7] = D[7, 3] = D[4, 1] = D[1, 4] = np.nan
+    given = (
+        D if kind == "missing" else D.astype(kind) if "int16" not in kind else np.rint(np.nan_to_num(D, nan=-1) * 3e3)
+    )
+    if "int16" in kind:
+        given = np.where(np.isnan(D), -1, given).astype(np.int16)
+        D = np.where(given < 0, np.nan, given / 32767)
+    found = embed(given, "smacof", 2, missing="nan" if kind == "missing" else None, random_state=0)
+    apart = cdist(found.points, found.points)
+    np.fill_diagonal(D, np.nan)
+    expected = np.nansum(np.square(D - apart), axis=1) / np.nansum(np.square(D), axis=1)
+    np.testing.assert_allclose(found.item_stress, expected, rtol=1e-5)

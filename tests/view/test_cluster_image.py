@@ -62,21 +62,22 @@ def test_many_small_groups_have_no_lines_over_them() -> None:
 
 
 @pytest.mark.parametrize("missing", [False, True])
-def test_large_matrices_are_averaged_in_blocks(missing: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_matrices_are_averaged_in_squares(missing: bool) -> None:
     rng = np.random.default_rng(0)
     D = rng.random((50, 50))
     if missing:
         D[rng.random((50, 50)) < 0.6] = np.nan
-    order = rng.permutation(50)
-    blocks = [(first, D[first : first + 7]) for first in range(0, 50, 7)]
-    found = mean_cells(blocks, 50, 12, order)
+    D = np.triu(D) + np.triu(D, 1).T
+    order, at = rng.permutation(50), range(0, 50, 7)
+    tiles = [(row, column, D[row : row + 7, column : column + 7]) for row in at for column in at if row <= column]
+    found = mean_cells(tiles, 50, 12, order)
     np.testing.assert_allclose(found, shrink(D[np.ix_(order, order)], 12))
-    np.testing.assert_allclose(mean_cells(blocks, 50, 80, order), D[np.ix_(order, order)])
+    np.testing.assert_allclose(mean_cells(tiles, 50, 80, order), D[np.ix_(order, order)])
 
 
-def test_blocks_of_rows_make_one_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_squares_make_one_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = save_cluster_image(distances(), LABELS, tmp_path / "whole.png").read_bytes()
-    monkeypatch.setattr(cluster_image, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(cluster_image, "_TILE", 3)
     assert save_cluster_image(distances(), LABELS, tmp_path / "rows.png").read_bytes() == whole
 
 

@@ -147,17 +147,25 @@ def _item_stress(matrix: Dissimilarities, points: NDArray[np.float64], monitor: 
     if len(has) < 2:
         stress[has] = 0.0
         return stress
-    known, tiny = np.ascontiguousarray(points[has]), _tiny(matrix)
+    # Where nothing is missing the stored values are taken as they are, and the coordinates are brought to their units.
+    whole = len(has) == matrix.n and not matrix.has_missing
+    unit = matrix.scale if whole else 1.0
+    known, tiny = np.ascontiguousarray(points[has] / unit), _tiny(matrix) / unit**2
     height = matrix.block_rows(_STRESS_BYTES)
     for first in range(0, matrix.n, height):
         monitor.check()
         rows = slice(first, min(matrix.n, first + height))
-        delta = matrix.values(rows, slice(0, matrix.n))
-        at = np.arange(len(delta))
-        delta[at, first + at] = np.nan
-        delta = delta if len(has) == matrix.n else np.ascontiguousarray(delta[:, has])
-        stress[rows] = row_stress(known, points[rows], delta, tiny)
+        delta = matrix.block(rows.start, rows.stop) if whole else _others(matrix, rows)[:, has]
+        stress[rows] = row_stress(known, points[rows] / unit, delta, tiny, missing=not whole)
     return stress
+
+
+def _others(matrix: Dissimilarities, rows: slice) -> NDArray[np.float64]:
+    """Return rows without the dissimilarity of an item to itself, which counts for nothing."""
+    delta = matrix.values(rows, slice(0, matrix.n))
+    at = np.arange(len(delta))
+    delta[at, rows.start + at] = np.nan
+    return delta
 
 
 _STRESS_BYTES = 8 << 20

@@ -166,7 +166,7 @@ def _leap(x: Floats, step: Floats, step1: Floats) -> Floats:
     return np.asarray(x + 2.0 * reach * step + reach**2 * bend, np.float64)
 
 
-def row_stress(points: Floats, here: ArrayLike, delta: Floats, tiny: float) -> Floats:
+def row_stress(points: Floats, here: ArrayLike, delta: NDArray[Any], tiny: float, *, missing: bool = True) -> Floats:
     """Return the squared errors of rows over their squared dissimilarities, (m,); NaN for rows without any.
 
     Parameters
@@ -175,18 +175,24 @@ def row_stress(points: Floats, here: ArrayLike, delta: Floats, tiny: float) -> F
     here : array_like (m, L)
         Where the items of the rows are; NaN: nowhere.
     delta : ndarray of float64, shape (m, n)
-        Dissimilarities; NaN: missing.
+        Dissimilarities; NaN: missing. Without missing ones int16 and float32 are taken as they are.
     tiny : float
         As in ``Rule``.
+    missing : bool
+        Whether there may be missing ones.
     """
     at, delta = np.asarray(here, np.float64), np.ascontiguousarray(delta)
-    nowhere = np.asarray(~np.isfinite(at).all(axis=1) | np.isnan(delta).all(axis=1))
+    nowhere = np.asarray(~np.isfinite(at).all(axis=1))
+    if missing:
+        nowhere |= np.isnan(delta).all(axis=1)
+        squares = np.nansum(np.square(delta), axis=1)
+    else:
+        squares = np.einsum("ij,ij->i", delta, delta, dtype=np.float64)
     n, dim = points.shape
-    native = _native.SmacofPass(n, dim, True)
+    native = _native.SmacofPass(n, dim, delta.dtype == np.float64)
     native.place(points)
     x = np.ascontiguousarray(np.where(nowhere[:, None], 0.0, at))
     losses = np.empty(len(x))
-    native.rows(delta, Rule(tiny=tiny, missing=True), x, np.empty_like(x), losses)
-    squares = np.nansum(np.square(delta), axis=1)
+    native.rows(delta, Rule(tiny=tiny, missing=missing), x, np.empty_like(x), losses)
     stress = np.divide(losses, squares, out=np.zeros(len(x)), where=squares > 0)
     return np.where(nowhere, np.nan, stress)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["require_png", "save_cluster_image"]
 
 _SIDE = 840
-_BLOCK_BYTES = 16 << 20
+_TILE = 1500
 
 
 def save_cluster_image(
@@ -40,7 +40,7 @@ def save_cluster_image(
     Parameters
     ----------
     D : anything that ``tartan.analytics.as_dissimilarities`` takes
-        Every row is read once, in blocks. More than 840 items are averaged in cells; missing pairs do not count.
+        Every pair is read once. More than 840 items are averaged in cells; missing pairs do not count.
     labels : sequence, length n
         Cluster of each item. Clusters stand in the order of their first items, and items within one in their own.
     path : path
@@ -69,7 +69,7 @@ def save_cluster_image(
     counts = Counter(names)  # in the order of their first items
     places = {name: place for place, name in enumerate(counts)}
     order = np.argsort([places[name] for name in names], kind="stable")
-    values = mean_cells(_blocks(matrix, monitor or Monitor()), matrix.n, _SIDE, order)
+    values = mean_cells(_tiles(matrix, monitor or Monitor()), matrix.n, _SIDE, order)
     shown = [names[int(order[(cell * matrix.n) // len(values)])] for cell in range(len(values))]
     groups = [f"{name} ({counts[name]:,})" for name in shown]
     image = draw_matrix(values, title=title, groups=groups, borders=True)
@@ -93,10 +93,11 @@ def require_png(path: str | Path) -> Path:
     return target
 
 
-def _blocks(matrix: Dissimilarities, monitor: Monitor) -> Iterator[tuple[int, NDArray[np.float64]]]:
-    """Yield rows, missing pairs as NaN."""
-    height = matrix.block_rows(_BLOCK_BYTES)
-    for start in range(0, matrix.n, height):
-        monitor.check()
-        monitor.report("picture", rows=start, of=matrix.n)
-        yield start, matrix.values(slice(start, min(matrix.n, start + height)), slice(0, matrix.n))
+def _tiles(matrix: Dissimilarities, monitor: Monitor) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
+    """Yield squares that cover the upper triangle, missing pairs as NaN."""
+    for top in range(0, matrix.n, _TILE):
+        for left in range(top, matrix.n, _TILE):
+            monitor.check()
+            monitor.report("picture", rows=top, of=matrix.n)
+            rows, columns = slice(top, min(matrix.n, top + _TILE)), slice(left, min(matrix.n, left + _TILE))
+            yield top, left, matrix.values(rows, columns)

@@ -52,14 +52,14 @@ def block_means(run: Any, side: int = DENSE_SIDE, *, order: NDArray[np.integer] 
 
 
 def mean_cells(
-    blocks: Iterable[tuple[int, NDArray[np.float64]]], n: int, side: int, order: NDArray[np.integer]
+    tiles: Iterable[tuple[int, int, NDArray[np.float64]]], n: int, side: int, order: NDArray[np.integer]
 ) -> NDArray[np.float64]:
-    """Average a square matrix that comes in blocks of whole rows.
+    """Average a symmetric matrix whose upper triangle comes in squares.
 
     Parameters
     ----------
-    blocks : iterable of (int, ndarray of float64, shape (rows, n))
-        First row, and rows; NaN does not count.
+    tiles : iterable of (int, int, ndarray of float64)
+        First row, first column, values; NaN does not count. Squares on the diagonal are whole, others come once.
     n : int
     side : int
         Largest side of the result.
@@ -73,13 +73,15 @@ def mean_cells(
     """
     cells = min(n, side)
     cell_of = _block_of(n, cells, np.asarray(order, np.intp))
-    sums, counts = np.zeros((cells, cells)), np.zeros((cells, cells))
-    for first, values in blocks:
+    # Apart, because squares on the diagonal have both halves already.
+    sums, counts, whole_sums, whole_counts = (np.zeros((cells, cells)) for _ in range(4))
+    for row, column, values in tiles:
         known = np.isfinite(values)
-        rows = cell_of[first : first + len(values)]
-        _add_blocks(sums, np.where(known, values, 0.0), rows, cell_of)
-        _add_blocks(counts, known, rows, cell_of)
-    return _mean(sums, counts)
+        rows, columns = cell_of[row : row + len(values)], cell_of[column : column + values.shape[1]]
+        to_sums, to_counts = (whole_sums, whole_counts) if row == column else (sums, counts)
+        _add_blocks(to_sums, np.where(known, values, 0.0), rows, columns)
+        _add_blocks(to_counts, known, rows, columns)
+    return _mean(sums + sums.T + whole_sums, counts + counts.T + whole_counts)
 
 
 def shrink(matrix: NDArray[np.floating], side: int) -> NDArray[np.float64]:
@@ -187,7 +189,8 @@ def _add_blocks(
     target: NDArray[np.float64], values: NDArray[Any], rows: NDArray[np.intp], columns: NDArray[np.intp]
 ) -> None:
     """Add values[a, b] to target[rows[a], columns[b]]."""
-    sorted_columns = np.argsort(columns, kind="stable")
-    present, starts = np.unique(columns[sorted_columns], return_index=True)
-    narrow = np.add.reduceat(values[:, sorted_columns], starts, axis=1, dtype=np.float64)
-    np.add.at(target, (rows[:, None], present[None, :]), narrow)
+    for axis, cells in ((1, columns), (0, rows)):
+        sorted_cells = np.argsort(cells, kind="stable")
+        _, starts = np.unique(cells[sorted_cells], return_index=True)
+        values = np.add.reduceat(np.take(values, sorted_cells, axis), starts, axis, dtype=np.float64)
+    target[np.ix_(np.unique(rows), np.unique(columns))] += values
