@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
@@ -31,17 +33,17 @@ def error(delta: Floats, x: Floats) -> Floats:
 @pytest.mark.slow
 def test_the_end_is_that_of_plain_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     starts, calls = [], []
-    first, step = Interpolation._first, _interpolation._step
+    best, step = Interpolation._best, _interpolation._step
 
-    def noted(self: Interpolation, *given: Floats) -> Floats:
-        starts.append(first(self, *given))
+    def noted(self: Interpolation, *given: Any) -> Floats:
+        starts.append(best(self, *given))
         return starts[-1]
 
     def counted(*given: object) -> object:
         calls.append(1)
         return step(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Interpolation, "_first", noted)
+    monkeypatch.setattr(Interpolation, "_best", noted)
     monkeypatch.setattr(_interpolation, "_step", counted)
     found = Interpolation(OLD, Rule()).place(DELTA, Monitor())
     expected = plain(DELTA, starts[0], 3000)
@@ -73,6 +75,18 @@ def test_stress_of_rows_without_anything() -> None:
     found = row_stress(OLD, at, delta, 0.0)
     assert np.isnan(found).tolist() == [True, True, False]
     assert row_stress(OLD[:1], OLD[:1], np.zeros((1, 1)), 0.0).tolist() == [0.0]
+
+
+def test_new_points_leave_a_flat_map() -> None:
+    flat = np.array([[0.0, 0.0, 0.0], [3.0, 0.0, 0.0]])
+    found = Interpolation(flat, Rule()).place(np.array([[4.0, 5.0], [2.0, 1.0]]), Monitor())
+    np.testing.assert_allclose(cdist(found, flat), [[4, 5], [2, 1]], atol=1e-3)
+
+
+def test_new_points_on_a_line_get_past_old_ones() -> None:
+    line = np.array([[0.0], [3.0], [7.0]])
+    found = Interpolation(line, Rule()).place(np.abs(np.array([[-50.0], [1.0], [4.0], [90.0]]) - line.T), Monitor())
+    np.testing.assert_allclose(found.ravel(), [-50.0, 1.0, 4.0, 90.0], atol=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["float64", "float32", "int16", "missing", "int16 missing"])

@@ -17,6 +17,8 @@ from whole_program import APPLICATIONS, Command, Numbers
 import tartan
 from tartan.analytics import Monitor
 from tartan.apps.vectors import Vectors
+from tartan.errors import RunCancelledError
+from tartan.runtime.session import Session
 from tartan.store.folder import RunFolder
 from tartan.store.maps import FILE_NAME
 from tartan.view.coordinates import read_coordinates
@@ -182,6 +184,28 @@ def test_ctrl_c_while_items_are_placed(
     monkeypatch.undo()
     assert tartan.open(run).n_pairs_done == 45
     assert len(tartan.open(run).extend_map()) == 10
+
+
+def test_items_of_an_interrupted_add_are_placed_after_resume(
+    numbers: Numbers, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(self: Any, folder: Any) -> None:
+        raise RunCancelledError("stopped", context={"signal": signal.SIGTERM})
+
+    with monkeypatch.context() as patched:
+        run = tmp_path / "run"
+        command("run", f"{APPLICATIONS}:Distances", numbers(8), "-o", run, "--quiet")
+        command("embed", run, "-o", tmp_path / "m", "--dim", 1, "--method", "smacof", "--quiet")
+        patched.setattr(Session, "execute", stopped)
+        done = command("add", run, numbers(2, "new", 8))
+        assert done.status == 143
+    assert tartan.open(run).n_items == 10
+    done = command("embed", run, "--extend", "-o", tmp_path / "m")
+    assert done.status == 2
+    assert f"is not finished, 17 pairs are to be computed; `tartan resume {run}` does that" in done.err
+    assert "map: 2 of 10 items are not on it yet" in command("resume", run).err
+    assert command("embed", run, "--extend", "-o", tmp_path / "m").status == 0
+    np.testing.assert_allclose(np.abs(np.diff(read_coordinates(tmp_path / "m.tsv").points[:, 0])), 1.0, atol=1e-3)
 
 
 def test_a_locked_run_is_mapped_but_keeps_nothing(folder: Path, tmp_path: Path, command: Command) -> None:

@@ -180,8 +180,9 @@ def _rule(estimator: Any, matrix: Dissimilarities) -> tuple[dict[str, float | No
     if matrix.n < 2:
         return None, "a map of one item has no directions"
     if hasattr(estimator, "_rule"):  # DAMDS
+        # A map by annealing draws equal items apart (zeros="smallest"); new ones lie where their originals lie.
         rule = estimator._rule
-        return {"floor": rule.floor, "tiny": rule.tiny, "sammon": rule.sammon}, ""
+        return {"floor": 0.0, "tiny": rule.tiny, "sammon": rule.sammon}, ""
     if estimator.formula != "distance":
         return None, f"its distances have formula={estimator.formula!r}"
     check, least = matrix.check(), estimator.minimum_distance

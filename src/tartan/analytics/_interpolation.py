@@ -77,7 +77,9 @@ class Interpolation:
         kept, swap = native_order(np.ascontiguousarray(kept))
         rule = Rule(tiny=self.rule.tiny, floor=self.rule.floor, sammon=self.rule.sammon, missing=True, swap=swap)
         size = np.square(np.where(np.isfinite(values), values, 0.0)).sum(axis=1)
-        return self._settle(native, kept, rule, self._first(values, near), np.maximum(size, 1e-300), monitor)
+        degrees = self._degrees(native, kept, rule)
+        first = self._best(native, kept, rule, degrees, self._starts(values, near))
+        return self._settle(native, kept, rule, first, degrees, np.maximum(size, 1e-300), monitor)
 
     def _nearest_only(self, rows: NDArray[Any], near: NDArray[np.intp]) -> NDArray[Any]:
         """Mark all but the nearest as missing."""
@@ -87,24 +89,54 @@ class Interpolation:
         np.put_along_axis(kept, near, np.take_along_axis(rows, near, axis=1), axis=1)
         return kept
 
-    def _first(self, values: Floats, near: NDArray[np.intp]) -> Floats:
-        """Begin amid the nearest old points, as many as make a simplex; a little aside where they are all one."""
+    def _starts(self, values: Floats, near: NDArray[np.intp]) -> list[Floats]:
+        """Return where points may begin: amid the nearest old ones, as many as make a simplex; at the nearest one.
+
+        All a little aside: where old points are all one there is no direction otherwise, and out of a flat map none
+        leads. On a line no point gets past another, so it begins on either side of the nearest one too.
+        """
         dim = self.points.shape[1]
         few = near[:, : dim + 1]
         share = np.isfinite(np.take_along_axis(values, few, axis=1)).astype(np.float64)
         share /= np.maximum(share.sum(axis=1, keepdims=True), 1.0)
-        aside = 1e-3 * np.ptp(self.points, axis=0) * np.linspace(0.5, 1.0, dim)
-        return np.asarray(np.einsum("mk,mkd->md", share, self.points[few]) + aside, np.float64)
+        amid = np.asarray(np.einsum("mk,mkd->md", share, self.points[few]), np.float64)
+        nearest = self.points[near[:, 0]]
+        starts = [amid, nearest]
+        if dim == 1:
+            away = np.take_along_axis(values, near[:, :1], axis=1)
+            away = np.where(np.isfinite(away), away, 0.0)
+            starts += [nearest + away, nearest - away]
+        aside = 1e-3 * np.ptp(self.points, axis=0).max() * np.linspace(0.5, 1.0, dim)
+        return [start + aside for start in starts]
+
+    def _best(
+        self,
+        native: _native.SmacofPass,
+        delta: NDArray[Any],
+        rule: Rule,
+        degrees: Floats,
+        starts: list[Floats],
+    ) -> Floats:
+        """Return the start with the least error for each point; of equal ones the first."""
+        errors = np.array([_step(native, delta, rule, start, degrees)[1] for start in starts])
+        return np.asarray(np.array(starts)[errors.argmin(axis=0), np.arange(len(delta))], np.float64)
 
     def _settle(
-        self, native: _native.SmacofPass, delta: NDArray[Any], rule: Rule, x: Floats, size: Floats, monitor: Monitor
+        self,
+        native: _native.SmacofPass,
+        delta: NDArray[Any],
+        rule: Rule,
+        x: Floats,
+        degrees: Floats,
+        size: Floats,
+        monitor: Monitor,
     ) -> Floats:
         """Move all points together; those that have settled are left out, once they are half.
 
         After each step of majorisation a leap goes where two such steps point to; it counts where it lowers the error.
         """
         out = x.copy()
-        here, degrees = np.arange(len(x)), self._degrees(native, delta, rule, x)
+        here = np.arange(len(x))
         moving = degrees > 0
         step, loss = _step(native, delta, rule, x, degrees)
         for _ in range(self.max_iter // 2):
@@ -125,11 +157,11 @@ class Interpolation:
                 here, degrees, moving = here[moving], degrees[moving], moving[moving]
         return out
 
-    def _degrees(self, native: _native.SmacofPass, delta: NDArray[Any], rule: Rule, x: Floats) -> Floats:
+    def _degrees(self, native: _native.SmacofPass, delta: NDArray[Any], rule: Rule) -> Floats:
         """Return the sum of the weights of each new point."""
-        degrees = np.empty(len(x))
+        degrees, anywhere = np.empty(len(delta)), np.zeros((len(delta), self.points.shape[1]))
         weighing = Rule(**{**rule.__dict__, "product": True})
-        native.rows(delta, weighing, x, np.empty_like(x), degrees)
+        native.rows(delta, weighing, anywhere, np.empty_like(anywhere), degrees)
         return degrees
 
 
