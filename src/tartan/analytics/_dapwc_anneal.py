@@ -102,7 +102,8 @@ class Annealing:
             temperature = self.freezing.temperature
             steps, more = self.freezing.step(self.product, self.settings, self.least_temperature)
             self._record(self.freezing.state, temperature, steps)
-            self._save()
+            if more:  # from the last state a resumed call would go one step too far
+                self._save()
         return self._tidied(self.freezing.best, self.freezing.temperature)
 
     def _anneal(self) -> None:
@@ -167,6 +168,8 @@ class Annealing:
         freezing, more = self._freezing(self.state.copy()), True
         while more:
             _, more = freezing.step(self.product, self.settings, self.least_temperature)
+            self.monitor.report("intermediate", temperature=freezing.temperature, K=freezing.state.k)
+            self.monitor.check()
         labels: NDArray[np.int64] = self._tidied(freezing.best, freezing.temperature).costs.argmin(1)
         return labels
 

@@ -56,6 +56,7 @@ class State:
     closeness_at: float = np.inf
     energy: float = np.nan
     n_iter: int = 0
+    n_here: int = 0  # steps at this temperature
     history: array[float] = field(default_factory=lambda: array("d"))
 
     @property
@@ -177,12 +178,16 @@ class Annealing:
             self.points.assign(self._last)
 
     def converge(self, tolerance: float, max_iter: int, *, centres: bool = False) -> None:
-        """Make steps until masses stay, and, when asked, centres."""
-        for _ in range(max_iter):
+        """Make steps until masses stay, and, when asked, centres. A stopped call goes on after the last of them."""
+        state = self.state
+        while state.n_here < max_iter:
             change, moved = self.improve()
+            state.n_here += 1
             still = not centres or moved <= 1e-6 * self.mean_width()
             if change <= tolerance and still:
                 break
+            self.save()
+        state.n_here = 0
 
     def improve(self) -> tuple[float, float]:
         """Make one expectation-maximisation step.
