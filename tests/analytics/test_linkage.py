@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.cluster import hierarchy
@@ -9,8 +16,8 @@ from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 from scipy.spatial.distance import pdist, squareform
 
 import tartan.analytics as analytics
-from tartan.analytics import Monitor, clusters_at, linkage, linkage_tree, upgma
-from tartan.errors import ConfigError, RunCancelledError
+from tartan.analytics import Monitor, _linkage_process, clusters_at, linkage, linkage_tree, upgma
+from tartan.errors import ConfigError, InternalError, ResourceError, RunCancelledError
 
 
 def distances(n: int = 60, seed: int = 0) -> np.ndarray:
@@ -112,6 +119,70 @@ def test_the_tree_of_a_hierarchy_is_upgma() -> None:
     for node in tree.order[1:]:
         depths[node] = depths[tree.parents[node]] + tree.lengths[node]
     np.testing.assert_allclose(depths[list(tree.leaves)], depths[tree.leaves[0]])
+
+
+@pytest.mark.slow
+class TestProcess:
+    """Many items are joined by a process of its own; here any number counts as many."""
+
+    @pytest.fixture(autouse=True)
+    def _few_are_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(_linkage_process, "_MOST_HERE", 1)
+
+    @pytest.fixture
+    def processes(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+        """Return the processes that were started."""
+        started: list[Any] = []
+        start = subprocess.Popen
+
+        def remember(*args: Any, **options: Any) -> Any:
+            started.append(start(*args, **options))
+            return started[-1]
+
+        monkeypatch.setattr(subprocess, "Popen", remember)
+        return started
+
+    @pytest.mark.parametrize("method", ["complete", "average", "weighted"])
+    def test_gives_what_scipy_gives(self, method: str) -> None:
+        D = distances(40)
+        expected = hierarchy.linkage(squareform(D, checks=False), method)
+        np.testing.assert_array_equal(linkage(D, method), expected)
+
+    def test_is_left_when_somebody_asks_for_a_stop(self, processes: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        endless = "import signal; signal.pause()"
+        monkeypatch.setattr(_linkage_process, "_CODE", endless)
+
+        class Stopping(Monitor):
+            left = 3
+
+            def report(self, phase: str, **numbers: object) -> None:
+                self.left -= phase == "average linkage"
+                if self.left == 0:
+                    self.cancel(2)
+
+        with pytest.raises(RunCancelledError):
+            linkage(distances(10), "average", monitor=Stopping())
+        assert [process.returncode for process in processes] == [-signal.SIGKILL]
+
+    @pytest.mark.parametrize(
+        ("code", "error", "says"),
+        [
+            ("raise MemoryError('no room')", ResourceError, "MemoryError: no room.*want of memory"),
+            ("import os, signal; os.kill(os.getpid(), 9)", ResourceError, "signal 9.*want of memory"),
+            ("raise RuntimeError('odd')", InternalError, "RuntimeError: odd"),
+        ],
+    )
+    def test_that_fails_is_told(
+        self, code: str, error: type[Exception], says: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(_linkage_process, "_CODE", code)
+        with pytest.raises(error, match=says):
+            linkage(distances(10), "complete")
+
+    def test_ends_with_us(self) -> None:
+        """The process asks for the signal before anything else, and sees that we have gone before."""
+        words = json.dumps([0, 1, 1, "average", os.getpid() + 1, sys.path])
+        assert subprocess.run([sys.executable, "-c", _linkage_process._CODE, words], check=False).returncode == 1
 
 
 @pytest.mark.parametrize("when", ["pairs", "average linkage"])

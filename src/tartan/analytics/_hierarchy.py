@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tartan.analytics._linkage_process import joined_by_scipy
 from tartan.analytics._monitor import Monitor, as_monitor
 from tartan.analytics._parameters import number
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
@@ -20,6 +21,8 @@ from tartan.analytics.tree import Tree, neighbor_joining
 from tartan.errors import ConfigError
 
 __all__ = ["METHODS", "TREE_METHODS", "build_tree", "clusters_at", "linkage", "linkage_tree", "minimum_spanning_tree"]
+
+_PAIRS_BYTES = 8 << 20
 
 METHODS = ("single", "complete", "average", "weighted")
 TREE_METHODS = ("nj", "upgma", *METHODS)
@@ -35,7 +38,8 @@ def linkage(D: Any, method: str = "average", *, monitor: Monitor | None = None, 
         The distance of two clusters: that of their nearest items, of their furthest items, the mean over all pairs
         (UPGMA), or the mean of those of their two parts (WPGMA).
     monitor : Monitor, optional
-        Only "single" can be stopped while it joins; the others stop before and after.
+        What hears of progress and of Ctrl-C. SciPy does not: what takes longer than a moment is done by a process of
+        its own, which is left.
     **options
         For :func:`as_dissimilarities`.
 
@@ -70,14 +74,8 @@ def linkage(D: Any, method: str = "average", *, monitor: Monitor | None = None, 
             f"{matrix.label}: {check.n_missing:,} pairs are missing, and {method} linkage needs all of them; use "
             "method='single', or leave items out"
         )
-    from scipy.cluster import hierarchy
-
     watch = as_monitor(monitor)
-    pairs = _condensed(matrix, watch)
-    watch.report(f"{method} linkage", n=matrix.n)
-    steps: NDArray[np.float64] = hierarchy.linkage(pairs, method)
-    watch.check()
-    return steps
+    return joined_by_scipy(matrix.n, method, lambda pairs: _fill_condensed(pairs, matrix, watch), watch)
 
 
 def clusters_at(
@@ -233,7 +231,6 @@ def build_tree(D: Any, method: str = "nj", *, monitor: Monitor | None = None, **
     method : {"nj", "upgma", "single", "complete", "average", "weighted"}
         Neighbour joining (Saitou and Nei 1987), or a linkage; "upgma" is "average".
     monitor : Monitor, optional
-        Only neighbour joining and "single" can be stopped while they join; the others stop before and after.
     **options
         For :func:`as_dissimilarities`.
 
@@ -251,11 +248,10 @@ def build_tree(D: Any, method: str = "nj", *, monitor: Monitor | None = None, **
     return linkage_tree(linkage(matrix, "average" if method == "upgma" else method, monitor=monitor), matrix.names)
 
 
-def _condensed(matrix: Dissimilarities, monitor: Monitor) -> NDArray[np.float64]:
-    """Return all pairs i < j in float64, filled by blocks of rows."""
-    n = matrix.n
-    found, at = np.empty(n * (n - 1) // 2), 0
-    height = matrix.block_rows()
+def _fill_condensed(found: NDArray[np.float64], matrix: Dissimilarities, monitor: Monitor) -> None:
+    """Write all pairs i < j, by blocks of rows."""
+    n, at = matrix.n, 0
+    height = matrix.block_rows(_PAIRS_BYTES)
     for start in range(0, n, height):
         rows = slice(start, min(n, start + height))
         for row, values in enumerate(matrix.values(rows, slice(0, n)), start):
@@ -263,4 +259,3 @@ def _condensed(matrix: Dissimilarities, monitor: Monitor) -> NDArray[np.float64]
             at += n - row - 1
         monitor.report("pairs", rows=rows.stop, of=n)
         monitor.check()
-    return found

@@ -27,6 +27,8 @@ from tartan.errors import ConfigError
 
 __all__ = ["Tree", "draw_text", "neighbor_joining", "read_newick", "upgma"]
 
+_COPIED_BYTES = 32 << 20
+
 
 @dataclass(frozen=True, eq=False)
 class Tree:
@@ -351,11 +353,21 @@ def _working_array(matrix: Dissimilarities, overwrite: bool, monitor: Monitor) -
     """Return distances as an array that may be written to."""
     array = matrix.array
     if array is not None and array.dtype.kind == "f":
-        return array if overwrite and array.flags.writeable else array.copy()
+        return array if overwrite and array.flags.writeable else _copied(array, monitor)
     dtype = np.float64 if matrix.dtype.itemsize == 8 else np.float32
     made = matrix.materialized(dtype, memory_bytes=sys.maxsize, monitor=monitor).array
     assert made is not None
     return made
+
+
+def _copied(array: NDArray[Any], monitor: Monitor) -> NDArray[Any]:
+    """Return a copy; a stop is heard on the way, since memory that is touched for the first time is slow."""
+    copy = np.empty(array.shape, array.dtype)
+    height = max(1, _COPIED_BYTES // max(1, array.nbytes // len(array)))
+    for start in range(0, len(array), height):
+        monitor.check()
+        copy[start : start + height] = array[start : start + height]
+    return copy
 
 
 def _labels(matrix: Dissimilarities, names: Sequence[str] | None) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ def _refuse_idle_options(args: argparse.Namespace) -> None:
     if args.clusters is None and args.method == "pwc":
         raise ConfigError("--threshold is for a linkage; --method pwc takes a number of clusters (-k)")
     if args.checkpoint is not None and args.method != "pwc":
-        raise ConfigError(f"--checkpoint is for --method pwc; {args.method} linkage is over in seconds and keeps none")
+        raise ConfigError(f"--checkpoint is for --method pwc; {args.method} linkage is over soon and keeps none")
     if args.centres is not None and not args.json:
         raise ConfigError("--centres is told in the JSON object only; add --json")
 
