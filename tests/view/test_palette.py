@@ -43,3 +43,10 @@ def test_limits_of_mostly_equal_values_reach_the_rest():
     values = np.zeros(1000)
     values[0] = 2.0
     assert value_limits(values) == (0.0, 2.0)
+
+
+def test_limits_are_those_of_the_pairs_not_of_items_with_themselves():
+    values = np.array([[0.0, 0.4, np.nan], [0.4, 0.0, 0.6], [np.nan, 0.6, 0.0]])
+    assert value_limits(values, cut=0) == (0.4, 0.6)
+    assert value_limits(np.diag([1.0, 2.0]) + np.array([[0, np.nan], [np.nan, 0]]), cut=0) == (1.0, 2.0)
+    assert value_limits(values[:2], cut=0) == (0.0, 0.6)  # two sets of items: nothing meets itself

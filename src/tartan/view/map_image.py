@@ -114,11 +114,13 @@ def _names(scene: Scene, places: Floats, order: NDArray[np.int64], width: int) -
         # Another font than that which is measured here may be a tenth wider.
         wide, aside = 1.1 * float(font.getlength(name)), radii[i] + 4
         x, y = places[i, :2].tolist()
-        for at, first, leftward in ((x + aside, x + aside, False), (x - aside, x - aside - wide, True)):
+        sides = ((x + aside, x + aside, False), (x - aside, x - aside - wide, True))
+        beside = [(*side, y + lift) for lift in (0, -_NAME_SIZE, _NAME_SIZE) for side in sides]
+        for at, first, leftward, middle in beside:
             fits = first >= 0 and first + wide <= right
-            if fits and not any(a < first + wide and first < b and abs(y - c) < _NAME_SIZE for a, b, c in taken):
-                taken.append((first, first + wide, y))
-                found.append((name, at, y, leftward))
+            if fits and not any(a < first + wide and first < b and abs(middle - c) < _NAME_SIZE for a, b, c in taken):
+                taken.append((first, first + wide, middle))
+                found.append((name, at, middle, leftward))
                 break
     return found
 

@@ -62,8 +62,9 @@ def value_limits(values: NDArray[np.floating], *, cut: float = 1.0) -> tuple[flo
 
     Parameters
     ----------
-    values : ndarray of float, shape (n, n)
-        A matrix; NaN and infinities do not count.
+    values : ndarray of float, shape (rows, columns)
+        A matrix; NaN and infinities do not count, nor what a square one has on its diagonal, where every item meets
+        itself: of few items that would take most of the colours.
     cut : float
         Percentage cut off at each end, so that a single outlier does not swallow all contrast.
 
@@ -72,7 +73,11 @@ def value_limits(values: NDArray[np.floating], *, cut: float = 1.0) -> tuple[flo
     (low, high) : tuple of float
         low < high; (0, 1) when no value is finite.
     """
-    finite = values[np.isfinite(values)]
+    counts = np.isfinite(values)
+    if values.ndim == 2 and values.shape[0] == values.shape[1]:
+        pairs = counts & ~np.eye(len(values), dtype=bool)
+        counts = pairs if pairs.any() else counts
+    finite = values[counts]
     if finite.size == 0:
         return 0.0, 1.0
     low, high = (float(x) for x in np.percentile(finite, [cut, 100.0 - cut]))
