@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from pwc_data import blobs, points_and_squares
 from sklearn.metrics import adjusted_rand_score
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tartan.analytics import DAPWC, Alone, Monitor, as_dissimilarities
 from tartan.analytics._dapwc_device import DeviceProduct
@@ -267,24 +266,3 @@ class TestDevice:
         found = DAPWC(3, random_state=0, device="cuda").fit(D)
         assert (found.labels_ == DAPWC(3, random_state=0).fit(D).labels_).all()
         assert not cupy.misuse
-
-
-OTHER_INPUT = "gives points where dissimilarities are needed"
-OTHER_WORDS = "expects the words of scikit-learn in the message"
-NOT_APPLICABLE = {
-    "check_clustering": OTHER_INPUT,
-    "check_estimators_nan_inf": OTHER_INPUT,
-    "check_positive_only_tag_during_fit": OTHER_WORDS,
-    "check_complex_data": OTHER_WORDS,
-    "check_dtype_object": OTHER_WORDS,
-    "check_estimators_empty_data_messages": OTHER_WORDS,
-    "check_estimator_sparse_tag": OTHER_WORDS,
-    "check_estimator_sparse_array": OTHER_WORDS,
-    "check_estimator_sparse_matrix": OTHER_WORDS,
-}
-
-
-@pytest.mark.slow
-@parametrize_with_checks([DAPWC(2, random_state=0)], expected_failed_checks=lambda _: NOT_APPLICABLE)
-def test_scikit_learn_conventions(estimator, check):
-    check(estimator)

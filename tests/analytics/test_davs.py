@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tartan.analytics import DAVS, Monitor
 from tartan.analytics._davs_anneal import Annealing, State
@@ -477,9 +476,3 @@ def test_relative_scales_need_positive_coordinates() -> None:
     points[3, 0] = -2.0
     with pytest.raises(ConfigError, match=r"-2.0 in row 3.*positive"):
         DAVS(0.1, scaling="relative").fit(points)
-
-
-@pytest.mark.slow
-@parametrize_with_checks([DAVS(**faster(32), temperature_ratio=10.0)])
-def test_scikit_learn_conventions(estimator: DAVS, check: Any) -> None:
-    check(estimator)

@@ -128,6 +128,8 @@ class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     (True, (3, 2))
     """
 
+    metric = "precomputed"
+
     def __init__(
         self,
         n_components: int = 3,
@@ -314,4 +316,5 @@ class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Say that the input is a matrix of pairs."""
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = True
+        tags.input_tags.positive_only = True
         return tags

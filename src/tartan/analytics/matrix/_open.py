@@ -236,10 +236,18 @@ def _of_array(given: Any, label: str, options: _Options) -> Dissimilarities:
 
 
 def _as_array(given: Any, label: str) -> np.ndarray[Any, Any]:
+    if hasattr(given, "nnz") and hasattr(given, "toarray"):
+        raise ConfigError(f"{label} is sparse, and what it leaves out would be at distance 0: give {label}.toarray()")
     try:
-        return np.asarray(given)
+        values = np.asarray(given)
     except ValueError as error:  # lists of unlike lengths
         raise ConfigError(f"{label} is no matrix: its rows have unlike lengths") from error
+    if values.dtype.kind != "O":
+        return values
+    try:
+        return values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{label}: dissimilarities are numbers; one of these objects is none: {error}") from error
 
 
 def _scaled(source: Source, label: str, options: _Options, *, masked: bool) -> Dissimilarities:
