@@ -215,3 +215,11 @@ def test_every_score_is_counted_once(tile: int) -> None:
 
     run = tartan.allpairs(Differences(), np.arange(7.0)[:, None], tile=tile)
     assert run.stats["pairs_computed"] == run.n_pairs == run.n_pairs_done == 49
+
+
+@pytest.mark.slow
+def test_one_item_may_be_far_larger_than_those_that_were_looked_at() -> None:
+    sizes = [1, 2, 3, 10**6, 4, 5, 6, 7]
+    run = tartan.allpairs(lambda a, b: float(len(a) - len(b)), [np.zeros(size) for size in sizes], workers=1)
+    expected = np.triu(np.subtract.outer(sizes, sizes), 1).astype(np.float32)
+    np.testing.assert_array_equal(run.matrix(diagonal=0), expected + expected.T)

@@ -167,3 +167,28 @@ def test_an_add_that_was_stopped_before_its_first_pair_is_resumed(tmp_path: Path
             tartan.add(tmp_path / "run", new, workers=1)
     run = tartan.resume(tmp_path / "run", workers=1)
     assert (run.n_items, run.n_pairs_done) == (7, 21)
+
+
+class SeesStatistics(Sums):
+    """Looks at the statistics of its own run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.seen: list[Any] = []
+
+    def parameters(self) -> dict[str, Any]:
+        return {}
+
+    def compare(self, left: Any, right: Any, xp: Any) -> Any:
+        self.seen.append(RunFolder.open(self.path).stats["executions"])
+        return super().compare(left, right, xp)
+
+
+def test_an_execution_counts_from_its_start(tmp_path: Path) -> None:
+    """So that one that is killed is not forgotten."""
+    app, items = SeesStatistics(tmp_path / "run"), write(tmp_path / "a", [5] * 3)
+    app.compare = lambda left, right, xp: Sums.compare(app, left, right, xp)  # type: ignore[method-assign]
+    tartan.allpairs(app, items, tmp_path / "run", workers=1)
+    del app.compare
+    tartan.add(tmp_path / "run", write(tmp_path / "b", [5]), app=app, workers=1)
+    assert set(app.seen) == {2}

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tartan.errors import DiskFullError, StoreError
-from tartan.store.files import whole_file
+from tartan.store import files
+from tartan.store.files import FileWriter, whole_file
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
@@ -57,3 +58,36 @@ def test_what_the_system_refuses_is_said(
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(expected, match=str(tmp_path / "result.txt")), whole_file(tmp_path / "result.txt"):
         refuse()
+
+
+@pytest.mark.parametrize(("n_files", "one_by_one"), [(files.MANY_FILES - 1, True), (files.MANY_FILES, False)])
+def test_many_files_are_synced_by_one_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_files: int, one_by_one: bool
+) -> None:
+    synced: list[Path] = []
+    whole: list[Path] = []
+    monkeypatch.setattr(files, "_sync_path", synced.append)
+    monkeypatch.setattr(files, "_sync_file_system", lambda path: whole.append(path) or True)
+    writer = FileWriter(tmp_path)
+    for number in range(n_files):
+        writer.replace(tmp_path / str(number), [b"x"])
+    assert writer.sync() == n_files
+    assert len(synced) == (n_files + 1 if one_by_one else 0)  # the folder too
+    assert len(whole) == (0 if one_by_one else 1)
+    assert writer.sync() == 0
+
+
+def test_where_a_file_system_cannot_be_synced_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(files, "_sync_path", synced.append)
+    monkeypatch.setattr(files, "MANY_FILES", 0)
+    monkeypatch.setattr(files, "_sync_file_system", lambda path: False)
+    writer = FileWriter(tmp_path)
+    writer.replace(tmp_path / "a", [b"x"])
+    writer.sync()
+    assert synced == [tmp_path / "a", tmp_path]
+
+
+def test_a_folder_that_vanished_cannot_be_synced(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="No such file"):
+        files._sync_file_system(tmp_path / "none")

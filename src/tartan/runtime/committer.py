@@ -27,6 +27,8 @@ class Committer:
         Locked for writing.
     fatal : callable
         Gets an exception that ends the run.
+    flushed : callable
+        Called on a thread of the committer after the folder was made durable.
     clock : callable
         Seconds.
     """
@@ -36,6 +38,7 @@ class Committer:
         folder: RunFolder,
         fatal: Callable[[BaseException], None],
         tracer: Tracer,
+        flushed: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.commit_seconds = 0.0
@@ -43,6 +46,7 @@ class Committer:
         self._folder = folder
         self._fatal = fatal
         self._tracer = tracer
+        self._on_flush = flushed
         self._clock = clock
         self._flushed = clock()
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="tartan-commit")
@@ -95,3 +99,4 @@ class Committer:
                 self._flushed = now
         if due:
             self._folder.flush()
+            self._on_flush()

@@ -46,6 +46,8 @@ class Execution:
         Expected bytes of a span, for items of unequal size.
     item_seconds : float
         Expected time to load one item.
+    flushed : callable
+        Called from time to time, on another thread: whoever keeps statistics writes them down.
     """
 
     folder: RunFolder
@@ -70,6 +72,7 @@ class Execution:
     disk_cache: DiskCache | None = None
     digest_base: bytes = b""
     item_seconds: float = 0.0
+    flushed: Callable[[], None] = lambda: None
 
 
 @dataclass

@@ -111,7 +111,7 @@ class Node:
         self._arenas[CHUNK_ARENA] = self._buffers.arena
         for name, arena in self._arenas.items():
             x.executor.share(name, arena)
-        self._committer = Committer(x.folder, self._from_thread(self._fail), x.tracer)
+        self._committer = Committer(x.folder, self._from_thread(self._fail), x.tracer, x.flushed)
         self._workers.callback(self._committer.close)
         for index, (device, room) in enumerate(zip(x.devices, x.device_rooms, strict=True)):
             lane = self._lane(index, device, room)

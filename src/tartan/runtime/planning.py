@@ -6,6 +6,7 @@ takes the place of items that fail.
 
 from __future__ import annotations
 
+import resource
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -337,8 +338,10 @@ def _plan_ragged(
     items: HostItems = RaggedObjects()
     host_bytes = 1
     if in_processes:
-        # Addresses cost nothing, and one item may be far larger than those that were looked at.
+        # One item may be far larger than those that were looked at. Addresses cost nothing, if they are not rationed.
         window = max(1 << 20, grid.longest_span * facts.largest_bytes * WINDOW_FACTOR + (1 << 16))
+        if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+            window = max(window, host_capacity_bytes(options))
         window = min(window, LARGEST_ADDRESSES // grid.n_spans) // 4096 * 4096
         items, host_bytes = RaggedBlobs(window), window * grid.n_spans
     task = LoadTask(items, None, None, facts.substitute)

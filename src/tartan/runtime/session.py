@@ -159,12 +159,18 @@ class Session:
         tracer = Tracer() if self.options.trace else NO_TRACER
         before = _stats_before(folder)
         start = time.perf_counter()
-        node = Node(self._execution(folder, remaining, grid, plan, progress, tracer))
+
+        def write_stats() -> None:
+            self._write(folder, grid, plan, node.stats(time.perf_counter() - start), before)
+
+        execution = self._execution(folder, remaining, grid, plan, progress, tracer)
+        node = Node(replace(execution, flushed=write_stats))
+        write_stats()  # an execution counts, however it ends
         try:
             with cancel_on_signals(node.cancel):
                 node.run()
         finally:
-            self._write(folder, grid, plan, node.stats(time.perf_counter() - start), before)
+            write_stats()
             if self.options.trace:
                 with contextlib.suppress(OSError, TartanError):
                     tracer.write(folder.path / "trace.json")
