@@ -69,6 +69,15 @@ def test_candidates_only(finished: Finished) -> None:
     assert run.neighbors(2)[0][[0, 4]].tolist() == [[1, -1], [-1, -1]]
 
 
+def test_a_list_of_few_pairs_takes_little_room(finished: Finished) -> None:
+    """Of a chunk that holds a few scores among a million, the disk gets the scores."""
+    workload = {"kind": "candidates", "file": "candidates.npy"}
+    run, truth = finished(1000, 1000, workload=workload, candidates=[(0, 1), (500, 999)])
+    size = sum(path.stat().st_size for path in run.path.rglob("*") if path.is_file())
+    assert size < 100_000
+    assert run.matrix()[500, 999] == truth[500, 999]
+
+
 def test_candidates_on_the_diagonal_keep_their_scores(finished: Finished) -> None:
     """Where the list names (3, 3), its score stands there, which is 0 here."""
     workload = {"kind": "candidates", "file": "candidates.npy"}

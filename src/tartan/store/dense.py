@@ -31,12 +31,15 @@ class Dense:
     def create(cls, folder: Path, manifest: Manifest, writer: FileWriter, samples: Mapping[str, np.ndarray]) -> Dense:
         """Create the arrays; a sample of an output decides whether it is compressed.
 
-        Without a sample floats stay plain, because finished scores rarely shrink, and integers are compressed.
+        Without a sample floats stay plain, because finished scores rarely shrink, and integers are compressed. Of a
+        list of pairs all are: most of a chunk is no score.
         """
+        sparse = manifest.workload["kind"] == "candidates"
         arrays = {}
         for name, dtype in manifest.outputs.items():
             sample = samples.get(name)
-            compressed = dtype.kind not in "fc" if sample is None else pays_to_compress(sample.astype(dtype))
+            shrinks = dtype.kind not in "fc" if sample is None else pays_to_compress(sample.astype(dtype))
+            compressed = sparse or shrinks
             arrays[name] = ChunkArray(folder / f"{name}.zarr", dtype, manifest.chunk, compressed=compressed)
             arrays[name].describe(writer, manifest.n_items)
         return cls(arrays)
