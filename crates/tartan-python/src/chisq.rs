@@ -8,6 +8,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use tartan_kernels::chisq::{self, Formula, Points, Rows, Stored, Swapped};
 
+use crate::in_order::{InOrder, InOrderMut};
+
 /// Add the functions of this family to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("CHISQ_MAX_DIMENSION", chisq::MAX_DIMENSION)?;
@@ -93,8 +95,8 @@ impl<'py> Map<'py> {
 
     fn points(&self) -> PyResult<Points<'_>> {
         Ok(Points {
-            columns: self.columns.as_slice()?,
-            weights: self.weights.as_slice()?,
+            columns: self.columns.in_order()?,
+            weights: self.weights.in_order()?,
         })
     }
 }
@@ -152,7 +154,7 @@ fn run_on<T: Element>(
     same("columns of the block", block.shape()[1], n)?;
     same("row numbers", items.len(), block.shape()[0])?;
     let items = items.try_readonly()?;
-    let items = items.as_slice()?;
+    let items = items.in_order()?;
     let outside = |&&item: &&i64| !usize::try_from(item).is_ok_and(|i| i < n);
     if let Some(item) = items.iter().find(outside) {
         return Err(PyValueError::new_err(format!(
@@ -160,7 +162,7 @@ fn run_on<T: Element>(
         )));
     }
     let values = block.try_readonly()?;
-    let values = values.as_slice()?;
+    let values = values.in_order()?;
     block
         .py()
         .detach(|| call(objective, Rows { values, items }));
@@ -222,10 +224,10 @@ fn chisq_derivatives(
     );
     let mut pass = DerivativesPass {
         points,
-        marked: marked.as_slice()?,
-        chisq: chisq.as_slice_mut()?,
-        gradient: gradient.as_slice_mut()?,
-        blocks: blocks.as_slice_mut()?,
+        marked: marked.in_order()?,
+        chisq: chisq.in_order_mut()?,
+        gradient: gradient.in_order_mut()?,
+        blocks: blocks.in_order_mut()?,
     };
     run(objective, block, items, n, &mut pass)
 }
@@ -260,8 +262,8 @@ fn chisq_product(
     let (vector, mut out) = (vector.try_readonly()?, out.try_readwrite()?);
     let mut pass = ProductPass {
         points,
-        vector: vector.as_slice()?,
-        out: out.as_slice_mut()?,
+        vector: vector.in_order()?,
+        out: out.in_order_mut()?,
     };
     run(objective, block, items, n, &mut pass)
 }
@@ -298,9 +300,9 @@ fn chisq_survey(
     let weights = weights.try_readonly()?;
     let (mut numbers, mut counts) = (numbers.try_readwrite()?, counts.try_readwrite()?);
     let mut pass = SurveyPass {
-        weights: weights.as_slice()?,
-        numbers: numbers.as_slice_mut()?,
-        counts: counts.as_slice_mut()?,
+        weights: weights.in_order()?,
+        numbers: numbers.in_order_mut()?,
+        counts: counts.in_order_mut()?,
     };
     run(objective, block, items, n, &mut pass)
 }
@@ -339,7 +341,7 @@ fn chisq_density(
     let mut pass = DensityPass {
         points,
         histogram: chisq::Histogram {
-            counts: counts.as_slice_mut()?,
+            counts: counts.in_order_mut()?,
             columns: across,
             ends,
         },

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod chisq;
 mod dense;
+mod in_order;
 mod matrix;
 mod pairs;
 mod phylogeny;

@@ -9,6 +9,8 @@ use pyo3::prelude::*;
 use tartan_kernels::pairs::{self, Block};
 use tartan_kernels::spanning::Forest;
 
+use crate::in_order::{InOrder, InOrderMut};
+
 /// Add the functions of this family to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(encode_pairs, module)?)?;
@@ -25,8 +27,8 @@ fn block<'a>(
         return Err(PyValueError::new_err("scores and codes differ in shape"));
     }
     Ok(Block {
-        scores: scores.as_slice()?,
-        codes: codes.as_slice()?,
+        scores: scores.in_order()?,
+        codes: codes.in_order()?,
         width: scores.shape()[1],
     })
 }
@@ -63,7 +65,7 @@ fn count_pairs<'py>(
     mut counts: PyReadwriteArray1<'py, u64>,
 ) -> PyResult<()> {
     let block = block(&scores, &codes)?;
-    let counts = counts.as_slice_mut()?;
+    let counts = counts.in_order_mut()?;
     if counts.len() != 1 << 16 {
         return Err(PyValueError::new_err("counts must have 65,536 elements"));
     }
@@ -83,7 +85,7 @@ fn decode_pairs<'py>(
     words: PyReadonlyArray1<'py, u64>,
     descending: bool,
 ) -> PyResult<Columns<'py>> {
-    let words = words.as_slice()?;
+    let words = words.in_order()?;
     let (i, j, scores) = py.detach(|| {
         let (mut i, mut j, mut scores) = (
             vec![0; words.len()],
@@ -126,7 +128,7 @@ impl SpanningForest {
         i: PyReadonlyArray1<'py, i64>,
         j: PyReadonlyArray1<'py, i64>,
     ) -> PyResult<Bound<'py, PyArray1<i64>>> {
-        let (i, j) = (i.as_slice()?, j.as_slice()?);
+        let (i, j) = (i.in_order()?, j.in_order()?);
         let n = self.forest.len() as i64;
         if i.len() != j.len() || i.iter().chain(j).any(|&vertex| vertex < 0 || vertex >= n) {
             return Err(PyValueError::new_err(format!(

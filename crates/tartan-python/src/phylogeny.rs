@@ -11,6 +11,8 @@ use tartan_kernels::composition::{Composition, Counter, Word, K_NARROW, K_RANGE}
 use tartan_kernels::fasta::{Limits, Reader, Unknown};
 use tartan_kernels::sparse;
 
+use crate::in_order::{InOrder, InOrderMut};
+
 /// Add the functions of this family to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(composition_vector, module)?)?;
@@ -124,7 +126,7 @@ fn tile<'py, W: Element + Word>(
     let out = PyArray2::<f64>::zeros(py, [left.len(), right.len()], false);
     {
         let mut writable = out.readwrite();
-        let scores = writable.as_slice_mut()?;
+        let scores = writable.in_order_mut()?;
         py.detach(|| sparse::distances(&left_views, &right_views, k, scores));
     }
     Ok(out)
@@ -160,11 +162,11 @@ fn borrow<'py, W: Element>(items: &Bound<'py, PyList>) -> PyResult<Vec<Item<'py,
 impl<W: Element + Word> ItemArrays<'_, W> {
     fn view(&self) -> PyResult<Composition<'_, W>> {
         let vector = Composition {
-            middles: self.middles.as_slice()?,
-            masks: self.masks.as_slice()?,
-            codes: self.codes.as_slice()?,
-            values: self.values.as_slice()?,
-            norm: *self.numbers.as_slice()?.first().ok_or_else(misfit)?,
+            middles: self.middles.in_order()?,
+            masks: self.masks.in_order()?,
+            codes: self.codes.in_order()?,
+            values: self.values.in_order()?,
+            norm: *self.numbers.in_order()?.first().ok_or_else(misfit)?,
         };
         vector.fits().then_some(vector).ok_or_else(misfit)
     }

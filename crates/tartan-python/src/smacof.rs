@@ -10,6 +10,8 @@ use tartan_kernels::smacof::lanes::{Number, Stored};
 use tartan_kernels::smacof::walk::{Rule, Weights, PAD};
 use tartan_kernels::smacof::{Level, Real, Rows, Workspace, GROUP};
 
+use crate::in_order::{InOrder, InOrderMut};
+
 /// Add the class of this family to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("SMACOF_GROUP", GROUP)?;
@@ -73,7 +75,7 @@ impl SmacofPass {
             return Err(PyValueError::new_err("no points or no dimensions"));
         }
         let weights = point_weights
-            .map(|w| w.as_slice().map(<[f64]>::to_vec))
+            .map(|w| w.in_order().map(<[f64]>::to_vec))
             .transpose()?;
         if weights.as_ref().is_some_and(|w| w.len() != n) {
             return Err(PyValueError::new_err(
@@ -91,7 +93,7 @@ impl SmacofPass {
 
     fn place(&mut self, py: Python<'_>, points: PyReadonlyArray2<'_, f64>) -> PyResult<()> {
         expect_shape(points.shape(), [self.n, self.dim], "points")?;
-        let points = points.as_slice()?;
+        let points = points.in_order()?;
         with_space!(self, space => py.detach(|| space.work.place(points)));
         Ok(())
     }
@@ -119,7 +121,7 @@ impl SmacofPass {
 
     fn finish(&mut self, py: Python<'_>, mut sums: PyReadwriteArray2<'_, f64>) -> PyResult<f64> {
         expect_shape(sums.shape(), [self.n, self.dim], "sums")?;
-        let sums = sums.as_slice_mut()?;
+        let sums = sums.in_order_mut()?;
         Ok(with_space!(self, space => py.detach(|| space.work.finish(sums))))
     }
 
@@ -136,7 +138,7 @@ impl SmacofPass {
         let shape = [losses.len(), self.n];
         expect_shape(sums.shape(), [shape[0], self.dim], "sums")?;
         let weights = Matrix::of(weights, shape)?;
-        let (sums, losses) = (sums.as_slice_mut()?, losses.as_slice_mut()?);
+        let (sums, losses) = (sums.in_order_mut()?, losses.in_order_mut()?);
         let guests = at
             .cast::<PyArray2<f64>>()
             .ok()
@@ -149,7 +151,7 @@ impl SmacofPass {
                     [shape[0], self.dim],
                     "coordinates of the rows",
                 )?;
-                Rows::Guests(points.as_slice()?)
+                Rows::Guests(points.in_order()?)
             }
             None => Rows::From(first_row(at, shape)?),
         };
@@ -224,8 +226,8 @@ impl<'py> Matrix<'py> {
     fn view(&self) -> PyResult<View<'_>> {
         Ok(match self {
             Self::Absent => View::Absent,
-            Self::Short(values) => View::Short(values.as_slice()?),
-            Self::Real(values) => View::Real(values.as_slice()?),
+            Self::Short(values) => View::Short(values.in_order()?),
+            Self::Real(values) => View::Real(values.in_order()?),
         })
     }
 }
@@ -284,13 +286,13 @@ fn stored(delta: &Bound<'_, PyAny>, shape: [usize; 2], work: impl Work) -> PyRes
     }
     let py = delta.py();
     if let Some(values) = on::<i16>(delta, shape)? {
-        return work.on(py, values.as_slice()?);
+        return work.on(py, values.in_order()?);
     }
     if let Some(values) = on::<f32>(delta, shape)? {
-        return work.on(py, values.as_slice()?);
+        return work.on(py, values.in_order()?);
     }
     if let Some(values) = on::<f64>(delta, shape)? {
-        return work.on(py, values.as_slice()?);
+        return work.on(py, values.in_order()?);
     }
     Err(PyTypeError::new_err(
         "dissimilarities must be a two-dimensional array of int16, float32 or float64",

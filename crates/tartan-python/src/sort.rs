@@ -19,6 +19,8 @@ use tartan_sort::pack_policy::Pack;
 use tartan_sort::run::Run;
 use tartan_sort::source::Source;
 
+use crate::in_order::{InOrder, InOrderMut};
+
 create_exception!(
     _native,
     SortFailure,
@@ -177,7 +179,7 @@ impl SortJob {
     fn push(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let data = bytes_of(data)?.try_readonly();
         let data = data.map_err(|error| PyValueError::new_err(error.to_string()))?;
-        let bytes = data.as_slice()?;
+        let bytes = data.in_order()?;
         self.call(py, |job| job.push(bytes))
     }
 
@@ -214,7 +216,7 @@ impl SortJob {
     fn read_into(&self, py: Python<'_>, out: &Bound<'_, PyAny>) -> PyResult<usize> {
         let out = bytes_of(out)?.try_readwrite();
         let mut out = out.map_err(|error| PyValueError::new_err(error.to_string()))?;
-        let bytes = out.as_slice_mut()?;
+        let bytes = out.in_order_mut()?;
         self.call(py, |job| job.read_into(bytes))
     }
 

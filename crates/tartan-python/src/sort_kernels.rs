@@ -5,6 +5,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use tartan_kernels::sort::{self, Key, Kind, Path};
 
+use crate::in_order::InOrderMut;
+
 /// Add the functions of this family to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sort_keys, module)?)
@@ -63,7 +65,7 @@ fn sort_array<T: Element, K: Key>(
     let mut writable = array
         .try_readwrite()
         .map_err(|error| PyValueError::new_err(error.to_string()))?;
-    let numbers = writable.as_slice_mut()?;
+    let numbers = writable.in_order_mut()?;
     assert!(size_of::<T>() == size_of::<K>(), "a key for each number");
     // SAFETY: numbers and keys have the same size and alignment, and all bits are valid in both.
     let keys =

@@ -8,6 +8,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use tartan_kernels::sponge::{self, Centres, Limits, Lists, Step};
 
+use crate::in_order::{InOrder, InOrderMut};
+
 /// Add the functions of this family to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sponge_lists, module)?)?;
@@ -46,7 +48,7 @@ fn sponge_lists<'py>(
     limits: (usize, usize, f64),
     chunk: usize,
 ) -> PyResult<OwnedLists<'py>> {
-    let (values, centres) = (points.as_slice()?, centres_of(&centres)?);
+    let (values, centres) = (points.in_order()?, centres_of(&centres)?);
     require(
         points.shape()[1] == centres.dim,
         "points and centres have unlike dimensions",
@@ -99,9 +101,9 @@ fn sponge_assign(
         totals.try_readwrite()?,
     );
     let (memory, sums, totals) = (
-        memory.as_slice_mut()?,
-        sums.as_slice_mut()?,
-        totals.as_slice_mut()?,
+        memory.in_order_mut()?,
+        sums.in_order_mut()?,
+        totals.in_order_mut()?,
     );
     py.detach(|| sponge::assign(values, lists, centres, step, memory, sums, totals));
     Ok(())
@@ -123,7 +125,7 @@ fn sponge_moments(
     ];
     require(sums.shape() == shape, "sums have the wrong shape")?;
     let mut sums = sums.try_readwrite()?;
-    let sums = sums.as_slice_mut()?;
+    let sums = sums.in_order_mut()?;
     py.detach(|| sponge::moments(values, lists, centres, step, sums));
     Ok(())
 }
@@ -146,7 +148,7 @@ fn sponge_label(
         "outputs have the wrong length",
     )?;
     let (mut labels, mut energies) = (labels.try_readwrite()?, energies.try_readwrite()?);
-    let (labels, energies) = (labels.as_slice_mut()?, energies.as_slice_mut()?);
+    let (labels, energies) = (labels.in_order_mut()?, energies.in_order_mut()?);
     py.detach(|| sponge::label(values, lists, centres, step.log_priors, labels, energies));
     Ok(())
 }
@@ -158,7 +160,7 @@ fn sponge_sum<'py>(
     sums: Matrix<f64>,
     n_centres: usize,
 ) -> PyResult<Bound<'py, PyArray2<f64>>> {
-    let (numbers, values, width) = (chunk_centres.as_slice()?, sums.as_slice()?, sums.shape()[1]);
+    let (numbers, values, width) = (chunk_centres.in_order()?, sums.in_order()?, sums.shape()[1]);
     let fits = numbers.len() == sums.shape()[0] && width > 0;
     require(
         fits,
@@ -168,7 +170,7 @@ fn sponge_sum<'py>(
     require(known, "a chunk names a centre that is not there")?;
     let out = PyArray2::zeros(py, [n_centres, width], false);
     let mut writable = out.readwrite();
-    let total = writable.as_slice_mut()?;
+    let total = writable.in_order_mut()?;
     py.detach(|| sponge::sum_chunks(numbers, values, width, total));
     drop(writable);
     Ok(out)
@@ -209,7 +211,7 @@ fn inputs<'a>(
         log_priors,
         sponge: step.3,
     };
-    Ok((points.as_slice()?, lists, centres, step))
+    Ok((points.in_order()?, lists, centres, step))
 }
 
 fn centres_of<'a>(arrays: &'a CentreArrays) -> PyResult<Centres<'a>> {
@@ -218,14 +220,14 @@ fn centres_of<'a>(arrays: &'a CentreArrays) -> PyResult<Centres<'a>> {
     require(same, "centres and weights must have the same shape")?;
     let dim = positions.shape()[1];
     Ok(Centres {
-        positions: positions.as_slice()?,
-        weights: weights.as_slice()?,
+        positions: positions.in_order()?,
+        weights: weights.in_order()?,
         dim,
     })
 }
 
 fn slice<'a, T: Element>(array: &'a Vector<T>) -> PyResult<&'a [T]> {
-    Ok(array.as_slice()?)
+    Ok(array.in_order()?)
 }
 
 fn require(met: bool, message: &'static str) -> PyResult<()> {

@@ -7,6 +7,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use tartan_kernels::tree::{self, Distance, NotDistances};
 
+use crate::in_order::InOrderMut;
+
 /// Add the functions of this family to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(neighbor_joining, module)?)
@@ -49,7 +51,7 @@ fn join<'py, T: Element + Distance>(
     let mut writable = matrix
         .try_readwrite()
         .map_err(|error| PyValueError::new_err(error.to_string()))?;
-    let values = writable.as_slice_mut()?;
+    let values = writable.in_order_mut()?;
     let mut raised = None;
     let joined = py.detach(|| {
         tree::check(values, n)?;
