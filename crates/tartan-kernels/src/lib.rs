@@ -5,6 +5,7 @@
 pub mod chisq;
 pub mod composition;
 pub mod dense;
+mod exponential;
 pub mod fasta;
 pub mod pairs;
 pub mod pwc;

@@ -23,11 +23,15 @@ pub use steps::{assign, costs, scratch_len, Costs};
 
 use block::Level;
 
-/// Columns of the matrix that are multiplied before lanes are summed up. A multiple of every number of lanes.
-pub const PANEL: usize = 1024;
+/// Columns of the matrix that are multiplied before lanes are summed up. A multiple of every number of lanes. Eight
+/// packed columns of it, three rows and the next three fit into the first-level cache.
+pub const PANEL: usize = 512;
 
 /// Rows of one task: a multiple of every register block's rows.
 const TASK_ROWS: usize = 24;
+
+/// Columns that are packed, and mostly multiplied, together.
+const STRIP: usize = 8;
 
 /// Below so many values a step is done by the calling thread: waking the others would take longer.
 const SMALL: usize = 1 << 15;
@@ -72,9 +76,10 @@ macro_rules! real {
 real!(f32, 1e-30);
 real!(f64, 1e-250);
 
-/// Length of one packed column of n values.
+/// Length of one packed column of n values: an odd number of paddings, so that columns do not compete for the same
+/// places of a cache.
 pub fn padded(n: usize) -> usize {
-    n.next_multiple_of(PADDING)
+    (n.div_ceil(PADDING) | 1) * PADDING
 }
 
 /// Transpose n x k columns into k runs of `padded(n)` values, zeros at their ends.
@@ -83,22 +88,36 @@ pub fn pack<F: Real>(columns: &[f64], k: usize, packed: &mut [F]) {
         k > 0 && columns.len().is_multiple_of(k),
         "columns are not n x k"
     );
-    let stride = padded(columns.len() / k);
+    let n = columns.len() / k;
+    let stride = padded(n);
     assert!(
         packed.len() == stride * k,
         "packed columns have another length"
     );
-    let pack_run = |(c, run): (usize, &mut [F])| {
-        let (values, rest) = run.split_at_mut(columns.len() / k);
-        for (value, row) in values.iter_mut().zip(columns.chunks_exact(k)) {
-            *value = F::of(row[c]);
+    let pack_run = |(number, run): (usize, &mut [F])| {
+        // A few rows at a time: of a row and of each column a cache line or two.
+        for (block, rows) in columns.chunks(PADDING * k).enumerate() {
+            for (c, column) in run.chunks_exact_mut(stride).enumerate() {
+                let values = rows.iter().skip(number * STRIP + c).step_by(k);
+                for (to, value) in column[block * PADDING..].iter_mut().zip(values) {
+                    *to = F::of(*value);
+                }
+            }
         }
-        rest.fill(F::default());
+        for column in run.chunks_exact_mut(stride) {
+            column[n..].fill(F::default());
+        }
     };
     if columns.len() < SMALL {
-        packed.chunks_mut(stride).enumerate().for_each(pack_run);
+        packed
+            .chunks_mut(STRIP * stride)
+            .enumerate()
+            .for_each(pack_run);
     } else {
-        packed.par_chunks_mut(stride).enumerate().for_each(pack_run);
+        packed
+            .par_chunks_mut(STRIP * stride)
+            .enumerate()
+            .for_each(pack_run);
     }
 }
 

@@ -9,7 +9,6 @@
 //! order, the same number whatever computed the chunks (threads, processes).
 
 mod assign;
-mod exponential;
 mod lists;
 
 pub use assign::{assign, label, moments, moments_width, sum_chunks};

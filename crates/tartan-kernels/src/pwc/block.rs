@@ -5,7 +5,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::x86::{F32x16, F32x8, F64x4, F64x8};
-use super::{padded, Real, PANEL};
+use super::{padded, Real, PADDING, PANEL};
 
 /// A stored dissimilarity. Negative integers and NaN are missing.
 pub trait Stored: Copy + Default + Send + Sync {
@@ -77,6 +77,12 @@ pub(super) unsafe trait Lanes: Copy {
     unsafe fn add_product(self, a: Self, b: Self) -> Self;
     /// The sum of all lanes.
     unsafe fn sum(self) -> f64;
+    /// The sum of all lanes of each of C vectors, C at most 8.
+    #[inline(always)]
+    unsafe fn sums<const C: usize>(vectors: &[Self; C]) -> [f64; C] {
+        // SAFETY: contract of the trait.
+        vectors.map(|vector| unsafe { vector.sum() })
+    }
 }
 
 /// Lanes that are filled from stored values. Safe where its [`Lanes`] are.
@@ -307,7 +313,7 @@ impl<T: Stored, const R: usize, const C: usize> Block<T, R, C> {
         let mut columns = [std::ptr::null(); C];
         for (c, place) in columns.iter_mut().enumerate() {
             let from = (column + c) * stride + start;
-            *place = task.packed[from..from + padded(length)].as_ptr();
+            *place = task.packed[from..from + length.next_multiple_of(PADDING)].as_ptr();
         }
         Block {
             rows,
@@ -359,8 +365,10 @@ unsafe fn strip<T: Stored, V: Fill<T, Real = T::Real>, const R: usize, const C: 
             while at < whole {
                 // The rows of the next block come while this one is multiplied: its pieces are too short for the
                 // machine to foresee them.
-                for r in 0..R {
-                    fetch_ahead(block.rows[r].wrapping_add(R * task.n + at));
+                if V::COUNT >= LINE / size_of::<T>() || at.is_multiple_of(LINE / size_of::<T>()) {
+                    for r in 0..R {
+                        fetch_ahead(block.rows[r].wrapping_add(R * task.n + at));
+                    }
                 }
                 multiply(&block.rows, at, &block.columns, at, &mut sums);
                 at += V::COUNT;
@@ -378,6 +386,9 @@ unsafe fn strip<T: Stored, V: Fill<T, Real = T::Real>, const R: usize, const C: 
     }
     C
 }
+
+/// Bytes that a prefetch brings.
+const LINE: usize = 64;
 
 /// Ask for the cache line of a place that is read soon; it need not exist.
 #[inline(always)]
@@ -472,9 +483,10 @@ unsafe fn store<T: Stored, V: Lanes, const R: usize, const C: usize>(
         if first + r < n_rows {
             let from = (first + r) * task.k + column;
             let places = &mut to[from..from + C];
+            // SAFETY: contract of the caller.
+            let totals = unsafe { V::sums(&sums[r]) };
             for c in 0..C {
-                // SAFETY: contract of the caller.
-                places[c] += unsafe { sums[r][c].sum() };
+                places[c] += totals[c];
             }
         }
     }

@@ -22,7 +22,7 @@ pub(super) struct F64x4(__m256d);
 
 /// One type's `Lanes`: the intrinsics behind each operation.
 macro_rules! lanes {
-    ($name:ident, $real:ty, $count:expr, $zero:ident, $load:ident, $fma:ident, |$v:ident| $sum:expr) => {
+    ($name:ident, $real:ty, $count:expr, $zero:ident, $load:ident, $fma:ident, |$v:ident| $sum:expr $(, $more:item)?) => {
         // SAFETY: AVX-512 F, BW, DQ, VL or AVX2 and FMA, which the levels of the loop ask for.
         unsafe impl Lanes for $name {
             type Real = $real;
@@ -48,6 +48,7 @@ macro_rules! lanes {
                 // SAFETY: as above.
                 unsafe { $sum }
             }
+            $($more)?
         }
     };
 }
@@ -63,6 +64,20 @@ lanes!(
         let low = _mm512_cvtps_pd(_mm512_castps512_ps256(v));
         let high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1));
         _mm512_reduce_add_pd(_mm512_add_pd(low, high))
+    },
+    #[inline(always)]
+    unsafe fn sums<const C: usize>(vectors: &[Self; C]) -> [f64; C] {
+        // SAFETY: as above.
+        let totals = unsafe {
+            sums_of_eight(std::array::from_fn(|c| {
+                if c < C {
+                    vectors[c].0
+                } else {
+                    _mm512_setzero_ps()
+                }
+            }))
+        };
+        std::array::from_fn(|c| totals[c])
     }
 );
 lanes!(
@@ -99,6 +114,39 @@ lanes!(
         _mm_cvtsd_f64(_mm_add_sd(pairs, _mm_unpackhi_pd(pairs, pairs)))
     }
 );
+
+/// The sums of eight vectors' lanes, by a tree of vector additions: a quarter of the work of one sum after the other,
+/// which matters where a block's rows are short.
+#[inline(always)]
+unsafe fn sums_of_eight(v: [__m512; 8]) -> [f64; 8] {
+    // SAFETY: AVX-512 F and DQ (contract of the caller).
+    unsafe {
+        let pair = |a, b| _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+        let pairs = [
+            pair(v[0], v[1]),
+            pair(v[2], v[3]),
+            pair(v[4], v[5]),
+            pair(v[6], v[7]),
+        ];
+        let four = |a, b| {
+            _mm512_add_ps(
+                _mm512_shuffle_ps::<0x44>(a, b),
+                _mm512_shuffle_ps::<0xee>(a, b),
+            )
+        };
+        let (low, high) = (four(pairs[0], pairs[1]), four(pairs[2], pairs[3]));
+        // Quarters 0 and 1 belong to the first four vectors, 2 and 3 to the others.
+        let halves = _mm512_add_ps(
+            _mm512_shuffle_f32x4::<0x44>(low, high),
+            _mm512_shuffle_f32x4::<0xee>(low, high),
+        );
+        let all = _mm512_add_ps(halves, _mm512_shuffle_f32x4::<0xb1>(halves, halves));
+        let eight = _mm512_castps512_ps256(_mm512_shuffle_f32x4::<0x08>(all, all));
+        let mut totals = [0.0; 8];
+        _mm512_storeu_pd(totals.as_mut_ptr(), _mm512_cvtps_pd(eight));
+        totals
+    }
+}
 
 /// One combination's `Fill`: how values are read, which are known, what is left of the others.
 macro_rules! fill {

@@ -2,8 +2,8 @@
 
 use rayon::prelude::*;
 
-use super::exponential::exponential;
 use super::{Centres, Lists, Step};
+use crate::exponential::exponential;
 use crate::sparse::dispatch::dispatch;
 
 /// Numbers that [`assign`] gives for each chunk: mass of the sponge, change of masses, sum of logarithms of the norms.
