@@ -25,3 +25,9 @@ def points_and_squares(n: int, k: int = 3) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(5)
     points = rng.normal(0, 4.0, size=(k, 2))[rng.integers(0, k, size=n)] + rng.normal(0, 1.0, size=(n, 2))
     return points, squareform(pdist(points, "sqeuclidean"))
+
+
+def with_holes(D: np.ndarray, share: float, seed: int = 1) -> np.ndarray:
+    """Return int16 with missing pairs."""
+    holes = np.triu(np.random.default_rng(seed).random(D.shape) < share, 1)
+    return np.where(holes | holes.T, -1, D.astype(np.int16)).astype(np.int16)

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pwc_data import blobs, points_and_squares
+from pwc_data import blobs, points_and_squares, with_holes
 from sklearn.metrics import adjusted_rand_score
 
 from tartan.analytics import DAPWC, Alone, Monitor, as_dissimilarities
-from tartan.analytics._dapwc_device import DeviceProduct
 from tartan.analytics._dapwc_lanczos import extremes, focus_on
 from tartan.analytics._dapwc_product import HostProduct
 from tartan.analytics._dapwc_state import Settings, assign, first_state, update_costs
-from tartan.devices.cuda import CudaDevice
 from tartan.errors import ConfigError, RunCancelledError
-from tartan.testing.fake_cupy import FakeCupy
 from tartan.testing.loopback import run_ranks
-
-
-def with_holes(D: np.ndarray, share: float, seed: int = 1) -> np.ndarray:
-    """Return int16 with missing pairs."""
-    holes = np.triu(np.random.default_rng(seed).random(D.shape) < share, 1)
-    return np.where(holes | holes.T, -1, D.astype(np.int16)).astype(np.int16)
 
 
 def host(D: object) -> HostProduct:
@@ -237,32 +228,3 @@ class TestInput:
         np.save(tmp_path / "d.npy", D)
         for given in (D[np.triu_indices(60, 1)], np.load(tmp_path / "d.npy", mmap_mode="r"), tmp_path / "d.npy"):
             assert (DAPWC(3, random_state=0).fit(given).membership_ == expected.membership_).all()
-
-
-class TestDevice:
-    @pytest.mark.parametrize("memory_bytes", [1 << 26, 30_000])
-    @pytest.mark.parametrize("share", [0.0, 0.2])
-    def test_products_are_those_of_the_host(self, memory_bytes, share):
-        D = as_dissimilarities(with_holes(blobs(120, 3)[0], share))
-        cupy = FakeCupy(memory_bytes=memory_bytes)
-        product = DeviceProduct(D, CudaDevice(cupy=cupy), Alone(), Monitor(), tile_bytes=7000)
-        assert bool(product._resident) == (memory_bytes > 30_000)
-        columns = np.random.default_rng(0).random((120, 4))
-        expected, masses = host(D)(columns)
-        found, known = product(columns)
-        assert found == pytest.approx(expected, rel=1e-5)
-        assert (known is None) == (masses is None)
-        if known is not None:
-            assert known == pytest.approx(masses, rel=1e-5)
-        product.close()
-        assert not cupy.misuse
-
-    def test_a_whole_fit(self, monkeypatch):
-        import tartan.devices
-
-        cupy = FakeCupy()
-        monkeypatch.setattr(tartan.devices, "open_device", lambda name: CudaDevice(cupy=cupy))
-        D = blobs(120, 3)[0]
-        found = DAPWC(3, random_state=0, device="cuda").fit(D)
-        assert (found.labels_ == DAPWC(3, random_state=0).fit(D).labels_).all()
-        assert not cupy.misuse
