@@ -2,7 +2,7 @@
 
 The peer is float64 NumPy with BLAS on all cores: the same schedule, expectation-maximisation and splits, and the two
 power iterations for each cluster that the published program makes. It is given float64, Tartan float32 and int16.
-A pass of expectation-maximisation is compared with the fastest reading of the same matrix by the same threads.
+A pass of expectation-maximisation is compared with reading the same matrix by as many threads.
 
     tartan bench pwc [n=4000] [k=8]
 """
@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,8 @@ from tartan.analytics._dapwc_product import HostProduct
 from tartan.analytics._dapwc_state import Settings, assign, first_state, update_costs
 
 ITEMS, CLUSTERS = 4000, 8
-PASSES = 30
+PASSES = 60
+COLUMNS = (1, 2, 5, 8, 16, 32)
 
 
 def blobs(n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -92,9 +94,11 @@ class Peer:
             mixed = self.D @ weighted - (2 * a + b) * weighted.sum() - weighted @ b
             return factor * m * (vector + mixed / (temperature * size))
 
-        largest, _ = self.power(apply)
-        shifted, vector = self.power(lambda v: largest * v - apply(v))
-        return largest - shifted, largest, vector
+        first, vector = self.power(apply)
+        shifted, other = self.power(lambda v: first * v - apply(v))
+        if first < 0:  # the largest by magnitude is the smallest, where a cluster is far beyond its phase transition
+            return first, first - shifted, vector
+        return first - shifted, first, other
 
     def test(self, members: np.ndarray, costs: np.ndarray, temperature: float) -> tuple[Any, ...]:
         k = members.shape[1]
@@ -109,7 +113,7 @@ class Peer:
             found.append((*self.eigen(looked_at, cluster, temperature, factor), cluster))
         return min(found, key=lambda one: one[0])
 
-    def fit(self) -> np.ndarray:
+    def fit(self) -> None:
         temperature = float(2 * self.D.sum() / (self.n * (self.n - 1)))
         members, costs = np.ones((self.n, 1)), np.zeros((self.n, 1))
         cooling, waited, ignore = 0.9, 0, 0
@@ -129,7 +133,7 @@ class Peer:
                     continue
             temperature *= cooling
             waited += 1
-        return self.freeze(members, costs, temperature)
+        self.labels = self.freeze(members, costs, temperature)
 
     def split(
         self, members: np.ndarray, costs: np.ndarray, temperature: float, vector: np.ndarray, cluster: int
@@ -163,8 +167,19 @@ def reading(D: np.ndarray, pool: ThreadPoolExecutor) -> Callable[[], object]:
     return lambda: list(pool.map(np.bitwise_xor.reduce, parts))
 
 
-def passes(D: np.ndarray, k: int) -> dict[str, float]:
-    """Compare a pass, and the product in it, with reading the matrix."""
+def both_times(call: Callable[[], object]) -> tuple[float, float]:
+    """Return how long a call takes, and the processor time of all threads meanwhile."""
+    before = time.process_time()
+    seconds = seconds_of(call)
+    return seconds, time.process_time() - before
+
+
+def passes(D: np.ndarray, k: int, rounds: int = PASSES) -> dict[str, float]:
+    """Compare a pass, and the product in it, with reading the matrix.
+
+    On a busy machine two threads seldom run at once, and times say who was lucky. Processor time counts only what a
+    thread ran; for the same number of threads its ratio is that of the times on an idle machine.
+    """
     found = as_dissimilarities(D)
     product = HostProduct(found, Alone(), Monitor())
     settings = Settings(k)
@@ -175,20 +190,24 @@ def passes(D: np.ndarray, k: int) -> dict[str, float]:
         assign(state, 0.1, settings)
 
     with ThreadPoolExecutor(cores()) as pool:
-        read = reading(D, pool)
-        times: dict[str, list[float]] = {"read": [], "pass": [], "product": []}
-        for _ in range(PASSES):  # taking turns, so that all suffer the same neighbours
-            times["read"].append(seconds_of(read))
-            times["pass"].append(seconds_of(step))
-            times["product"].append(seconds_of(lambda: product(state.members)))
-    fastest = {name: min(values) for name, values in times.items()}
+        calls = {"read": reading(D, pool), "pass": step, "product": lambda: product(state.members)}
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
+        for _ in range(rounds):  # taking turns, so that all suffer the same neighbours
+            for name, call in calls.items():
+                times[name].append(both_times(call))
+    fastest = {name: min(values)[0] for name, values in times.items()}
+    median, busy = (
+        {name: statistics.median(value[which] for value in values) for name, values in times.items()}
+        for which in (0, 1)
+    )
     return {
         "pass_ms": 1e3 * fastest["pass"],
         "gb_per_s": D.nbytes / fastest["pass"] / 1e9,
         "read_gb_per_s": D.nbytes / fastest["read"] / 1e9,
         "share_of_bandwidth": fastest["read"] / fastest["pass"],
-        "share_of_product": fastest["read"] / fastest["product"],
-        "median_share": statistics.median(times["read"]) / statistics.median(times["pass"]),
+        "median_share": median["read"] / median["pass"],
+        "processor_share": busy["read"] / busy["pass"],
+        "processor_share_of_product": busy["read"] / busy["product"],
     }
 
 
@@ -200,18 +219,16 @@ def solutions(n: int, k: int) -> dict[str, Any]:
     for name, given in (("float32", single), ("int16", short)):
         given_checked = as_dissimilarities(given)
         result[f"check_{name}_s"] = seconds_of(given_checked.check)
-        start = time.perf_counter()
-        model = DAPWC(k, random_state=0).fit(given_checked)
-        result[f"{name}_s"] = time.perf_counter() - start
+        model = DAPWC(k, random_state=0)
+        result[f"{name}_s"], result[f"{name}_processor_s"] = both_times(partial(model.fit, given_checked))
         result[f"ari_{name}"] = float(adjusted_rand_score(labels, model.labels_))
     peer = Peer(D, k)
-    start = time.perf_counter()
-    found = peer.fit()
-    result["peer_s"] = time.perf_counter() - start
-    result["ari_peer"] = float(adjusted_rand_score(labels, found))
+    result["peer_s"], result["peer_processor_s"] = both_times(peer.fit)
+    result["ari_peer"] = float(adjusted_rand_score(labels, peer.labels))
     result["peer_products"] = peer.n_products
-    result["ratio_float32"] = result["peer_s"] / result["float32_s"]
-    result["ratio_int16"] = result["peer_s"] / result["int16_s"]
+    for name in ("float32", "int16"):
+        result[f"ratio_{name}"] = result["peer_s"] / result[f"{name}_s"]
+        result[f"processor_ratio_{name}"] = result["peer_processor_s"] / result[f"{name}_processor_s"]
     return result
 
 
@@ -223,23 +240,29 @@ def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
     print_table(
         f"time to solution, {n} items, {k} clusters",
         [
-            ["float32", solved["float32_s"], solved["ratio_float32"], solved["ari_float32"]],
-            ["int16", solved["int16_s"], solved["ratio_int16"], solved["ari_int16"]],
-            ["NumPy", solved["peer_s"], 1.0, solved["ari_peer"]],
-        ],
-        ["what", "seconds", "times faster", "ARI"],
+            [
+                name,
+                solved[f"{name}_s"],
+                solved[f"ratio_{name}"],
+                solved[f"processor_ratio_{name}"],
+                solved[f"ari_{name}"],
+            ]
+            for name in ("float32", "int16")
+        ]
+        + [["NumPy", solved["peer_s"], 1.0, 1.0, solved["ari_peer"]]],
+        ["what", "seconds", "times faster", "times less processor time", "ARI"],
     )
     rng = np.random.default_rng(0)
     rows, found = [], {}
     for dtype in ("int16", "float32"):
-        for columns in (1, 5, 8):
+        for columns in COLUMNS:
             D = rng.integers(0, 32767, (n, n), dtype=np.int16)
             D = np.triu(D, 1) + np.triu(D, 1).T
             one = passes(D if dtype == "int16" else (D / np.float32(32767)), columns)
             found[f"{dtype} {columns}"] = one
             rows.append([dtype, columns, *one.values()])
-    head = ["values", "K", "pass ms", "GB/s", "read GB/s", "pass/read", "product/read", "median"]
-    print_table(f"a pass of expectation-maximisation, {n} items", rows, head)
+    head = ["values", "K", "pass ms", "GB/s", "read GB/s", "best", "median", "processor", "product alone"]
+    print_table(f"a pass of expectation-maximisation as a share of the speed of reading, {n} items", rows, head)
     return {"solution": solved, "passes": found, "load": load_average()}
 
 
