@@ -129,6 +129,21 @@ class TestLanczos:
         focus = focus_on(np.ones((120, 1)), product, 0.5)
         assert extremes(focus, 0.1, product, np.random.default_rng(1).standard_normal(120)).n_products < 15
 
+    @pytest.mark.parametrize("temperature", [0.02, 0.06, 0.2])
+    def test_the_least_of_all_is_found_with_fewer_products(self, temperature):
+        D, labels = blobs(200, 4)
+        members = np.full((200, 3), 0.05)
+        members[np.arange(200), np.minimum(labels, 2)] = 0.9  # the last two clusters in one
+        product = host(D)
+        start = np.random.default_rng(1).standard_normal(200)
+        focus = focus_on(members, product, 1.0)
+        every, least = (extremes(focus, temperature, product, start, least_only=only) for only in (False, True))
+        best = int(np.argmin(every.smallest))
+        assert np.argmin(least.smallest) == best
+        assert least.smallest[best] == pytest.approx(every.smallest[best], abs=1e-4)
+        assert abs(least.vectors[:, best] @ every.vectors[:, best]) == pytest.approx(1, abs=1e-4)
+        assert least.n_products < every.n_products
+
 
 class TestFreeEnergy:
     def test_it_never_rises_for_squared_distances(self):

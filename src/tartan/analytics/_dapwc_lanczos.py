@@ -69,7 +69,13 @@ def focus_on(members: Columns, product: Product, factor: float) -> Focus:
 
 
 def extremes(
-    focus: Focus, temperature: float, product: Product, start: Vector, tol: float = 1e-3, max_steps: int = 60
+    focus: Focus,
+    temperature: float,
+    product: Product,
+    start: Vector,
+    tol: float = 1e-3,
+    max_steps: int = 60,
+    least_only: bool = False,
 ) -> Extremes:
     """Return the extreme eigenvalues of the matrices of all clusters in focus.
 
@@ -82,6 +88,9 @@ def extremes(
         eigenvalues; its error is of the order of the square.
     max_steps : int
         Products at most.
+    least_only : bool
+        Look only for the least of all smallest eigenvalues: the search ends when it is known, and no other cluster's
+        can come below it. The numbers and vectors of the others are then rough.
 
     Notes
     -----
@@ -90,23 +99,32 @@ def extremes(
     """
     n, p = focus.members.shape
     steps = min(max_steps, n)
-    basis, alpha, beta = np.zeros((steps, n, p)), np.zeros((steps, p)), np.zeros((steps, p))
+    basis, alpha, beta = np.zeros((p, steps, n)), np.zeros((steps, p)), np.zeros((steps, p))
     vectors = np.repeat((start / np.linalg.norm(start))[:, None], p, axis=1)
     for step in range(steps):
-        basis[step] = vectors
-        image = _apply(focus, temperature, vectors, product)
-        alpha[step] = np.einsum("np,np->p", vectors, image)
+        basis[:, step] = vectors.T
+        image = np.ascontiguousarray(_apply(focus, temperature, vectors, product).T)
+        alpha[step] = np.einsum("pn,pn->p", basis[:, step], image)
         for _ in range(2):
-            image -= np.einsum("jnp,jp->np", basis[: step + 1], np.einsum("jnp,np->jp", basis[: step + 1], image))
-        beta[step] = np.linalg.norm(image, axis=0)
+            image -= _within(basis[:, : step + 1], image)
+        beta[step] = np.linalg.norm(image, axis=1)
         low, high, small = _ritz(alpha[: step + 1], beta[:step])
         exhausted = beta[step] <= 1e-12 * np.maximum(np.abs(low), np.abs(high))
-        if ((beta[step] * np.abs(small[:, -1]) <= tol * (high - low)) & (step > 1) | exhausted).all():
+        residual = beta[step] * np.abs(small[:, -1])
+        known = (residual <= tol * (high - low)) & (step > 1) | exhausted
+        if known.all() or (least_only and known[np.argmin(low)] and (known | (low - residual > low.min())).all()):
             break
-        vectors = np.where(exhausted, 0.0, image / np.where(exhausted, 1.0, beta[step]))
-    found = np.einsum("jnp,pj->np", basis[: step + 1], small)
+        vectors = np.where(exhausted, 0.0, np.ascontiguousarray(image.T) / np.where(exhausted, 1.0, beta[step]))
+    found = np.ascontiguousarray((small[:, None] @ basis[:, : step + 1])[:, 0].T)
     found *= np.sign(found[np.abs(found).argmax(0), np.arange(p)])  # a sign that rounding does not decide
     return Extremes(low, high, found, step + 1)
+
+
+def _within(basis: NDArray[np.float64], vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the parts of vectors (p, n) that lie in the spaces of their own orthonormal rows (p, j, n)."""
+    shares = basis @ vectors[:, :, None]
+    parts: NDArray[np.float64] = (shares.transpose(0, 2, 1) @ basis)[:, 0]
+    return parts
 
 
 def _ritz(alpha: Columns, beta: Columns) -> tuple[Vector, Vector, Columns]:

@@ -47,7 +47,7 @@ def most_unstable(
             focus = focus_on(np.ascontiguousarray(state.members[:, group]), product, 0.5)
         else:
             focus = focus_on(_doubled(state, group, temperature, product), product, 1.0)
-        result = extremes(focus, temperature, product, start)
+        result = extremes(focus, temperature, product, start, least_only=True)
         best = int(np.argmin(result.smallest))
         if found is None or result.smallest[best] < found.smallest:
             found = Instability(
