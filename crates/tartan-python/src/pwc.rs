@@ -8,6 +8,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use tartan_kernels::pwc::{self, Costs, Real, Stored, Swapped};
 
+use crate::in_order::{InOrder, InOrderMut};
+
 /// Add the functions of this family to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(pwc_padded, module)?)?;
@@ -41,7 +43,7 @@ fn pwc_pack(py: Python, columns: In, packed: Array) -> PyResult<()> {
         };
         let [n, k] = shape(columns);
         let mut packed = packed.try_readwrite().map_err(value_error)?;
-        let (columns, packed) = (columns.as_slice()?, packed.as_slice_mut()?);
+        let (columns, packed) = (columns.in_order()?, packed.in_order_mut()?);
         same(k > 0 && packed.len() == pwc::padded(n) * k)?;
         py.detach(|| pwc::pack(columns, k, packed));
         Ok(true)
@@ -108,10 +110,10 @@ where
     if !rows.data().is_aligned() {
         return Err(PyValueError::new_err("rows must be aligned in memory"));
     }
-    let (rows, packed) = (cast(rows.as_slice()?), packed.as_slice()?);
+    let (rows, packed) = (cast(rows.in_order()?), packed.in_order()?);
     same(packed.len() == pwc::padded(n) * k)?;
-    let out = to.out.as_slice_mut()?;
-    let mass = to.mass.as_mut().map(|m| m.as_slice_mut()).transpose()?;
+    let out = to.out.in_order_mut()?;
+    let mass = to.mass.as_mut().map(|m| m.in_order_mut()).transpose()?;
     py.detach(|| pwc::product(rows, n, packed, k, out, mass));
     Ok(true)
 }
@@ -137,13 +139,13 @@ fn pwc_costs(
     let sums = [sizes.len(), inner.len(), change.len()] == [k, k, k];
     same(k > 0 && matrices && eps.shape() == [n, k] && sums)?;
     same(scratch.len() == pwc::scratch_len(n, k))?;
-    let (product, members) = (product.as_slice()?, members.as_slice()?);
-    let mass = mass.as_ref().map(|m| m.as_slice()).transpose()?;
-    let (eps, scratch) = (eps.as_slice_mut()?, scratch.as_slice_mut()?);
+    let (product, members) = (product.in_order()?, members.in_order()?);
+    let mass = mass.as_ref().map(|m| m.in_order()).transpose()?;
+    let (eps, scratch) = (eps.in_order_mut()?, scratch.in_order_mut()?);
     let mut written = Costs {
-        sizes: sizes.as_slice_mut()?,
-        inner: inner.as_slice_mut()?,
-        change: change.as_slice_mut()?,
+        sizes: sizes.in_order_mut()?,
+        inner: inner.in_order_mut()?,
+        change: change.in_order_mut()?,
     };
     py.detach(|| {
         pwc::costs(
@@ -173,8 +175,8 @@ fn pwc_assign(
     let [n, k] = shape(&eps);
     let whole = width > 0 && k > 0 && k.is_multiple_of(width);
     same(whole && members.shape() == [n, k] && prior.len() == k && copies.len() == k)?;
-    let (eps, prior, copies) = (eps.as_slice()?, prior.as_slice()?, copies.as_slice()?);
-    let members = members.as_slice_mut()?;
+    let (eps, prior, copies) = (eps.in_order()?, prior.in_order()?, copies.in_order()?);
+    let members = members.in_order_mut()?;
     py.detach(|| pwc::assign(eps, prior, copies, width, temperature, members));
     Ok(())
 }
