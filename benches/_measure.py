@@ -12,7 +12,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+from tartan.errors import ConfigError
 
 __all__ = [
     "Contest",
@@ -20,6 +23,7 @@ __all__ = [
     "cores",
     "in_process",
     "load_average",
+    "options_of",
     "print_table",
     "seconds_of",
     "stolen_share",
@@ -60,6 +64,28 @@ def alternate(ours: Callable[[], float], peer: Callable[[], float], rounds: int)
             os.sync()  # nobody pays for what the other one left to be written
             times[which].append((ours, peer)[which]())
     return Contest(*times)
+
+
+def options_of(words: Sequence[str], **defaults: Any) -> SimpleNamespace:
+    """Read ``name=value`` words, each of the type of its default; one whose default is False is a bare word.
+
+    Raises
+    ------
+    ConfigError
+        If a word is none of these, or its value is of another type.
+    """
+    found = dict(defaults)
+    for word in words:
+        name, given, value = word.partition("=")
+        if name not in defaults or bool(given) is (defaults[name] is False):
+            known = ", ".join(key if default is False else f"{key}={default}" for key, default in defaults.items())
+            raise ConfigError(f"{word}: this benchmark takes the words {known}")
+        kind = type(defaults[name])
+        try:
+            found[name] = kind(value) if given else True
+        except ValueError as error:
+            raise ConfigError(f"{word}: {value!r} is no {kind.__name__}") from error
+    return SimpleNamespace(**found)
 
 
 def cores() -> int:

@@ -23,7 +23,7 @@ from scipy.optimize import least_squares
 from scipy.sparse import csr_array
 from scipy.spatial.distance import pdist, squareform
 
-from _measure import print_table, with_peak_memory
+from _measure import options_of, print_table, with_peak_memory
 from tartan.analytics import LMMDS
 
 Floats = NDArray[np.float64]
@@ -204,8 +204,8 @@ def main(arguments: list[str]) -> dict[str, Any]:
     if arguments[:1] == ["alone"]:
         alone(arguments[1], int(arguments[2]))
         return {}
-    words = dict(word.split("=", 1) for word in arguments)
-    n, rounds = int(words.get("n", 400)), int(words.get("rounds", 2))
+    words = options_of(arguments, n=400, rounds=2)
+    n, rounds = words.n, words.rounds
     np.save(_cached(n), clusters(n))
     try:
         results: dict[str, Any] = {"speed": speed(n, rounds), "memory": memory(n)}

@@ -22,7 +22,7 @@ import numpy as np
 
 import overhead
 import tartan
-from _measure import load_average, print_table, seconds_of
+from _measure import load_average, options_of, print_table, seconds_of
 from tartan.apps import builtin
 from tartan.devices import Device, found_gpus, open_device
 
@@ -110,9 +110,8 @@ def application(name: str, n: int, device: str) -> dict[str, float]:
 
 def main(words: list[str]) -> dict[str, Any]:
     """Measure, print one table, return the numbers."""
-    options = {"device": "cuda", "vectors": "20000", "photos": "60", "proteomes": "60"}
-    options |= dict(word.split("=", 1) for word in words)
-    name = options["device"]
+    options = options_of(words, device="cuda", vectors=20_000, photos=60, proteomes=60)
+    name = options.device
     gpus = [gpu for gpu in found_gpus() if gpu["usable"]]
     if name.startswith("cuda") and not gpus:
         print("gpu: this machine has no GPU that CuPy can use; nothing was measured")
@@ -124,7 +123,7 @@ def main(words: list[str]) -> dict[str, Any]:
     tile = overhead.run_once(overhead.Forgetful, OVERHEAD_ITEMS, overhead.resident_grid(), name)
     tile_ms = 1e3 * tile["seconds"] / tile["tiles"]
     sizes = {"vectors": "vectors", "forensics": "photos", "phylogeny": "proteomes"}
-    applications = {app: application(app, int(options[word]), name) for app, word in sizes.items()}
+    applications = {app: application(app, getattr(options, word), name) for app, word in sizes.items()}
     rows: list[list[object]] = [
         [f"{way}, GB/s, against a plain copy", r["gb_per_second"], r["plain_gb_per_second"], r["ratio"]]
         for way, r in copied.items()

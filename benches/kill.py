@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 import tartan
+from _measure import options_of
 from tartan.store.folder import RunFolder
 
 MARK = "TARTAN_KILL_MARK"
@@ -51,8 +52,8 @@ class Logged(tartan.Application):
 
 def main(words: list[str] | None = None) -> dict[str, Any]:
     """Print one line a round and a summary; return the counts."""
-    options = dict(word.split("=", 1) for word in words or [])
-    rounds, seed = int(options.get("rounds", 20)), int(options.get("seed", 1))
+    options = options_of(words or (), rounds=20, seed=1)
+    rounds, seed = options.rounds, options.seed
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="tartan-kill-") as name:
         folder = Path(name)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import tartan
-from _measure import load_average, print_table
+from _measure import load_average, options_of, print_table
 from tartan.config import RunOptions
 from tartan.core.bound import loads_bound
 from tartan.core.replay import Machine, Replay, WorkloadCosts, device_room
@@ -112,8 +112,8 @@ def measure(folder: Path, slots: int, times: int) -> dict[str, float]:
 
 def main(words: list[str]) -> dict[str, Any]:
     """Measure, print one table, return the numbers."""
-    options = {"slots": "100,128", "times": "5,10,20,50"} | dict(word.split("=") for word in words)
-    shapes = [(int(s), int(t)) for s in options["slots"].split(",") for t in options["times"].split(",")]
+    options = options_of(words, slots="100,128", times="5,10,20,50")
+    shapes = [(int(s), int(t)) for s in options.slots.split(",") for t in options.times.split(",")]
     results: dict[str, Any] = {}
     for slots, times in shapes:
         with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as name:

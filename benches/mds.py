@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist, squareform
 from sklearn.manifold import smacof
 
-from _measure import alternate, cores, print_table, seconds_of, with_peak_memory
+from _measure import alternate, cores, options_of, print_table, seconds_of, with_peak_memory
 from tartan.analytics import DAMDS, as_dissimilarities
 
 _CHUNK_BYTES = 32 << 20
@@ -141,7 +142,8 @@ def roofline(n: int, folder: Path) -> dict[str, float]:
         X = start(n)
         matrix = as_dissimilarities(mapped)
         matrix.check()
-        a_pass = step_seconds(lambda steps: ours(matrix, X, steps), 1, 6)
+        with AnonymousPeak() as beyond:
+            a_pass = step_seconds(lambda steps: ours(matrix, X, steps), 1, 6)
     small = as_dissimilarities(np.rint(clusters(2000) * 32767).astype(np.int16))
     small.check()
     in_cache = step_seconds(lambda steps: ours(small, start(2000), steps), 20, 220) * (n / 2000) ** 2
@@ -153,7 +155,32 @@ def roofline(n: int, folder: Path) -> dict[str, float]:
         "touched_gb_s": size / 2 / a_pass,
         "arithmetic_gb_s": size / in_cache,
         "share_of_bound": max(read, in_cache) / a_pass,
+        "memory_beyond_mb": beyond.n_bytes / 1e6,
     }
+
+
+class AnonymousPeak:
+    """Most memory that this process takes meanwhile, pages of mapped files left out."""
+
+    n_bytes = 0
+
+    def __enter__(self) -> AnonymousPeak:
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            lines = Path("/proc/self/status").read_text().splitlines()
+            now = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+            self.n_bytes = max(self.n_bytes, now)
+            if self._done.wait(0.05):
+                return
 
 
 def write_large(path: Path, n: int) -> None:
@@ -190,16 +217,16 @@ def main(arguments: list[str]) -> dict[str, Any]:
     if arguments[:1] == ["alone"]:
         alone(arguments[1], int(arguments[2]))
         return {}
-    words = dict(word.split("=", 1) for word in arguments)
-    n, rounds, large = int(words.get("n", 4000)), int(words.get("rounds", 3)), int(words.get("large", 40_000))
+    words = options_of(arguments, n=4000, rounds=3, large=40_000, folder=".")
+    n, rounds = words.n, words.rounds
     np.save(_cached(n), clusters(n).astype(np.float32))
     try:
         results: dict[str, Any] = {"speed": speed(n, rounds), "memory": memory(n), "quality": quality(n)}
     finally:
         _cached(n).unlink()
     results["acceleration"] = acceleration()
-    if large:
-        results["roofline"] = roofline(large, Path(words.get("folder", ".")))
+    if words.large:
+        results["roofline"] = roofline(words.large, Path(words.folder))
     rows = [(part, name, value) for part, values in results.items() for name, value in values.items()]
     print_table(f"DAMDS and scikit-learn's smacof, N = {n}", rows, ("what", "number", "value"))
     return results

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import tartan
-from _measure import load_average, print_table
+from _measure import load_average, options_of, print_table
 from tartan.config import RunOptions, parse_size
 from tartan.runtime.session import Session, folder_grid
 from tartan.runtime.sources import open_source
@@ -128,9 +128,9 @@ def profile(n: int) -> None:
 
 def main(words: list[str]) -> dict[str, Any]:
     """Measure, print one table, return the numbers."""
-    options = {"n": 4000, "rounds": 3} | {k: int(v) for k, v in (w.split("=") for w in words if "=" in w)}
-    n, rounds = options["n"], options["rounds"]
-    if "profile" in words:
+    options = options_of(words, n=4000, rounds=3, profile=False)
+    n, rounds = options.n, options.rounds
+    if options.profile:
         profile(n)
     cases: dict[str, tuple[Any, ...]] = {
         "cpu, commit apart": (Forgetful, n, resident_grid()),

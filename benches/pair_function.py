@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import tartan
-from _measure import alternate, cores, load_average, print_table, seconds_of
+from _measure import alternate, cores, load_average, options_of, print_table, seconds_of
 
 SCALING_BAR = 1.8
 OVERHEAD_BAR_US = 2.0
@@ -112,9 +112,9 @@ def overhead(n: int, rounds: int) -> dict[str, float]:
 
 def main(words: list[str]) -> dict[str, Any]:
     """Measure, print one table, return the numbers."""
-    options = {"n": 450, "trivial": 1600, "rounds": 5} | {k: int(v) for k, v in (w.split("=") for w in words)}
-    many = scaling(options["n"], options["rounds"])
-    few = overhead(options["trivial"], options["rounds"])
+    options = options_of(words, n=450, trivial=1600, rounds=5)
+    many = scaling(options.n, options.rounds)
+    few = overhead(options.trivial, options.rounds)
     two, one = many["two_seconds"], many["one_seconds"]
     rows: list[list[object]] = [
         [f"{many['bare_us']:.0f} us of Python, 1 and 2 workers (s)", one, two, many["ratio"], f">= {SCALING_BAR}"],

@@ -7,7 +7,7 @@ All on one core and by processor time, so that other work on the machine matters
   against one sparse matrix product of the whole tile. Both peers get finished vectors with every -1 in them;
 - neighbour joining of 2,000 leaves, against scikit-bio where it is installed.
 
-Input: the folder given (FASTA, gzip), else the bacteria of ``../shared/data/proteomes``, else simulated proteomes.
+Input: ``folder=`` (FASTA, gzip), else the bacteria of ``../shared/data/proteomes``, else simulated proteomes.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from _measure import options_of
 from tartan.analytics.tree import neighbor_joining
 from tartan.apps.phylogeny import Phylogeny
 from tartan.apps.simulate_phylogeny import simulate
@@ -140,7 +141,7 @@ def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
     """Measure, print a table, return the numbers."""
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        paths = inputs(next(iter(arguments), None), Path(scratch))
+        paths = inputs(options_of(arguments, folder="").folder, Path(scratch))
         for k in (5, 6):
             found, items = extraction(paths, k)
             results[f"extraction_k{k}"] = found

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.spatial.distance import pdist, squareform
 from sklearn.metrics import adjusted_rand_score
 
-from _measure import cores, load_average, print_table, seconds_of
+from _measure import cores, load_average, options_of, print_table, seconds_of
 from tartan.analytics import DAPWC, Alone, Monitor, as_dissimilarities
 from tartan.analytics._dapwc_product import HostProduct
 from tartan.analytics._dapwc_state import Settings, assign, first_state, update_costs
@@ -234,8 +234,8 @@ def solutions(n: int, k: int) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
     """Measure, print, return the numbers."""
-    words = dict(word.split("=", 1) for word in arguments)
-    n, k = int(words.get("n", ITEMS)), int(words.get("k", CLUSTERS))
+    words = options_of(arguments, n=ITEMS, k=CLUSTERS)
+    n, k = words.n, words.k
     solved = solutions(n, k)
     print_table(
         f"time to solution, {n} items, {k} clusters",

@@ -22,12 +22,13 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 import tartan
-from _measure import load_average, print_table
+from _measure import load_average, options_of, print_table
 from tartan.core.model import StageTimes, device_seconds, host_seconds, modelled_seconds
 from tartan.core.replay import Cost, Machine, WorkloadCosts, replay
 
@@ -101,10 +102,10 @@ class Slow(tartan.Application):
         return left[:, 0][:, None] - right[:, 0][None, :]
 
 
-def run(workload: Workload, words: dict[str, Any], folder: Path) -> dict[str, Any]:
+def run(workload: Workload, words: SimpleNamespace, folder: Path) -> dict[str, Any]:
     """Make one run and return its figures."""
-    workers, slots = int(words["workers"]), workload.small_device if words["small"] else workload.host_slots
-    costs = workload.scaled(float(words["seconds"]))
+    workers, slots = words.workers, workload.small_device if words.small else workload.host_slots
+    costs = workload.scaled(words.seconds)
     n = workload.n_items
     device = f"sim:compare={costs.compare * 1e9:.0f}ns,preprocess={costs.preprocess * 1e9:.0f}ns"
     start, processor = time.perf_counter(), time.process_time()
@@ -116,7 +117,7 @@ def run(workload: Workload, words: dict[str, Any], folder: Path) -> dict[str, An
         host_cache=f"{workload.host_slots}items",
         device_cache=f"{slots}items",
         workers=workers,
-        trace=words["gaps"],
+        trace=words.gaps,
     )
     call, processor = time.perf_counter() - start, time.process_time() - processor
     stats = result.stats
@@ -176,19 +177,17 @@ def print_gaps(name: str, found: list[tuple[float, float, str]]) -> None:
 
 def main(words: list[str]) -> dict[str, Any]:
     """Measure, print one table, return the numbers."""
-    options: dict[str, Any] = {"only": "", "seconds": "25", "workers": "1", "rounds": "1"}
-    options |= {"small": "small" in words, "gaps": "gaps" in words}
-    options |= dict(word.split("=") for word in words if "=" in word)
+    options = options_of(words, only="", seconds=25.0, workers=1, rounds=1, small=False, gaps=False)
     results: dict[str, Any] = {}
     for name, workload in WORKLOADS.items():
-        if options["only"] not in ("", name):
+        if options.only not in ("", name):
             continue
         found = []
-        for _ in range(int(options["rounds"])):
+        for _ in range(options.rounds):
             with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as place:
                 folder = Path(place) / "run"
                 found.append(run(workload, options, folder))
-                if options["gaps"]:
+                if options.gaps:
                     print_gaps(name, gaps(folder))
         results[name] = max(found, key=lambda result: result["ratio"])
     rows = [

@@ -32,9 +32,10 @@ from typing import Any
 
 import numpy as np
 
-from _measure import print_table
+from _measure import options_of, print_table
 from _sort_data import KEY_BYTES, KINDS, RECORD_BYTES, Facts, check, write_integers, write_records
 from tartan.config import parse_size
+from tartan.errors import ConfigError
 
 PARTS = ("integers", "narrow", "parquet", "shapes", "records", "pairs", "paths", "kill")
 CONTENDERS = Path(__file__).with_name("_sort_contenders.py")
@@ -71,11 +72,12 @@ class Setting:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the parts that are asked for; 1 if an output is wrong or a bar is missed."""
-    options = dict(word.split("=", 1) for word in arguments)
-    parts = options.get("parts", ",".join(PARTS)).split(",")
-    memory = parse_size(options.get("memory", "1GB")).amount
-    with tempfile.TemporaryDirectory(prefix="tartan-bench-", dir=options.get("folder")) as folder:
-        setting = Setting(Path(folder), int(float(options.get("gigabytes", "4")) * 10**9), memory)
+    options = options_of(arguments, parts=",".join(PARTS), memory="1GB", folder="", gigabytes=4.0)
+    parts = options.parts.split(",")
+    if unknown := set(parts) - set(PARTS):
+        raise ConfigError(f"parts: there is no {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    with tempfile.TemporaryDirectory(prefix="tartan-bench-", dir=options.folder or None) as folder:
+        setting = Setting(Path(folder), int(options.gigabytes * 10**9), parse_size(options.memory).amount)
         missed = [line for part in parts for line in _PART[part](setting)]
     for line in missed:
         print(f"  missed: {line}")

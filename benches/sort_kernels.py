@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from _measure import options_of
 from tartan import _native
 
 N = 10_000_000
@@ -87,7 +88,7 @@ def structure(n: int) -> None:
 
 def main(arguments: Sequence[str] = ()) -> None:
     """Run both tables for ``n=`` numbers."""
-    n = int(dict(word.split("=", 1) for word in arguments).get("n", N))
+    n = options_of(arguments, n=N).n
     peers(n)
     print()
     structure(n)

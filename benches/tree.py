@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from _measure import print_table, seconds_of, with_peak_memory
+from _measure import options_of, print_table, seconds_of, with_peak_memory
 from tartan.analytics import Tree, neighbor_joining, read_newick
 
 LEAVES = 5000
@@ -106,7 +106,7 @@ def alone(kind: str, n: int) -> dict[str, float]:
 
 def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
     """Measure, print tables, return the numbers."""
-    n = int(next(iter(arguments), LEAVES))
+    n = options_of(arguments, n=LEAVES).n
     results: dict[str, Any] = {"against_definition": against_definition()}
     print(f"{FEW} leaves: splits that differ from the definition's: {results['against_definition']}")
     try:

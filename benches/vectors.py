@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from _measure import alternate, in_process, load_average, print_table, with_peak_memory
+from _measure import alternate, in_process, load_average, options_of, print_table, with_peak_memory
 
 RATIO_BAR = 1.5
 MEMORY_BAR = 0.25
@@ -115,12 +115,12 @@ def _remove(path: Path) -> None:
 
 def main(words: list[str]) -> dict[str, Any]:
     """Measure, print one table, return the numbers."""
-    options = {"rounds": 5, "n": 20_000, "d": 512} | {k: int(v) for k, v in (word.split("=") for word in words)}
-    n, d = options["n"], options["d"]
+    options = options_of(words, rounds=5, n=20_000, d=512)
+    n, d = options.n, options.d
     with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as name:
         folder = Path(name)
         make_items(folder / "items.npy", n, d)
-        speed = contest(folder, n, options["rounds"])
+        speed = contest(folder, n, options.rounds)
         peaks = memory(folder, n, d)
     rows: list[list[object]] = [
         ["time, best (s)", speed["ours_seconds"], speed["peer_seconds"], speed["ratio"], f">= {RATIO_BAR}"],

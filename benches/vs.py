@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from sklearn.cluster import DBSCAN, Birch
 
-from _measure import cores, load_average, print_table
+from _measure import cores, load_average, options_of, print_table
 from tartan.analytics import DAVS, Monitor, lcms
 from tartan.analytics._davs_anneal import Annealing, State
 from tartan.analytics._davs_field import Field, Step
@@ -165,8 +165,8 @@ def show(title: str, rows: Sequence[dict[str, Any]]) -> None:
 
 def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
     """Run all; print the tables; return the numbers."""
-    words = dict(word.split("=", 1) for word in arguments)
-    n, times, n_small = int(words.get("n", PEAKS)), float(words.get("times", TIMES)), int(words.get("small", SMALL))
+    words = options_of(arguments, n=PEAKS, times=float(TIMES), small=SMALL)
+    n, times, n_small = words.n, words.times, words.small
     few = small(n_small)
     show(f"{n_small} peaks, the same annealing in NumPy: {few[1]['seconds'] / few[0]['seconds']:.1f} times", few)
     many = large(n, times)

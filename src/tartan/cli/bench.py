@@ -76,7 +76,11 @@ def _call(name: str, path: Path, arguments: list[str]) -> Any:
         main = getattr(module, "main", None)
         if main is None:
             raise ConfigError(f"benchmark {name!r} has no main()")
-        return main(arguments) if inspect.signature(main).parameters else main()
+        if inspect.signature(main).parameters:
+            return main(arguments)
+        if arguments:
+            raise ConfigError(f"{arguments[0]}: benchmark {name!r} takes no words")
+        return main()
     finally:
         sys.path.remove(str(path.parent))
 
