@@ -158,6 +158,7 @@ def test_a_file_of_the_wrong_size_is_explained(tmp_path, size, kind, n, message)
         ("m.csv", b"0,1,2\n", {}, "has 1 rows and 3 columns; the matrix is not square"),
         ("m.phy", b"", {}, "PHYLIP begins with the number of items"),
         ("m.phy", b"two\na 0 1\nb 1 0\n", {}, "line 1: PHYLIP begins with the number of items, not with 'two'"),
+        ("m.phy", b"100000000\na 0 1\nb 1 0\n", {}, "100,000,000 items take .* bytes at least, and the file has 22"),
         ("m.phy", b"3\na 0 1 2\nb 1 0 1\n", {}, "ends before item 3 of 3; it has been cut off"),
         ("m.phy", b"2\na 0 1\nb 1 0\nc 1 1\n", {}, "line 4: more follows after the 2 items"),
         ("m.phy", b"2\na 0 1\nb 1 0 5\n", {}, "line 3: b has 3 distances where 2 are due"),

@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 CHUNK = 256
 # Points whose lists are searched, or that are passed over, between two looks for a signal.
-_BLOCK = 256 * CHUNK
+_BLOCK = 64 * CHUNK
 
 
 @dataclass(frozen=True)
