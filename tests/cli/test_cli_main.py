@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tartan.cli.main import main
 from tartan.cli.options import separate_settings
 from tartan.errors import ConfigError, RunCancelledError, RunFailedError, StoreError
 
@@ -202,6 +205,15 @@ def test_version(command: Any) -> None:
     shown = command("--version")
     assert shown.status == 0
     assert shown.out.startswith("tartan ")
+
+
+def test_data_are_utf8_in_any_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """File names come back as the bytes that they are, also those that are no text."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    assert main(["--version"]) == 0
+    print("\u00fc.fa", os.fsdecode(b"\xff.fa"), flush=True)
+    assert written.getvalue().splitlines()[1] == b"\xc3\xbc.fa \xff.fa"
 
 
 def test_the_package_can_be_run_as_a_module(

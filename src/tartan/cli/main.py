@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import signal
 import sys
@@ -80,6 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     tartan 0.1.0
     0
     """
+    _write_any_name()
     words = separate_settings(sys.argv[1:] if argv is None else argv)
     try:
         args = build_parser().parse_args(words)
@@ -91,6 +93,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _reader_is_gone()
     return status
+
+
+def _write_any_name() -> None:
+    """Let names of files go to stdout as they are: data are UTF-8 wherever we run; a terminal shows what it can."""
+    stream = sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        if stream.isatty():
+            stream.reconfigure(errors="backslashreplace")
+        else:
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
 def build_parser() -> argparse.ArgumentParser:
