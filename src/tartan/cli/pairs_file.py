@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tartan.errors import ConfigError
+from tartan.store.files import arrow_file
 
 __all__ = ["read_pairs"]
 
@@ -91,7 +92,8 @@ def _read_table(path: Path, keys: Sequence[str]) -> np.ndarray:
 def _parquet(path: Path) -> Any:
     import pyarrow.parquet as pq
 
-    return pq.read_table(path)
+    with arrow_file(path) as file:
+        return pq.read_table(file)
 
 
 def _separated(path: Path) -> Any:
@@ -104,12 +106,13 @@ def _separated(path: Path) -> Any:
     names = [name.strip().strip('"') for name in first.rstrip("\r\n").split(delimiter)]
     headed = set(names).issuperset(_INDEX_NAMES) or set(names).issuperset(_KEY_NAMES)
     names = names if headed else [f"column {index}" for index in range(len(names))]
-    return csv.read_csv(
-        path,
-        read_options=csv.ReadOptions(column_names=names, skip_rows=int(headed)),
-        parse_options=csv.ParseOptions(delimiter=delimiter),
-        convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, "string"), strings_can_be_null=False),
-    )
+    with arrow_file(path) as file:
+        return csv.read_csv(
+            file,
+            read_options=csv.ReadOptions(column_names=names, skip_rows=int(headed)),
+            parse_options=csv.ParseOptions(delimiter=delimiter),
+            convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, "string"), strings_can_be_null=False),
+        )
 
 
 def _holds_numbers(column: Any) -> bool:

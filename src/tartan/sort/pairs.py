@@ -20,6 +20,7 @@ from tartan._native import count_pairs, decode_pairs, encode_pairs
 from tartan.errors import ConfigError
 from tartan.sort.stages import BlockSorter
 from tartan.store.export import new_export
+from tartan.store.files import arrow_file
 from tartan.store.reduced import Parts
 from tartan.store.tables import chunks_both_ways, key_column, pair_rows
 from tartan.store.view import output_name, require_real
@@ -112,7 +113,8 @@ def write_sorted_pairs(folder: RunFolder, path: Path, order: PairOrder, *, overw
 
     with new_export(path, folder.path, overwrite=overwrite) as temporary, sorted_pairs(folder, order) as reader:
         keys = ["key_i", "key_j"]
-        with pq.ParquetWriter(temporary, reader.schema, compression="lz4", use_dictionary=keys) as parquet:
+        ways = {"compression": "lz4", "use_dictionary": keys}
+        with arrow_file(temporary, "wb") as file, pq.ParquetWriter(file, reader.schema, **ways) as parquet:
             for batch in reader:
                 parquet.write_batch(batch)
 

@@ -6,6 +6,7 @@ much memory a row group takes is known from its description before anything is r
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tartan.errors import ConfigError, ItemError
 from tartan.sort.columns import Facts, storage_type
 from tartan.sort.direct_file import DirectFile
 from tartan.sort.formats import TABLE_SUFFIXES, refuse_streams
+from tartan.store.files import arrow_file
 
 __all__ = ["TableSource", "TableWriter", "column_facts", "common_schema"]
 
@@ -90,7 +92,7 @@ class _ParquetReader:
     """Row groups; ``first`` is found by their descriptions."""
 
     def __init__(self, path: Path) -> None:
-        self._file = pq.ParquetFile(path, pre_buffer=False, buffer_size=READ_BYTES)
+        self._file = pq.ParquetFile(arrow_file(path), pre_buffer=False, buffer_size=READ_BYTES)
         about = self._file.metadata
         self.schema = self._file.schema_arrow
         self.n_rows = int(about.num_rows)
@@ -135,7 +137,7 @@ class _ArrowReader:
     compression = "none"
 
     def __init__(self, path: Path) -> None:
-        self._file = pa.ipc.open_file(pa.memory_map(str(path)))
+        self._file = pa.ipc.open_file(pa.memory_map(os.fsencode(path)))
         self.schema = self._file.schema
         batches = [self._file.get_batch(number) for number in range(self._file.num_record_batches)]
         self._rows = [batch.num_rows for batch in batches]

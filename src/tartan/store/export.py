@@ -13,7 +13,7 @@ import numpy as np
 
 from tartan.errors import ConfigError, StoreError
 from tartan.store import formats
-from tartan.store.files import whole_file
+from tartan.store.files import arrow_file, whole_file
 from tartan.store.formats import Request
 from tartan.store.run import Run
 from tartan.store.view import output_name, require_real
@@ -163,6 +163,10 @@ def _write_pairs(run: Run, path: Path, output: str | None) -> None:
     import pyarrow.parquet as pq
 
     names = None if output is None else output_name(run.folder, output)
-    with run.pairs(names) as reader, pq.ParquetWriter(path, reader.schema, compression="zstd") as parquet:
+    with (
+        run.pairs(names) as reader,
+        arrow_file(path, "wb") as file,
+        pq.ParquetWriter(file, reader.schema, compression="zstd") as parquet,
+    ):
         for batch in reader:
             parquet.write_batch(batch)

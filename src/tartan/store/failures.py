@@ -16,7 +16,7 @@ from typing import Any
 
 from tartan.core.ledger import Failure
 from tartan.errors import CorruptResultError
-from tartan.store.files import FileWriter
+from tartan.store.files import FileWriter, arrow_file
 
 __all__ = ["FailureLog", "read_failures"]
 
@@ -54,8 +54,8 @@ class FailureLog:
             return
         rows = [asdict(f) for f in read_failures(self._folder)]
         table = pa.Table.from_pylist(rows, _schema(pa))
-        with self._writer.new_file(self._folder / FILE_NAME) as temporary:
-            pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+        with self._writer.new_file(self._folder / FILE_NAME) as temporary, arrow_file(temporary, "wb") as file:
+            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
         self._writer.sync()  # the log goes only when its contents are safe elsewhere
         self._writer.remove(self._folder / LOG_NAME)
 
@@ -79,7 +79,8 @@ def _read_table(path: Path) -> Iterable[Failure]:
     import pyarrow.parquet as pq
 
     try:
-        rows = pq.read_table(path, page_checksum_verification=True).to_pylist()
+        with arrow_file(path) as file:
+            rows = pq.read_table(file, page_checksum_verification=True).to_pylist()
     except (pa.ArrowInvalid, OSError) as error:
         raise CorruptResultError(f"{path} cannot be read: {error}", context={"path": str(path)}) from error
     return [Failure(**row) for row in rows]

@@ -23,7 +23,7 @@ from typing import Any
 
 from tartan.errors import DiskFullError, StoreError
 
-__all__ = ["FileWriter", "disk_errors", "whole_file"]
+__all__ = ["FileWriter", "arrow_file", "disk_errors", "whole_file"]
 
 MANY_FILES = 64  # from here on one call for the whole file system is faster than one for each file
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -82,6 +82,19 @@ def whole_file(target: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):  # a read-only file system refuses also where there is nothing
             temporary.unlink()
+
+
+def arrow_file(path: Path, mode: str = "rb") -> Any:
+    """Open a file of this machine for Arrow, which takes a path such as ``a:b`` for an address elsewhere.
+
+    Returns
+    -------
+    pyarrow.OSFile
+        A context manager.
+    """
+    import pyarrow as pa
+
+    return pa.OSFile(os.fsencode(path), mode)
 
 
 class FileWriter:

@@ -11,7 +11,7 @@ from typing import Any, overload
 import numpy as np
 
 from tartan.errors import CorruptResultError, StoreError
-from tartan.store.files import FileWriter
+from tartan.store.files import FileWriter, arrow_file
 
 __all__ = ["IndexKeys", "ItemTable"]
 
@@ -71,8 +71,8 @@ class ItemTable:
                 columns[name] = pa.array(np.asarray(values, np.int64))
         if self.contents is not None:
             columns["content"] = pa.array(self.contents, pa.string())
-        with writer.new_file(folder / FILE_NAME) as temporary:
-            pq.write_table(pa.table(columns), temporary, compression="zstd", write_page_checksum=True)
+        with writer.new_file(folder / FILE_NAME) as temporary, arrow_file(temporary, "wb") as file:
+            pq.write_table(pa.table(columns), file, compression="zstd", write_page_checksum=True)
 
 
 class StoredItems:
@@ -114,7 +114,8 @@ def _read(path: Path) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path, page_checksum_verification=True)
+        with arrow_file(path) as file:
+            table = pq.read_table(file, page_checksum_verification=True)
     except (pa.ArrowInvalid, OSError) as error:
         raise CorruptResultError(f"{path} cannot be read: {error}", context={"path": str(path)}) from error
     return {name: table[name] for name in table.column_names}

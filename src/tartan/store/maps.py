@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.errors import CorruptResultError, StoreError
-from tartan.store.files import FileWriter
+from tartan.store.files import FileWriter, arrow_file
 
 __all__ = ["FILE_NAME", "StoredMap", "read_map", "write_map"]
 
@@ -88,8 +88,8 @@ def write_map(folder: Path, made: StoredMap, writer: FileWriter) -> Path:
     }
     table = pa.table(columns).replace_schema_metadata({_ABOUT: json.dumps(about)})
     target = folder / FILE_NAME
-    with writer.new_file(target) as temporary:
-        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+    with writer.new_file(target) as temporary, arrow_file(temporary, "wb") as file:
+        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
     writer.sync()
     return target
 
@@ -111,7 +111,8 @@ def read_map(folder: Path) -> StoredMap | None:
     if not path.exists():
         return None
     try:
-        table = pq.read_table(path, page_checksum_verification=True)
+        with arrow_file(path) as file:
+            table = pq.read_table(file, page_checksum_verification=True)
         about = json.loads((table.schema.metadata or {})[_ABOUT])
         known = about["format"] == FORMAT
         made = _decoded(table, about) if known else None

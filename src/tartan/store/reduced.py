@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tartan.errors import CorruptResultError
-from tartan.store.files import FileWriter
+from tartan.store.files import FileWriter, arrow_file
 from tartan.store.manifest import Manifest
 from tartan.store.topk import Bars, first_of_groups, select, sort_keys
 
@@ -93,7 +93,8 @@ class Parts:
         """Return the number of pairs that a part keeps."""
         import pyarrow.parquet as pq
 
-        return int(pq.read_metadata(self.path(row, column)).num_rows)
+        with arrow_file(self.path(row, column)) as file:
+            return int(pq.read_metadata(file).num_rows)
 
     def verify(self, row: int, column: int) -> bool:
         """Whether the part is there and whole."""
@@ -243,7 +244,7 @@ class Parts:
 
         path = self.path(row, column)
         try:
-            with pq.ParquetFile(path, page_checksum_verification=True) as part:
+            with arrow_file(path) as file, pq.ParquetFile(file, page_checksum_verification=True) as part:
                 first, second = (part.read_row_group(group) for group in range(2))
         except (pa.ArrowInvalid, OSError, ValueError) as error:
             raise CorruptResultError(f"{path} cannot be read: {error}", context={"path": str(path)}) from error

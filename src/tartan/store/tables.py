@@ -10,6 +10,7 @@ import numpy as np
 
 from tartan.core.ledger import DONE, NOT_COMPUTED
 from tartan.store.dense import Dense
+from tartan.store.files import arrow_file
 from tartan.store.folder import RunFolder
 from tartan.store.items import IndexKeys
 from tartan.store.reduced import Parts, Rows
@@ -69,7 +70,8 @@ def write_result(folder: RunFolder, path: Path) -> None:
     import pyarrow.parquet as pq
 
     outputs = list(folder.manifest.outputs)
-    with pq.ParquetWriter(path, pair_schema(folder, outputs), compression="zstd", write_page_checksum=True) as parquet:
+    ways = {"compression": "zstd", "write_page_checksum": True}
+    with arrow_file(path, "wb") as file, pq.ParquetWriter(file, pair_schema(folder, outputs), **ways) as parquet:
         for batch in pair_batches(folder, outputs):
             parquet.write_batch(batch)
 
