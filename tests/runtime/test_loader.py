@@ -193,7 +193,7 @@ def test_a_disk_level_that_is_too_far_behind_is_passed_by(tmp_path: Any) -> None
     assert copies == []
     assert rig.loader.keep(0, ready, set(), n_bytes=9)
     assert copies == ["copied"]
-    rig.loader._io.shutdown(wait=True)
+    rig.loader._io.finish(DEADLINE_SECONDS)
     assert rig.loader._behind.offer(9)
 
 
@@ -225,6 +225,6 @@ def test_what_is_on_its_way_to_the_disk_level_is_not_read_anew(tmp_path: Any) ->
     assert done.from_disk
     assert rig.loader.counts.parses == 0
     cache.allowed.set()
-    rig.loader._io.shutdown(wait=True)
+    rig.loader._io.finish(DEADLINE_SECONDS)
     assert rig.loader._on_the_way == {}
     assert cache.get(rig.loader._digest(1)) is not None

@@ -192,3 +192,10 @@ def test_an_execution_counts_from_its_start(tmp_path: Path) -> None:
     del app.compare
     tartan.add(tmp_path / "run", write(tmp_path / "b", [5]), app=app, workers=1)
     assert set(app.seen) == {2}
+
+
+def test_the_room_of_open_chunks_is_in_the_statistics(tmp_path: Path) -> None:
+    run = tartan.allpairs(Sums(), write(tmp_path / "a", [5] * 40), tmp_path / "run", tile=32, workers=1)
+    one = -(-32 * 32 * (4 + 1) // 4096) * 4096  # scores and codes, in whole pages
+    assert run.stats["result_buffer_bytes"] >= 2 * one
+    assert run.stats["result_buffer_bytes"] % one == 0

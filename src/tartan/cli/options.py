@@ -34,7 +34,12 @@ _WORDS = {"true": True, "false": False, "none": None}
 def add_execution_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``run``, ``resume`` and ``add`` that change how, never what is computed."""
     add = parser.add_argument
-    add("--host-cache", type=size, metavar="SIZE", help="room for items in memory: 500MB, 500MiB, 60items")
+    add(
+        "--host-cache",
+        type=size,
+        metavar="SIZE",
+        help="room for items in memory, besides all else: 500MB, 500MiB, 60items",
+    )
     add("--device-cache", type=size, metavar="SIZE", help="room for items on a device")
     add("--disk-cache", type=size, metavar="SIZE", help="keep parsed items in the run folder, up to SIZE")
     add("--workers", type=positive_int, metavar="N", help="threads or processes; default: all cores")

@@ -89,3 +89,4 @@ class NodeStats:
     seconds_per_stage: dict[str, float] = field(default_factory=dict)
     wall_seconds: float = 0.0
     host_peak: int = 0
+    result_buffer_bytes: int = 0

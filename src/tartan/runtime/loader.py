@@ -9,14 +9,15 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tartan.errors import RunFailedError, TartanError
 from tartan.runtime.codec import from_arrays, to_arrays
+from tartan.runtime.daemon_pool import DaemonPool
 from tartan.runtime.executor import Cancelled, Completed, Died, Executor, Outcome, Raised, TimedOut
 from tartan.runtime.host import Place, UniformItems
 from tartan.runtime.items import ItemFailure, takes_rows
@@ -125,7 +126,7 @@ class Loader:
         self._timeout = timeout_seconds
         self._batch_items = max(1, int(BATCH_SECONDS / item_seconds)) if item_seconds > 0 else 1 << 30
         self._rows = source.kind == "array" and isinstance(task.items, UniformItems) and takes_rows(app)
-        self._io = ThreadPoolExecutor(io_threads, thread_name_prefix="tartan-io")
+        self._io = DaemonPool(io_threads, "tartan-io")
         self._ahead = _Budget(AHEAD_BYTES)
         self._behind = _Budget(BEHIND_BYTES)
         self._on_the_way: dict[int, Any] = {}  # to the disk level, by index
@@ -135,13 +136,13 @@ class Loader:
 
     def load(self, place: Place, first: int) -> None:
         """Start to fill a place with the items from ``first`` on."""
-        self._io.submit(self._read, place, first)
+        self._io.submit(partial(self._read, place, first))
 
     def close(self) -> None:
-        """Let no further read begin."""
+        """Let no further read begin; one that hangs is left alone."""
         self._closed = True
         self._ahead.close()
-        self._io.shutdown(wait=False, cancel_futures=True)
+        self._io.close()
 
     # -- reading (I/O threads) -------------------------------------------------------------------------------
 
@@ -364,7 +365,7 @@ class Loader:
         with self._lock:
             # Whoever wants them before they are written must not parse them again.
             self._on_the_way.update(items)
-        self._io.submit(self._keep, items, n_bytes)
+        self._io.submit(partial(self._keep, items, n_bytes))
         return True
 
     def _keep(self, items: dict[int, Any], n_bytes: int) -> None:

@@ -544,4 +544,5 @@ class Node:
             seconds_per_stage=seconds,
             wall_seconds=wall_seconds,
             host_peak=scheduler.host.stats.peak,
+            result_buffer_bytes=self._buffers.arena.n_bytes,
         )

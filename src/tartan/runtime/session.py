@@ -269,6 +269,7 @@ def _merge(before: dict[str, Any], new: NodeStats, folder: RunFolder, plan: Plan
         "load_factor_bound": workload_bound(folder.pairs.workload, slots),
         "host_slots": slots,
         "host_peak": new.host_peak,
+        "result_buffer_bytes": new.result_buffer_bytes,
         "bytes_per_level": total("bytes_per_level"),
         "seconds_per_stage": seconds,
         "system_efficiency": system_efficiency(
