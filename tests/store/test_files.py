@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 from pathlib import Path
@@ -91,3 +92,22 @@ def test_where_a_file_system_cannot_be_synced_files_are(tmp_path: Path, monkeypa
 def test_a_folder_that_vanished_cannot_be_synced(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="No such file"):
         files._sync_file_system(tmp_path / "none")
+
+
+@pytest.mark.parametrize("code", [0, errno.ENOSYS, errno.EINVAL, errno.ENOSPC, errno.EIO])
+def test_what_the_system_says_of_syncing_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """A system without the call is asked file by file; one that cannot write is believed."""
+
+    class Library:
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        def syncfs(self, descriptor: int) -> int:
+            ctypes.set_errno(code)
+            return -1 if code else 0
+
+    monkeypatch.setattr(ctypes, "CDLL", Library)
+    if code in (errno.ENOSPC, errno.EIO):
+        with pytest.raises(DiskFullError if code == errno.ENOSPC else OSError):
+            files._sync_file_system(tmp_path)
+    else:
+        assert files._sync_file_system(tmp_path) == (code == 0)

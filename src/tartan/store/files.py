@@ -30,6 +30,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REFUSED = (
     errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP,
 )  # fmt: skip
+_UNKNOWN_CALL = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 Buffer = Any  # an object with the buffer protocol: bytes, memoryview, contiguous array
@@ -214,7 +215,10 @@ def _sync_file_system(path: Path) -> bool:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             if syncfs(descriptor):
-                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))
+                code = ctypes.get_errno()
+                if code in _UNKNOWN_CALL:
+                    return False
+                raise OSError(code, os.strerror(code), str(path))
         finally:
             os.close(descriptor)
     return True
