@@ -96,7 +96,7 @@ MAP = {
 COMPLETE = {"cut apart": "pairs", "all missing": "pairs"}
 FEW = {"one point": "clusters of 1 item"}
 ANALYSES: dict[str, tuple[Callable[[Any], Any], dict[str, str]]] = {
-    "DAMDS": (lambda D: DAMDS(2, random_state=0).fit(D).embedding_, MAP),
+    "DAMDS": (lambda D: DAMDS(2, max_temperatures=30, random_state=0).fit(D).embedding_, MAP),
     "SMACOF": (lambda D: embed(D, "smacof", 2, random_state=0).points, MAP),
     "landmark": (lambda D: DAMDS(2, annealing=False, init="landmark", random_state=0).fit(D).embedding_, MAP),
     "Sammon": (lambda D: DAMDS(2, sammon=True, max_temperatures=9, random_state=0).fit(D).embedding_, MAP),

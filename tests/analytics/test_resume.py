@@ -88,6 +88,33 @@ def test_killed_after_any_checkpoint(name: str, tmp_path: Path) -> None:
         assert not path.exists()
 
 
+class _Interrupted(Monitor):
+    """Is interrupted by Ctrl-C after some states, none of which was written yet."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(checkpoint=path, every_seconds=1e9)
+        self.left = 4
+
+    def save(self, state: Any) -> None:
+        super().save(state)
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FITS)
+def test_an_interrupt_leaves_the_last_state(name: str, tmp_path: Path) -> None:
+    fit, attributes = FITS[name]
+    path = tmp_path / "c.npz"
+    with pytest.raises(KeyboardInterrupt):
+        fit(_Interrupted(path))
+    assert path.exists()
+    whole, again = fit(Monitor()), fit(Monitor(checkpoint=path))
+    for attribute in attributes:
+        np.testing.assert_array_equal(getattr(again, attribute), getattr(whole, attribute))
+
+
 @pytest.mark.slow
 def test_killed_twice_and_while_a_checkpoint_is_written(tmp_path: Path) -> None:
     fit, attributes = FITS["DAVS"]

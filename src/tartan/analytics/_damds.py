@@ -233,7 +233,8 @@ class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         descent = preparation.descent(start)
         if state is not None:
             descent.restore(state)
-        anneal(descent, preparation.schedule, monitor, matrix.scale)
+        with monitor.keeping():
+            anneal(descent, preparation.schedule, monitor, matrix.scale)
         points = descent.points if self.fixed is not None else descent.points - descent.points.mean(axis=0)
         self.embedding_ = points * matrix.scale
         self.stress_, self.n_iter_ = descent.stress, descent.n_iter

@@ -217,7 +217,8 @@ class DAPWC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         product = _product(matrix, self.device, communicator, monitor)
         annealing = Annealing(product, settings, dissimilarities.check().mean, communicator.broadcast(start), monitor)
         try:
-            self._take(annealing, product)
+            with monitor.keeping():
+                self._take(annealing, product)
         finally:
             product.close()
         monitor.finish()

@@ -267,8 +267,9 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         monitor.identify("DAVS", lambda: checksum_of_array(points), lambda: asked)
         saved = monitor.load()
         state = State.restored(saved) if saved is not None else self._first_state(points, settings, init)
-        annealing = self._annealing(points, settings, state, monitor, saved)
-        annealing.run()
+        with monitor.keeping():
+            annealing = self._annealing(points, settings, state, monitor, saved)
+            annealing.run()
         self._conclude(annealing)
         if annealing.points.rank == 0:
             monitor.finish()

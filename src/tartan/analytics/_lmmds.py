@@ -258,7 +258,8 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
             lambda: opened_matrix.fingerprint(monitor),
             lambda: self._identity(init, sample_weight) | {"labels": labels},
         )
-        best, history = self._best_of(setting, starts, monitor)
+        with monitor.keeping():
+            best, history = self._best_of(setting, starts, monitor)
         self._publish(setting, best, history)
         self.n_features_in_ = opened_matrix.n
         monitor.finish()

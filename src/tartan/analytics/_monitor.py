@@ -207,6 +207,16 @@ class Monitor:
         if self._clock() - self._saved >= self.every_seconds:
             self._write()
 
+    @contextlib.contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Write the last saved state when Ctrl-C comes as a KeyboardInterrupt, as it does without signal handlers."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._end_line()
+            self._write()
+            raise
+
     def finish(self) -> None:
         """Say that the result is there: the checkpoint is removed, the live line ended."""
         self._end_line()
