@@ -4,7 +4,7 @@
 //! ten columns. Missing pairs are left out, and the sum of the column over the known pairs (the mass) is written
 //! beside the sum. `costs` and `assign` are the rest of a step of expectation-maximisation.
 //!
-//! Precision: int16 and f32 are multiplied in f32. A lane sums at most [`PANEL`] / lanes terms before it is carried
+//! Precision: int16 and f32 are multiplied in f32. Lanes sum at most [`PANEL`] terms together before they are carried
 //! over to f64, so a sum of terms of one sign is right to about 1e-6 of itself, mostly to 1e-7. f64 is multiplied
 //! in f64. Each row of the result depends on its own row of the matrix only, never on the number of threads or on
 //! the other rows of the call; sums over rows are taken in fixed chunks in order.

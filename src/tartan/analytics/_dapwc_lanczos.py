@@ -115,15 +115,18 @@ def extremes(
         if known.all() or (least_only and known[np.argmin(low)] and (known | (low - residual > low.min())).all()):
             break
         vectors = np.where(exhausted, 0.0, np.ascontiguousarray(image.T) / np.where(exhausted, 1.0, beta[step]))
-    found = np.ascontiguousarray((small[:, None] @ basis[:, : step + 1])[:, 0].T)
+    found = np.einsum("pj,pjn->np", small, basis[:, : step + 1])
     found *= np.sign(found[np.abs(found).argmax(0), np.arange(p)])  # a sign that rounding does not decide
     return Extremes(low, high, found, step + 1)
 
 
 def _within(basis: NDArray[np.float64], vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the parts of vectors (p, n) that lie in the spaces of their own orthonormal rows (p, j, n)."""
-    shares = basis @ vectors[:, :, None]
-    parts: NDArray[np.float64] = (shares.transpose(0, 2, 1) @ basis)[:, 0]
+    """Return the parts of vectors (p, n) that lie in the spaces of their own orthonormal rows (p, j, n).
+
+    Not by BLAS, whose sums may depend on the number of its threads.
+    """
+    shares = np.einsum("pjn,pn->pj", basis, vectors)
+    parts: NDArray[np.float64] = np.einsum("pj,pjn->pn", shares, basis)
     return parts
 
 
