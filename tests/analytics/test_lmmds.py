@@ -296,6 +296,22 @@ def test_a_map_that_overflows_is_told() -> None:
     assert found.stop_reason == "boundary"
 
 
+def test_the_classical_start_is_no_worse_than_the_usual_random_one() -> None:
+    D, _ = clustered(60)
+    given, shaken = ([LMMDS(3, init=init, random_state=s).fit(D) for s in range(6)] for init in ("random", "classical"))
+    assert max(found.chisq_ for found in shaken) < np.median([found.chisq_ for found in given])
+    assert max(found.n_iter_ for found in shaken) < min(found.n_iter_ for found in given)
+
+
+@pytest.mark.parametrize("init", ["classical", "landmark", "random"])
+@pytest.mark.parametrize("formula", ["distance", "squared"])
+def test_every_start_leads_to_exact_points(init: str, formula: str) -> None:
+    _, D = flat(30)
+    D = D**2 if formula == "squared" else D
+    found = LMMDS(2, init=init, formula=formula, n_init=3, weighting="even", tol=1e-12, random_state=0).fit(D)
+    assert found.chisq_ < 1e-6
+
+
 def test_restarts_keep_the_best() -> None:
     _, D = flat(15)
     many = LMMDS(2, n_init=4, random_state=1).fit(D)
@@ -313,7 +329,7 @@ class _StopAfter(Monitor):
         self.left = n
 
     def report(self, phase: str, **numbers: Any) -> None:
-        self.left -= phase not in ("check", "checksum")
+        self.left -= phase not in ("check", "checksum", "classical start")
         if not self.left:
             self.cancel()
 
@@ -376,6 +392,8 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "asymmetric": (np.triu(np.ones((4, 4)), 1), {"n_components": 2}, "symmetric"),
     "weighting": (1 - np.eye(4), {"n_components": 2, "weighting": "none"}, "weighting is 'none'"),
     "formula": (1 - np.eye(4), {"n_components": 2, "formula": "cubed"}, "formula is 'cubed'"),
+    "start": (1 - np.eye(4), {"n_components": 2, "init": "spectral"}, "init is 'spectral'"),
+    "start of points": (1 - np.eye(4), {"n_components": 2, "init": np.zeros((4, 2))}, "init is array"),
     "gauge": (1 - np.eye(4), {"n_components": 2, "gauge": "loose"}, "gauge is 'loose'"),
     "bins": (1 - np.eye(4), {"n_components": 2, "bins": [0.5, 0.2]}, "ascend"),
     "multiplier": (1 - np.eye(4), {"n_components": 2, "multiplier": 0}, "multiplier"),

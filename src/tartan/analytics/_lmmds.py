@@ -16,7 +16,9 @@ from tartan.analytics._lmmds_damped import Limits, Minimum, Step, minimise, rest
 from tartan.analytics._lmmds_setup import Placement, Setting, opened, prepared
 from tartan.analytics._monitor import Monitor, as_monitor
 from tartan.analytics._parameters import floats, generator, require_apart, require_near
+from tartan.analytics._start import start_points
 from tartan.analytics.communicator import Alone, Communicator
+from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.errors import ConfigError
 
 __all__ = ["LMMDS"]
@@ -87,10 +89,14 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         Share of the predicted fall that a step must bring.
     n_steepest : int
         How many first steps go down the scaled gradient only.
+    init : {"classical", "landmark", "random"}
+        Where ``fit`` begins when it is given no coordinates: at the classical solution (five passes over the matrix),
+        at that of 500 items with the others placed by their dissimilarities to those, or at random in a cube of the
+        mean dissimilarity. The first two are shaken by a hundredth of that.
     n_init : int
-        Random starts; the best result is kept. One where ``init`` is given.
+        Starts, all but the first at random; the best result is kept. One where ``fit`` is given coordinates.
     random_state : int, RandomState or None
-        Of the random starts.
+        Of the starts.
     calculate_fixed : bool
         Whether the chi2 of pairs of fixed points is computed too, for ``chisq_parts_``.
     callback : callable, optional
@@ -173,6 +179,7 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         damping_floor: float = 1e-6,
         accept_ratio: float = 1e-4,
         n_steepest: int = 0,
+        init: str = "classical",
         n_init: int = 1,
         random_state: Any = None,
         calculate_fixed: bool = False,
@@ -206,6 +213,7 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         self.damping_floor = damping_floor
         self.accept_ratio = accept_ratio
         self.n_steepest = n_steepest
+        self.init = init
         self.n_init = n_init
         self.random_state = random_state
         self.calculate_fixed = calculate_fixed
@@ -232,7 +240,7 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
             Dissimilarities, as :func:`tartan.analytics.matrix.as_dissimilarities` takes them.
         y : ignored
         init : array_like (n, L), optional
-            The start, and the places of fixed points. Default: uniformly random in a cube of the mean dissimilarity.
+            The start, and the places of fixed points. Default: as the parameter ``init`` says.
         sample_weight : array_like (n,), optional
             Weights p of the points, with any mean: a pair counts sqrt(p_i p_j) in W. 0 leaves a point out.
         labels : sequence of str, optional
@@ -252,7 +260,7 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         monitor = as_monitor(monitor, self.verbose, self.checkpoint)
         opened_matrix = opened(D, self.missing, self.distance_transform, monitor)
         setting = prepared(self, opened_matrix, communicator or Alone(), monitor, sample_weight, labels)
-        starts = self._starts(setting, init)
+        starts = self._starts(setting, opened_matrix, init, monitor)
         monitor.identify(
             "LMMDS",
             lambda: opened_matrix.fingerprint(monitor),
@@ -274,14 +282,19 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         given = {"init": init, "sample_weight": sample_weight}
         return {**parameters, **{name: None if v is None else np.asarray(v) for name, v in given.items()}}
 
-    def _starts(self, setting: Setting, init: ArrayLike | None) -> list[Floats]:
+    def _starts(self, setting: Setting, D: Dissimilarities, init: ArrayLike | None, monitor: Monitor) -> list[Floats]:
         shape = (setting.n, setting.dimension)
         if init is None:
             if setting.fixed.any():
                 raise ConfigError("fixed points need their places: give init, with any numbers for the other points")
             random = generator(self.random_state)
             size = setting.survey.mean
-            return [random.uniform(-size, size, shape) for _ in range(self.n_init)]
+            first = self._first(setting, D, random, monitor)
+            starts = [random.uniform(-size, size, shape) for _ in range(self.n_init)]
+            if first is not None:
+                # It may be flat or have points in one place, whence there is no way down: hence the noise.
+                starts[0] = first + _SHAKEN * starts[0]
+            return starts
         start = floats("init", init)
         if start.shape != shape:
             raise ConfigError(f"init has shape {start.shape}; {setting.n} points in {setting.dimension} dimensions")
@@ -291,6 +304,13 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         require_near("init", counted, setting.survey.largest)
         require_apart("init", counted)
         return [np.nan_to_num(start)]
+
+    def _first(self, setting: Setting, D: Dissimilarities, random: Any, monitor: Monitor) -> Floats | None:
+        """Return the start that ``init`` names; None: at random."""
+        if self.init == "random":
+            return None
+        metric = as_dissimilarities(D, transform="sqrt") if self.formula == "squared" else D
+        return start_points(self.init, metric, setting.dimension, random, monitor) * metric.scale
 
     def _best_of(
         self, setting: Setting, starts: list[Floats], monitor: Monitor
@@ -331,6 +351,7 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         return hasattr(self, "embedding_")
 
 
+_SHAKEN = 0.01
 _NOT_THE_RESULT = {"verbose", "checkpoint", "callback", "max_seconds"}
 
 

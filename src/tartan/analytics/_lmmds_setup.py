@@ -14,6 +14,7 @@ from tartan import _native
 from tartan.analytics._lmmds_objective import WEIGHTINGS, Evaluation, Objective, Pairs, Survey
 from tartan.analytics._lmmds_points import Gauge, chosen, pinned, sorted_out
 from tartan.analytics._parameters import NOT_NEGATIVE, POSITIVE, flag, floats, number, whole
+from tartan.analytics._start import STARTS
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.matrix._check import Components, refuse_groups
 from tartan.errors import ConfigError
@@ -168,7 +169,12 @@ def prepared(
 
 _WHOLE = {"n_init": 1, "max_iter": 0, "max_rejected": 1, "cg_max_iter": 1, "n_steepest": 0}
 _FLAGS = ("second_derivatives", "calculate_fixed")
-_CHOICES = {"weighting": tuple(WEIGHTINGS), "formula": ("distance", "squared"), "gauge": ("free", "pinned")}
+_CHOICES = {
+    "weighting": tuple(WEIGHTINGS),
+    "formula": ("distance", "squared"),
+    "gauge": ("free", "pinned"),
+    "init": STARTS,
+}
 _NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
     "minimum_distance": ("a finite number", math.isfinite),
     "multiplier": POSITIVE,
@@ -199,7 +205,7 @@ def _refuse_options(options: LMMDS) -> None:
     for name in _FLAGS:
         flag(name, getattr(options, name))
     for name, choices in _CHOICES.items():
-        if getattr(options, name) not in choices:
+        if not isinstance(getattr(options, name), str) or getattr(options, name) not in choices:
             raise ConfigError(f"{name} is {getattr(options, name)!r}; it is one of {', '.join(choices)}")
     if options.link_cut is not None:
         whole("link_cut", options.link_cut, 0)
