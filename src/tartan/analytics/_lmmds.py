@@ -131,8 +131,8 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
 
     Notes
     -----
-    A pass costs n^2 L operations for each rank's share; rows are summed in a fixed order, so that the result is the
-    same for any number of threads and ranks.
+    A pass costs n^2 L operations for each rank's share; rows are summed in a fixed order, so that from one start the
+    result is the same for any number of threads and ranks. The classical start is computed by BLAS.
 
     References
     ----------
