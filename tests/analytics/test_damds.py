@@ -465,15 +465,34 @@ def test_wrong_input_is_refused(name: str) -> None:
     ("rows", "message"),
     [
         (np.ones((2, 5)), "shape"),
-        (-np.ones((2, N)), "not negative"),
+        (-np.ones((2, N)), "0 or more"),
         (np.full((2, N), np.nan), "no dissimilarity"),
-        (np.full((2, N), np.inf), "finite"),
+        (np.full((2, N), np.inf), "dissimilarity inf of new point 0"),
+        (np.full((2, N), 1e300), "its square a number"),
+        ([[1, 2], [3]], "unlike lengths"),
+        ("x", "shape"),
     ],
 )
 def test_wrong_new_points_are_refused(rows: Any, message: str) -> None:
     mds = DAMDS(max_temperatures=1, random_state=0).fit(distances())
     with pytest.raises(ConfigError, match=message):
         mds.transform(rows)
+
+
+def test_neighbors_and_transforms_of_new_points_are_checked() -> None:
+    D = distances()
+    for wrong in (0, "x", 1.5):
+        mds = DAMDS(max_temperatures=1, random_state=0, n_neighbors=wrong).fit(D)
+        with pytest.raises(ConfigError, match="n_neighbors is"):
+            mds.transform(D[:2])
+    mds = DAMDS(max_temperatures=1, random_state=0, distance_transform=lambda d: 1 / (1 + d)).fit(D)
+    assert np.isfinite(mds.transform(D[:2] + 1)).all()
+    mds.distance_transform = lambda d: 1 / d
+    with pytest.raises(ConfigError, match="dissimilarity inf of new point 0 to point 0"):
+        mds.transform(D[:2])
+    mds.distance_transform = lambda d: d[:1]
+    with pytest.raises(ConfigError, match="it keeps the shape"):
+        mds.transform(D[:2])
 
 
 def test_new_points_of_a_map_that_has_none_or_an_unknown_transform() -> None:

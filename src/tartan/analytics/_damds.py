@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from tartan.analytics._descent import anneal
 from tartan.analytics._interpolation import Interpolation
 from tartan.analytics._monitor import Monitor, as_monitor
-from tartan.analytics._parameters import generator
+from tartan.analytics._parameters import generator, whole
 from tartan.analytics._preparation import Options, Preparation, elementwise
 from tartan.analytics._smacof import Floats, Rule
 from tartan.analytics.communicator import Communicator
@@ -23,6 +23,10 @@ __all__ = ["DAMDS"]
 
 #: What does not change the result, and so is no part of what a checkpoint must match.
 _NOT_THE_RESULT = {"verbose", "checkpoint", "communicator", "n_neighbors"}
+
+
+#: The square of a larger dissimilarity, and the square of that, are no numbers.
+_LARGEST = 1e75
 
 
 class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -285,33 +289,40 @@ class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "embedding_")
         if self._rule is None:
             raise ConfigError("a map of one point has no directions in which new points could be placed")
-        delta = self._new_rows(np.asarray(D))
+        if self.n_neighbors is not None:
+            whole("n_neighbors", self.n_neighbors, 1)
         fit = Interpolation(self.embedding_, self._rule, self.n_neighbors)
-        return fit.place(delta, as_monitor(monitor, self.verbose, None))
+        return fit.place(self._transformed(self._new_rows(D)), as_monitor(monitor, self.verbose, None))
 
-    def _new_rows(self, given: NDArray[Any]) -> Floats:
-        """Return checked dissimilarities of new points in the user's units, NaN where missing."""
+    def _new_rows(self, D: ArrayLike) -> Floats:
+        """Return checked dissimilarities of new points as they were given, NaN where missing."""
+        try:
+            given = np.asarray(D)
+        except ValueError as error:
+            raise ConfigError("dissimilarities of new points have rows of unlike lengths") from error
         if given.ndim != 2 or given.shape[1] != self.n_features_in_ or given.dtype.kind not in "fiub":
             raise ConfigError(
                 f"dissimilarities of new points have shape {given.shape} and type {given.dtype}; "
                 f"they are numbers of shape (m, {self.n_features_in_})"
             )
-        integer = given.dtype.newbyteorder("=") == np.int16
         rows = given.astype(np.float64)
-        if integer:
+        if given.dtype.newbyteorder("=") == np.int16:
             rows = np.where(rows < 0, np.nan, rows / 32767)
-        if np.isinf(rows).any() or (rows < 0).any():
-            i, j = np.argwhere(np.isinf(rows) | (rows < 0))[0]
-            raise ConfigError(
-                f"dissimilarity {rows[i, j]} of new point {i} to point {j}; it is finite and not negative"
-            )
+        _refuse_new(rows, np.isinf(rows) | (rows < 0))
         if np.isnan(rows).all(axis=1).any():
             raise ConfigError(f"new point {np.isnan(rows).all(axis=1).argmax()} has no dissimilarity to any point")
-        return (
-            rows
-            if self.distance_transform is None
-            else np.asarray(elementwise(self.distance_transform)(rows), np.float64)
-        )
+        return rows
+
+    def _transformed(self, rows: Floats) -> Floats:
+        """Return dissimilarities of new points in the units of the map."""
+        made = rows
+        if self.distance_transform is not None:
+            with np.errstate(all="ignore"):  # what is not defined is refused
+                made = np.asarray(elementwise(self.distance_transform)(rows), np.float64)
+        if made.shape != rows.shape:
+            raise ConfigError(f"distance_transform made {made.shape} of {rows.shape}; it keeps the shape")
+        _refuse_new(made, ~np.isnan(rows) & ~((made >= 0) & (made <= _LARGEST)))
+        return made
 
     def __sklearn_tags__(self) -> Any:
         """Say that the input is a matrix of pairs."""
@@ -319,3 +330,11 @@ class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.pairwise = True
         tags.input_tags.positive_only = True
         return tags
+
+
+def _refuse_new(rows: Floats, wrong: NDArray[np.bool_]) -> None:
+    if wrong.any():
+        i, j = np.argwhere(wrong)[0]
+        raise ConfigError(
+            f"dissimilarity {rows[i, j]} of new point {i} to point {j}; it is 0 or more, and its square a number"
+        )
