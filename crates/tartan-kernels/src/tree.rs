@@ -9,6 +9,8 @@
 //!
 //! The matrix is worked on in place: the joined pair's place is taken by the new node and by the last row.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 /// f32 or f64: what distances are kept in. Sums are f64 always.
@@ -65,10 +67,35 @@ const SQUARE: usize = 64;
 const SLACK: f64 = 1e-11;
 /// Values whose minima are taken side by side.
 const LANES: usize = 16;
+/// Values that are read between two questions whether to go on: less than a tenth of a second.
+const VALUES_BETWEEN: usize = 1 << 24;
 
-/// Check that a square matrix is finite and symmetric; the diagonal is not looked at.
-pub fn check<T: Distance>(matrix: &[T], n: usize) -> Result<(), NotDistances> {
-    let squares: Vec<_> = (0..n)
+/// Check that a square matrix is finite and symmetric; the diagonal is not looked at. `goes_on` is asked on the way;
+/// when it says no, so does the result.
+pub fn check_while<T: Distance>(
+    matrix: &[T],
+    n: usize,
+    mut goes_on: impl FnMut(usize) -> bool,
+) -> Result<bool, NotDistances> {
+    for rows in bands(n) {
+        if !goes_on(n) {
+            return Ok(false);
+        }
+        check_rows(matrix, n, rows)?;
+    }
+    Ok(true)
+}
+
+/// Cut n rows into bands that are read between two questions; all but the last are whole squares high.
+fn bands(n: usize) -> impl Iterator<Item = Range<usize>> {
+    let height = (VALUES_BETWEEN / n.max(1)).max(1).next_multiple_of(SQUARE);
+    (0..n)
+        .step_by(height)
+        .map(move |top| top..n.min(top + height))
+}
+
+fn check_rows<T: Distance>(matrix: &[T], n: usize, rows: Range<usize>) -> Result<(), NotDistances> {
+    let squares: Vec<_> = rows
         .step_by(SQUARE)
         .flat_map(|i| (i..n).step_by(SQUARE).map(move |j| (i, j)))
         .collect();
@@ -96,6 +123,11 @@ pub fn check<T: Distance>(matrix: &[T], n: usize) -> Result<(), NotDistances> {
     })
 }
 
+/// Check as `check_while` does, to the end.
+pub fn check<T: Distance>(matrix: &[T], n: usize) -> Result<(), NotDistances> {
+    check_while(matrix, n, |_| true).map(|_| ())
+}
+
 /// Join n leaves by their distances (n, n), which are overwritten.
 ///
 /// Of pairs that are equally close, which one is joined depends on the matrix alone.
@@ -106,8 +138,8 @@ pub fn neighbor_joining<T: Distance>(matrix: &mut [T], n: usize) -> Joined {
     neighbor_joining_while(matrix, n, |_| true).expect("nobody asks it to stop")
 }
 
-/// Join as `neighbor_joining` does, for as long as `goes_on` says so, which is told before each step how many
-/// nodes are left; `None` when it says no.
+/// Join as `neighbor_joining` does, for as long as `goes_on` says so, which is told now and then, and before each step,
+/// how many nodes are left; `None` when it says no.
 ///
 /// # Panics
 /// If n is 0 or the matrix has not n * n values.
@@ -117,7 +149,7 @@ pub fn neighbor_joining_while<T: Distance>(
     mut goes_on: impl FnMut(usize) -> bool,
 ) -> Option<Joined> {
     assert!(n > 0 && matrix.len() == n * n);
-    let mut work = Joining::new(matrix, n);
+    let mut work = Joining::new(matrix, n, &mut goes_on)?;
     while work.m > 3 {
         if !goes_on(work.m) {
             return None;
@@ -146,29 +178,38 @@ struct Joining<'a, T> {
 }
 
 impl<'a, T: Distance> Joining<'a, T> {
-    fn new(matrix: &'a mut [T], n: usize) -> Self {
-        matrix
-            .par_chunks_mut(n)
-            .enumerate()
-            .for_each(|(i, row)| row[i] = T::of(0.0));
-        let sums: Vec<f64> = matrix
-            .par_chunks(n)
-            .map(|row| row.iter().map(|d| d.get()).sum())
-            .collect();
-        matrix
-            .par_chunks_mut(n)
-            .enumerate()
-            .for_each(|(i, row)| row[i] = T::of(f64::INFINITY));
+    fn new(matrix: &'a mut [T], n: usize, goes_on: &mut impl FnMut(usize) -> bool) -> Option<Self> {
+        let mut sums = vec![0.0; n];
+        for rows in bands(n) {
+            if !goes_on(n) {
+                return None;
+            }
+            matrix[rows.start * n..rows.end * n]
+                .par_chunks_mut(n)
+                .zip(&mut sums[rows.clone()])
+                .zip(rows)
+                .for_each(|((row, sum), i)| {
+                    row[i] = T::of(0.0);
+                    *sum = row.iter().map(|d| d.get()).sum();
+                    row[i] = T::of(f64::INFINITY);
+                });
+        }
         let shares: Vec<f64> = sums.iter().map(|sum| sum / (n as f64 - 2.0)).collect();
-        let keys = matrix
-            .par_chunks(n)
-            .map(|row| lowest(row, &shares))
-            .collect();
+        let mut keys = vec![0.0; n];
+        for rows in bands(n) {
+            if !goes_on(n) {
+                return None;
+            }
+            matrix[rows.start * n..rows.end * n]
+                .par_chunks(n)
+                .zip(&mut keys[rows])
+                .for_each(|(row, key)| *key = lowest(row, &shares));
+        }
         let tree = Joined {
             parents: vec![-1; n],
             lengths: vec![0.0; n],
         };
-        Self {
+        Some(Self {
             matrix,
             n,
             m: n,
@@ -178,7 +219,7 @@ impl<'a, T: Distance> Joining<'a, T> {
             keys,
             growth: 0.0,
             tree,
-        }
+        })
     }
 
     fn row(&self, i: usize) -> &[T] {
@@ -514,7 +555,21 @@ mod tests {
             told.push(left);
             left > 6
         });
-        assert_eq!((joined, told), (None, vec![9, 8, 7, 6]));
+        for when in 1..4 {
+            let mut asked = 0;
+            let mut goes_on = |_| {
+                asked += 1;
+                asked < when
+            };
+            let mut matrix = random_matrix(9, 5);
+            let whole = check_while(&matrix, 9, &mut goes_on);
+            assert_eq!(whole, Ok(when > 1));
+            let joined = whole
+                .unwrap()
+                .then(|| neighbor_joining_while(&mut matrix, 9, goes_on));
+            assert_eq!(joined.flatten(), None);
+        }
+        assert_eq!((joined, told), (None, vec![9, 9, 9, 8, 7, 6]));
     }
 
     #[test]

@@ -54,12 +54,11 @@ fn join<'py, T: Element + Distance>(
     let values = writable.in_order_mut()?;
     let mut raised = None;
     let joined = py.detach(|| {
-        tree::check(values, n)?;
-        Ok(tree::neighbor_joining_while(
-            values,
-            n,
-            reporting(report, &mut raised),
-        ))
+        let mut goes_on = reporting(report, &mut raised);
+        let whole = tree::check_while(values, n, &mut goes_on)?;
+        Ok(whole
+            .then(|| tree::neighbor_joining_while(values, n, goes_on))
+            .flatten())
     });
     if let Some(error) = raised {
         return Err(error);
