@@ -33,7 +33,7 @@ class Sums(tartan.Application):
 def write(folder: Path, lengths: list[int]) -> str:
     folder.mkdir()
     for index, length in enumerate(lengths):
-        (folder / f"{folder.name}{index}.bin").write_bytes(bytes([index + 1]) * length)
+        (folder / f"{folder.name}{index:02d}.bin").write_bytes(bytes([index + 1]) * length)
     return str(folder / "*.bin")
 
 
@@ -199,3 +199,13 @@ def test_the_room_of_open_chunks_is_in_the_statistics(tmp_path: Path) -> None:
     one = -(-32 * 32 * (4 + 1) // 4096) * 4096  # scores and codes, in whole pages
     assert run.stats["result_buffer_bytes"] >= 2 * one
     assert run.stats["result_buffer_bytes"] % one == 0
+
+
+def test_lengths_of_files_say_how_many_items_of_unequal_size_fit(tmp_path: Path) -> None:
+    """The first, the last and the middle one, which are looked at, are a hundred times smaller than the others."""
+    lengths = [100 if index in (0, 6, 12) else 10_000 for index in range(13)]
+    app = Sums()
+    app.ragged = True
+    run = tartan.allpairs(app, write(tmp_path / "a", lengths), tmp_path / "run", workers=1, host_cache="200kB")
+    assert (run.n_pairs_done, run.failures) == (78, [])
+    assert run.stats["host_peak"] < 300_000  # all together: 400,000

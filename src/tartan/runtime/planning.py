@@ -124,11 +124,12 @@ def learn(
     probes = _probe_rows(app, source, executor, known) or _probe_items(app, source, executor, options, known)
     form, parsed = _common_form(app, probes, known)
     costs = Costs() if known is not None else _costs(app, executor, probes, form is not None, options)
+    mean_bytes, largest_bytes = _sizes(probes, source if form is None else None)
     return Facts(
         form,
         parsed,
-        float(np.mean([p.n_bytes for p in probes])),
-        max(p.n_bytes for p in probes),
+        mean_bytes,
+        largest_bytes,
         probes[0].item,
         probes[0].parsed_item,
         costs,
@@ -162,7 +163,7 @@ def _probe_items(
         elif known is not None and (mismatch := known.mismatch(found)) is not None:
             failures.append(ItemFailure("preprocess", f"{source.keys[index]}: {mismatch}"))
         else:
-            probes.append(found)
+            probes.append(found._replace(position=index))
         if len(probes) == min(wanted, source.n_items):
             break
     if not probes:
@@ -173,6 +174,19 @@ def _probe_items(
             context={"traceback": first.traceback, "reason": first.reason},
         )
     return probes
+
+
+def _sizes(probes: Sequence[Probe], source: Source | None) -> tuple[float, int]:
+    """Return the mean and the largest size of items; of files of unequal size, as their lengths make expect."""
+    known = np.array([probe.n_bytes for probe in probes], np.float64)
+    stamps = None if source is None else source.fingerprints()
+    if stamps is not None:
+        lengths = np.maximum(stamps[0], 0).astype(np.float64)
+        looked_at = lengths[[probe.position for probe in probes]].sum()
+        if looked_at > 0:
+            growth = known.sum() / looked_at
+            return float(growth * lengths.mean()), int(max(known.max(), growth * lengths.max()))
+    return float(known.mean()), int(known.max())
 
 
 def _spread(n: int, most: int) -> list[int]:

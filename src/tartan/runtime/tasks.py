@@ -251,6 +251,8 @@ class Probe(NamedTuple):
         Of parse and preprocess.
     item, parsed_item : object
         The item itself.
+    position : int
+        Which one it is.
     """
 
     parsed: ItemForm | None
@@ -260,6 +262,7 @@ class Probe(NamedTuple):
     preprocess_seconds: float
     item: Any
     parsed_item: Any
+    position: int = 0
 
 
 def probe_item(context: WorkerContext, key: str, payload: Any) -> Probe | ItemFailure:
