@@ -52,14 +52,9 @@ class DaemonPool:
         with contextlib.suppress(queue.Empty):
             while True:
                 self._calls.get_nowait()
-        self.finish(grace_seconds)
-
-    def finish(self, deadline_seconds: float) -> None:
-        """Make the calls that are waiting, and end."""
-        self._closed = True
         for _ in self._threads:
             self._calls.put(None)
-        deadline = time.monotonic() + deadline_seconds
+        deadline = time.monotonic() + grace_seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
