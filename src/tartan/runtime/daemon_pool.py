@@ -52,9 +52,14 @@ class DaemonPool:
         with contextlib.suppress(queue.Empty):
             while True:
                 self._calls.get_nowait()
+        self.finish(grace_seconds)
+
+    def finish(self, deadline_seconds: float) -> None:
+        """Make the calls that are waiting, and end."""
+        self._closed = True
         for _ in self._threads:
             self._calls.put(None)
-        deadline = time.monotonic() + grace_seconds
+        deadline = time.monotonic() + deadline_seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
