@@ -101,12 +101,12 @@ def test_a_second_process_is_refused(middle: Callable[[str], Middle], command: C
 
 
 def inside_small_folder(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
-    """Run a shell script where ``folder`` is a file system of 300 kB of its own."""
+    """Run a shell script where ``folder`` is a file system of 8 MB of its own, all but 300 kB of it in one file."""
     if shutil.which("unshare") is None:
         pytest.skip("no unshare here: a small file system cannot be made")
     folder.mkdir(exist_ok=True)
     inside = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
-    mount = f"mount -t tmpfs -o size=300k tmpfs {folder}"
+    mount = f"mount -t tmpfs -o size=8m tmpfs {folder} && head -c 7892k /dev/zero > {folder}/filler"
     if subprocess.run([*inside, mount], capture_output=True).returncode:
         pytest.skip("no user namespaces here: a small file system cannot be made")
     env = {**os.environ, "PYTHONPATH": str(Path(tartan.__file__).parents[1])}
@@ -120,7 +120,7 @@ def test_a_full_disk_stops_the_run_and_room_lets_it_go_on(tmp_path: Path) -> Non
     script = f"""
         {program} run vectors {tmp_path}/rows.npy -o {small}/run --tile 64 --set metric=euclidean
         echo "status $?"
-        mount -o remount,size=8m {small}
+        rm {small}/filler
         {program} resume {small}/run; echo "status $?"
         {program} export {small}/run {tmp_path}/scores.npy
     """
