@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -106,7 +107,8 @@ def inside_small_folder(folder: Path, script: str) -> subprocess.CompletedProces
         pytest.skip("no unshare here: a small file system cannot be made")
     folder.mkdir(exist_ok=True)
     inside = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
-    mount = f"mount -t tmpfs -o size=8m tmpfs {folder} && head -c 7892k /dev/zero > {folder}/filler"
+    name = shlex.quote(str(folder))
+    mount = f"mount -t tmpfs -o size=8m tmpfs {name} && head -c 7892k /dev/zero > {name}/filler"
     if subprocess.run([*inside, mount], capture_output=True).returncode:
         pytest.skip("no user namespaces here: a small file system cannot be made")
     env = {**os.environ, "PYTHONPATH": str(Path(tartan.__file__).parents[1])}
@@ -116,15 +118,16 @@ def inside_small_folder(folder: Path, script: str) -> subprocess.CompletedProces
 def test_a_full_disk_stops_the_run_and_room_lets_it_go_on(tmp_path: Path) -> None:
     rows = np.random.default_rng(3).standard_normal((600, 8)).astype(np.float32)
     np.save(tmp_path / "rows.npy", rows)
-    small, program = tmp_path / "small", f"{sys.executable} -m tartan.cli.main"
+    program = f"{shlex.quote(sys.executable)} -m tartan.cli.main"
     script = f"""
-        {program} run vectors {tmp_path}/rows.npy -o {small}/run --tile 64 --set metric=euclidean
+        cd {shlex.quote(str(tmp_path))}
+        {program} run vectors rows.npy -o small/run --tile 64 --set metric=euclidean
         echo "status $?"
-        rm {small}/filler
-        {program} resume {small}/run; echo "status $?"
-        {program} export {small}/run {tmp_path}/scores.npy
+        rm small/filler
+        {program} resume small/run; echo "status $?"
+        {program} export small/run scores.npy
     """
-    ended = inside_small_folder(small, script)
+    ended = inside_small_folder(tmp_path / "small", script)
     assert ended.stdout.split("\n")[:2] == ["status 1", "status 0"], ended
     assert "no room left on the file system" in ended.stderr
     whole = tartan.allpairs(Vectors(metric="euclidean"), tmp_path / "rows.npy", tmp_path / "whole", tile=64).matrix()
@@ -132,8 +135,9 @@ def test_a_full_disk_stops_the_run_and_room_lets_it_go_on(tmp_path: Path) -> Non
 
 
 def test_a_tiny_shared_memory_folder_is_not_needed(numbers: Numbers, tmp_path: Path) -> None:
-    words = f"run {APPLICATIONS}:LoggedInProcesses {numbers(6)} -o {tmp_path}/run"
-    script = f"mount -t tmpfs -o size=4k tmpfs /dev/shm && {sys.executable} -m tartan.cli.main {words}"
+    words = ["run", f"{APPLICATIONS}:LoggedInProcesses", str(numbers(6)), "-o", str(tmp_path / "run")]
+    program = shlex.join([sys.executable, "-m", "tartan.cli.main", *words])
+    script = f"mount -t tmpfs -o size=4k tmpfs /dev/shm && {program}"
     ended = inside_small_folder(tmp_path / "small", script)
     assert ended.returncode == 0, ended.stderr
     assert tartan.open(tmp_path / "run").n_pairs_done == 15

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 from pathlib import Path
 from typing import Any
@@ -165,7 +166,7 @@ def test_a_map_that_fails_costs_no_score(
     assert done.status == 0
     assert "warning: the map was not extended, all scores are there: " in done.err
     assert {"file": "cannot be read as a map", "defect": "ZeroDivisionError: a defect"}[damage] in done.err
-    assert f"tartan embed {run} --extend` places the new items" in done.err
+    assert f"tartan embed {shlex.quote(str(run))} --extend` places the new items" in done.err
     assert tartan.open(run).n_pairs_done == 45
 
 

@@ -180,7 +180,7 @@ COMMAND_LINES: list[tuple[str, str]] = [
 @pytest.mark.parametrize(("line", "message"), COMMAND_LINES)
 def test_command_lines(line: str, message: str, command: Command, numbers: Numbers, tmp_path: Path) -> None:
     """Wrong use ends with status 2, one clear message, and nothing on stdout."""
-    words = line.format(items=numbers(3), run=tmp_path / "run").split()
+    words = [word.format(items=numbers(3), run=tmp_path / "run") for word in line.split()]
     outcome = command("run", f"{APPLICATIONS}:Distances", *words)
     assert (outcome.status, outcome.out) == (2, "")
     assert message in outcome.err
