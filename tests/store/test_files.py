@@ -46,6 +46,8 @@ def test_a_file_that_is_not_finished_changes_nothing(tmp_path: Path) -> None:
         (errno.EACCES, StoreError),
         (errno.ENOSPC, DiskFullError),
         (errno.EDQUOT, DiskFullError),
+        (errno.EFBIG, StoreError),
+        (errno.EIO, StoreError),
     ],
 )
 def test_what_the_system_refuses_is_said(
@@ -107,7 +109,7 @@ def test_what_the_system_says_of_syncing_counts(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(ctypes, "CDLL", Library)
     if code in (errno.ENOSPC, errno.EIO):
-        with pytest.raises(DiskFullError if code == errno.ENOSPC else OSError):
+        with pytest.raises(DiskFullError if code == errno.ENOSPC else StoreError):
             files._sync_file_system(tmp_path)
     else:
         assert files._sync_file_system(tmp_path) == (code == 0)

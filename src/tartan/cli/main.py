@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tartan.cli import (
@@ -36,7 +35,8 @@ from tartan.cli import (
 )
 from tartan.cli.options import separate_settings
 from tartan.cli.output import print_json
-from tartan.errors import InternalError, RunCancelledError, TartanError
+from tartan.cli.streams import drop_stdout, prepare_streams
+from tartan.errors import InternalError, ResourceError, RunCancelledError, StoreError, TartanError
 
 __all__ = ["build_parser", "main"]
 
@@ -81,28 +81,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     tartan 0.1.0
     0
     """
-    _write_any_name()
+    prepare_streams()
     words = separate_settings(sys.argv[1:] if argv is None else argv)
+    args = argparse.Namespace(json=False)  # as long as the words are not understood
     try:
-        args = build_parser().parse_args(words)
-    except SystemExit as stop:  # argparse has said why
-        return int(stop.code or 0)
-    try:
-        status: int = _guarded(args.execute, args)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return _reader_is_gone()
-    return status
-
-
-def _write_any_name() -> None:
-    """Let names of files go to stdout as they are: data are UTF-8 wherever we run; a terminal shows what it can."""
-    stream = sys.stdout
-    if isinstance(stream, io.TextIOWrapper):
-        if stream.isatty():
-            stream.reconfigure(errors="backslashreplace")
-        else:
-            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
+        return _guarded(words, args)
+    except BrokenPipeError:  # whoever read our stdout (head, less) has enough
+        drop_stdout()
+        return 128 + signal.SIGPIPE
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -136,9 +122,9 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + "."
 
 
-def _guarded(execute: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
+def _guarded(words: Sequence[str], args: argparse.Namespace) -> int:
     try:
-        return execute(args)
+        return _parse_and_execute(words, args)
     except RunCancelledError as error:
         _complain(error, args)
         return 128 + int(error.context.get("signal", signal.SIGINT))
@@ -151,9 +137,33 @@ def _guarded(execute: Callable[[argparse.Namespace], int], args: argparse.Namesp
     except BrokenPipeError:
         raise
     except Exception as error:
-        traceback.print_exc()
-        _complain(InternalError(f"{type(error).__name__}: {error} (a defect of Tartan; please report it)"), args)
-        return InternalError.exit_status
+        known = _of_the_machine(error)
+        if known is None:
+            traceback.print_exc()
+            known = InternalError(f"{type(error).__name__}: {error} (a defect of Tartan; please report it)")
+        _complain(known, args)
+        return known.exit_status
+
+
+def _parse_and_execute(words: Sequence[str], args: argparse.Namespace) -> int:
+    try:
+        build_parser().parse_args(words, args)
+    except SystemExit as stop:  # argparse has said why
+        status = int(stop.code or 0)
+    else:
+        status = args.execute(args)
+    sys.stdout.flush()
+    return status
+
+
+def _of_the_machine(error: Exception) -> TartanError | None:
+    """Return what the system refused, where no other place has said it better; None for defects."""
+    if isinstance(error, MemoryError):
+        return ResourceError(f"out of memory ({error}); stop other programs, or give Tartan a smaller share")
+    if isinstance(error, OSError) and error.filename is not None:
+        known = StoreError(f"{os.fsdecode(error.filename)} cannot be used: {error.strerror}")
+        return known.with_traceback(error.__traceback__)
+    return None
 
 
 def _complain(error: TartanError, args: argparse.Namespace) -> None:
@@ -164,12 +174,6 @@ def _complain(error: TartanError, args: argparse.Namespace) -> None:
     print(f"tartan: error: {error}", file=sys.stderr)
     if args.json:
         print_json({"error": {"code": error.code, "message": str(error), "context": error.context}})
-
-
-def _reader_is_gone() -> int:
-    # Whoever read our stdout (head, less) has enough. Python would complain again when it flushes at exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return 128 + signal.SIGPIPE
 
 
 if __name__ == "__main__":

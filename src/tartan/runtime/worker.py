@@ -73,7 +73,8 @@ def main(connection_fd: int, crash_fd: int, parent_pid: int) -> None:
     for fd in (connection_fd, crash_fd):
         os.set_inheritable(fd, False)  # programs that user code starts get neither
     try:
-        _serve(socket.socket(fileno=connection_fd))
+        with socket.socket(fileno=connection_fd) as connection:
+            _serve(connection)
     except ConnectionError:
         os._exit(1)  # the parent is gone
     with contextlib.suppress(Exception):

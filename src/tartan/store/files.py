@@ -46,7 +46,7 @@ def disk_errors(path: Path) -> Iterator[None]:
     DiskFullError
         If the file system or the quota is full.
     StoreError
-        If the folder is read-only, or no folder.
+        If the folder is read-only, or no folder, or the system refuses for another reason.
     """
     try:
         yield
@@ -62,6 +62,18 @@ def disk_errors(path: Path) -> Iterator[None]:
                 f"cannot write {path}: {error.strerror}; give a folder that may be written",
                 code="read-only",
                 context={"path": str(path)},
+            ) from error
+        if error.errno == errno.EFBIG:
+            raise StoreError(
+                f"cannot write {path}: it would be larger than the file system, or a limit of the shell (ulimit -f), "
+                "allows; choose another place, or lift the limit",
+                code="too-large",
+                context={"path": str(path)},
+            ) from error
+        if error.errno is not None:  # of the system: a broken disk, too many open files, a folder in place of a file
+            place = path if error.filename is None else os.fsdecode(error.filename)
+            raise StoreError(
+                f"cannot write {path}: {place}: {error.strerror}", code="refused", context={"path": str(path)}
             ) from error
         raise
 
