@@ -127,6 +127,8 @@ def allpairs(
 def resume(path: str | Path, **options: Any) -> Run:
     """Go on with a run, from what its folder says of application and inputs.
 
+    Chunks of the result that are damaged or gone are computed again, in a finished run too.
+
     Raises
     ------
     ConfigError
@@ -136,6 +138,9 @@ def resume(path: str | Path, **options: Any) -> Run:
     from tartan.store.folder import RunFolder
 
     folder = RunFolder.open(path, writable=True)
+    if _finished(folder) and folder.missing():
+        with folder.lock():
+            folder.missing()  # what is damaged is no longer known: whoever has the application computes it
     if not _finished(folder):
         application, source = _reopen(folder)
         chosen = _options(options, None)

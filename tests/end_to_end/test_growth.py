@@ -109,6 +109,38 @@ def test_damage_in_the_disk_level_costs_a_load(numbers: Numbers, tmp_path: Path)
     np.testing.assert_array_equal(grown.matrix(diagonal=0.0), distances(10))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("reduced", [(), ("--top-k", 2)])
+def test_damage_in_a_finished_run_is_mended_by_resume(
+    command: Command, numbers: Numbers, tmp_path: Path, reduced: tuple[Any, ...]
+) -> None:
+    log, run = tmp_path / "log", tmp_path / "run"
+    words = ("run", f"{APPLICATIONS}:Logged", numbers(10), "-o", run, "--set", f"log={log}", "--tile", 4, *reduced)
+    assert command(*words).status == 0
+    before = tartan.open(run).pairs().read_all()
+    log.unlink()
+    assert "nothing to do" in command("resume", run).err
+    (run / ("parts/0-2.parquet" if reduced else "scores.zarr/c/0/2")).write_bytes(b"garbage")
+    refused = command("export", run, tmp_path / "pairs.parquet")
+    assert (refused.status, "`tartan resume` computes this chunk again" in refused.err) == (1, True)
+    mended = command("resume", run)
+    assert (mended.status, "nothing to do" in mended.err) == (0, False)
+    assert sorted(compared_pairs(log)) == [(i, j) for i in range(4) for j in (8, 9)]
+    assert tartan.open(run).pairs().read_all() == before
+
+
+def test_damage_in_a_run_of_objects_is_mended_where_they_are(tmp_path: Path) -> None:
+    def gap(a: float, b: float) -> float:
+        return abs(a - b)
+
+    numbers, run = [0.0, 1.0, 5.0, 7.0], tmp_path / "run"
+    before = tartan.allpairs(gap, numbers, run).matrix()
+    (run / "scores.zarr/c/0/0").unlink()
+    with pytest.raises(ConfigError, match=r"call tartan\.allpairs there again"):
+        tartan.resume(run)
+    np.testing.assert_array_equal(tartan.allpairs(gap, numbers, run).matrix(), before)
+
+
 def test_changed_inputs_are_named(command: Command, numbers: Numbers, tmp_path: Path) -> None:
     folder = numbers(5)
     words = ("run", f"{APPLICATIONS}:Distances", folder, "-o", tmp_path / "run")

@@ -196,6 +196,37 @@ def test_reading_a_damaged_chunk_raises(folder: RunFolder, path: Path) -> None:
     assert chunk_file(path, "status", 0, 1).exists(), "without the lock nothing is removed"
 
 
+@pytest.mark.parametrize("folder_instead", [False, True])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_a_chunk_that_is_gone_is_not_read_as_no_scores(path: Path, symmetric: bool, folder_instead: bool) -> None:
+    folder = RunFolder.create(path, describe(symmetric=symmetric), table(10))
+    with folder.lock():
+        commit_missing(folder, {"scores": true_scores(10, symmetric)})
+    gone = chunk_file(path, "scores", 0, 1)
+    gone.unlink()
+    if folder_instead:
+        gone.mkdir()
+    for read in (lambda run: run.matrix(), lambda run: run.neighbors(2), lambda run: list(run.pairs())):
+        with pytest.raises(CorruptResultError, match=rf"{gone} is .*; `tartan resume` computes this chunk again"):
+            read(Run(path))
+
+
+def test_a_chunk_that_the_system_does_not_give_is_not_damaged(
+    folder: RunFolder, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with folder.lock():
+        commit_missing(folder, ONE)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(np, "fromfile", refuse)
+    with pytest.raises(StoreError, match=r"cannot be read: Input/output error"):
+        Run(path).matrix()
+    with pytest.raises(StoreError, match=r"cannot be read: Input/output error"):
+        folder.missing()  # nothing is thrown away
+
+
 def test_the_lock_holder_empties_tmp(folder: RunFolder, path: Path) -> None:
     (path / "tmp" / "123-4").write_bytes(b"half a chunk")
     with folder.lock():
@@ -409,7 +440,7 @@ def test_wrong_shapes_and_mirrors_are_defects(folder: RunFolder) -> None:
 
 
 def test_array_items_have_implicit_keys(path: Path) -> None:
-    folder = RunFolder.create(path, describe(10**6, 1024))
+    folder = RunFolder.create(path, describe(10**6, 1024, inputs={"kind": "array"}))
     assert folder.items is None
     assert (folder.keys[999_999], len(folder.keys), folder.keys[:2]) == ("999999", 10**6, ["0", "1"])
     assert not (path / "items.parquet").exists()
@@ -419,6 +450,29 @@ def test_damaged_items_are_named(folder: RunFolder, path: Path) -> None:
     truncate(path / "items.parquet")
     with pytest.raises(CorruptResultError, match=r"items\.parquet"):
         _ = RunFolder.open(path).keys
+    (path / "items.parquet").unlink()  # numbers are no names of files
+    with pytest.raises(CorruptResultError, match=r"items\.parquet, the names of the items, is gone; restore it"):
+        _ = RunFolder.open(path).keys
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2]"])
+def test_statistics_that_are_damaged_may_be_removed(folder: RunFolder, path: Path, text: str) -> None:
+    (path / "stats.json").write_text(text)
+    with pytest.raises(CorruptResultError, match=r"stats\.json cannot be read: .*; remove it"):
+        _ = folder.stats
+    (path / "stats.json").unlink()
+    assert folder.stats == {}
+    (path / "stats.json").mkdir()
+    with pytest.raises(CorruptResultError, match=r"stats\.json cannot be read"):
+        _ = folder.stats
+
+
+def test_a_list_of_pairs_that_is_damaged_is_named(path: Path) -> None:
+    manifest = describe(workload={"kind": "candidates", "file": "candidates.npy"})
+    RunFolder.create(path, manifest, candidates=np.array([[0, 1]]))
+    (path / "candidates.npy").write_bytes(b"")
+    with pytest.raises(CorruptResultError, match=r"candidates\.npy, the list of pairs of this run.* restore it"):
+        RunFolder.open(path).counts()
 
 
 def test_stats_and_trace_round_trip(folder: RunFolder, path: Path) -> None:

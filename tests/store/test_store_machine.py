@@ -37,7 +37,7 @@ class StoreMachine(RuleBasedStateMachine):
     def create(self, n: int, chunk: int, symmetric: bool, packed: bool) -> None:
         self.truth, self.chunk = TRUTH[symmetric], chunk
         samples = {"scores": np.zeros((9, 9), np.float32)} if packed else {}
-        RunFolder.create(self.path, describe(n, chunk, symmetric=symmetric), samples=samples)
+        RunFolder.create(self.path, describe(n, chunk, symmetric=symmetric, inputs={"kind": "array"}), samples=samples)
         self.codes = np.zeros((n, n), np.uint8)
         self.start()
 

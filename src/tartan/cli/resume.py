@@ -21,8 +21,9 @@ def execute(args: argparse.Namespace) -> int:
     import tartan
     from tartan.cli.run_map import hint
 
-    finished = is_finished(tartan.open(args.run))
+    before = tartan.open(args.run)
+    finished, statistics = is_finished(before), before.stats
     run = tartan.resume(args.run, **execution_options(args))
-    status = conclude(run, args, finished_before=finished)
+    status = conclude(run, args, finished_before=finished and run.stats == statistics)  # else it was damaged
     hint(run)
     return status

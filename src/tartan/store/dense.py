@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tartan.errors import CorruptResultError
 from tartan.store.files import FileWriter
-from tartan.store.grid_io import ChunkArray, pays_to_compress
+from tartan.store.grid_io import ChunkArray, damaged, pays_to_compress
 from tartan.store.manifest import Manifest
 
 __all__ = ["Dense"]
@@ -81,7 +80,7 @@ class Dense:
         if older is not None and done is not None:
             before = array.read(*chunk)
             if before is None:
-                raise CorruptResultError(f"{array.chunk_path(*chunk)} is gone; resume the run to compute it again")
+                raise damaged(array.chunk_path(*chunk), "is gone")
             rows, columns = done.shape
             block = np.where(older, before[:rows, :columns], block)
             done = done | older

@@ -43,7 +43,8 @@ class RunFolder(Ledger):
 
     def _adopt(self, manifest: Manifest) -> None:
         super()._adopt(manifest)
-        self._stored_items = StoredItems(self.path, manifest.n_items)
+        named = manifest.inputs.get("kind", "array") != "array"
+        self._stored_items = StoredItems(self.path, manifest.n_items, required=named)
 
     @classmethod
     def create(
@@ -153,8 +154,10 @@ class RunFolder(Ledger):
             stats: dict[str, Any] = json.loads((self.path / "stats.json").read_bytes())
         except FileNotFoundError:
             return {}
-        except ValueError as error:
-            raise CorruptResultError(f"{self.path}/stats.json cannot be read: {error}") from error
+        except (OSError, ValueError) as error:
+            raise _no_statistics(self.path, str(error)) from error
+        if not isinstance(stats, dict):
+            raise _no_statistics(self.path, "it is no JSON object")
         return stats
 
     def extend(self, n_items: int, items: ItemTable | None = None, inputs: Mapping[str, Any] | None = None) -> None:
@@ -233,3 +236,10 @@ class RunFolder(Ledger):
             raise ConfigError(f"{self.path}: give the table of all {n_items} items, old and new")
         if table is not None and list(table.keys[: len(old)]) != list(old):
             raise ConfigError(f"{self.path}: the items of the run must come first, in their order")
+
+
+def _no_statistics(folder: Path, why: str) -> CorruptResultError:
+    return CorruptResultError(
+        f"{folder}/stats.json cannot be read: {why}; remove it: only the record of what the run cost is lost",
+        context={"path": f"{folder}/stats.json"},
+    )

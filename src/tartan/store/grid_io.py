@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from tartan.errors import ConfigError, CorruptResultError
+from tartan.errors import ConfigError, CorruptResultError, StoreError
 from tartan.store.files import FileWriter
 
-__all__ = ["ChunkArray", "pays_to_compress"]
+__all__ = ["ChunkArray", "damaged", "pays_to_compress"]
 
 _CRC_BYTES = 4
 _ZSTD_LEVEL = 1
@@ -137,6 +137,8 @@ class ChunkArray:
         ------
         CorruptResultError
             If it does not match its checksum.
+        StoreError
+            If the system refuses to read it.
         """
         data = self._read_checked(row, column)
         return None if data is None else self._decode(data, row, column)
@@ -205,10 +207,14 @@ class ChunkArray:
             data = np.fromfile(path, np.uint8)
         except FileNotFoundError:
             return None
+        except (IsADirectoryError, NotADirectoryError) as error:
+            raise damaged(path, "is no file") from error
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read: {error.strerror}", context={"path": str(path)}) from error
         if len(data) < _CRC_BYTES or crc32c(data[:-_CRC_BYTES]) != int.from_bytes(
             data[-_CRC_BYTES:].tobytes(), "little"
         ):
-            raise _corrupt(path)
+            raise damaged(path, "does not match its checksum")
         return data[:-_CRC_BYTES]
 
     def _decode(self, data: np.ndarray, row: int, column: int) -> np.ndarray:
@@ -219,7 +225,7 @@ class ChunkArray:
             plain = np.empty(shape, self._stored)
             decompress(data, plain.reshape(-1).view(np.uint8))
         except (ValueError, RuntimeError) as error:
-            raise _corrupt(self.chunk_path(row, column)) from error
+            raise damaged(self.chunk_path(row, column), "does not match its checksum") from error
         return plain.astype(self.dtype, copy=False)
 
 
@@ -228,11 +234,9 @@ def fill_value(dtype: np.dtype[Any]) -> Any:
     return dtype.type(np.nan) if dtype.kind in "fc" else dtype.type(0)
 
 
-def _corrupt(path: Path) -> CorruptResultError:
-    return CorruptResultError(
-        f"{path} does not match its checksum; resume the run to compute this chunk again",
-        context={"path": str(path)},
-    )
+def damaged(path: Path, what: str) -> CorruptResultError:
+    """Return the error for a part of the result that a later writer computes again."""
+    return CorruptResultError(f"{path} {what}; `tartan resume` computes this chunk again", context={"path": str(path)})
 
 
 def _metadata(array: ChunkArray, n_items: int) -> dict[str, Any]:

@@ -78,9 +78,10 @@ class ItemTable:
 class StoredItems:
     """The table in a run folder, read when first used and cut to the run's number of items."""
 
-    def __init__(self, folder: Path, n_items: int) -> None:
+    def __init__(self, folder: Path, n_items: int, *, required: bool = False) -> None:
         self._path = folder / FILE_NAME
         self._n_items = n_items
+        self._required = required
 
     @cached_property
     def table(self) -> ItemTable | None:
@@ -89,11 +90,13 @@ class StoredItems:
         Raises
         ------
         CorruptResultError
-            If the file is damaged.
+            If the file is damaged, or gone although the items have names.
         StoreError
             If it holds fewer items than the run.
         """
         if not self._path.exists():
+            if self._required:
+                raise _corrupt(self._path, "is gone")
             return None
         columns = _read(self._path)
         if len(columns["key"]) < self._n_items:
@@ -117,5 +120,12 @@ def _read(path: Path) -> dict[str, Any]:
         with arrow_file(path) as file:
             table = pq.read_table(file, page_checksum_verification=True)
     except (pa.ArrowInvalid, OSError) as error:
-        raise CorruptResultError(f"{path} cannot be read: {error}", context={"path": str(path)}) from error
+        raise _corrupt(path, f"cannot be read ({error})") from error
     return {name: table[name] for name in table.column_names}
+
+
+def _corrupt(path: Path, what: str) -> CorruptResultError:
+    return CorruptResultError(
+        f"{path}, the names of the items, {what}; restore it from a copy, or start a new run in another folder",
+        context={"path": str(path)},
+    )

@@ -17,7 +17,7 @@ from tartan.errors import CorruptResultError, InternalError, StoreError
 from tartan.store.dense import Dense
 from tartan.store.failures import FailureLog, read_failures
 from tartan.store.files import FileWriter
-from tartan.store.grid_io import ChunkArray
+from tartan.store.grid_io import ChunkArray, damaged
 from tartan.store.layout import STATUS
 from tartan.store.manifest import Manifest
 from tartan.store.pairs import WantedPairs
@@ -105,14 +105,17 @@ class Ledger:
         Raises
         ------
         CorruptResultError
-            If it does not match its checksum.
+            If it does not match its checksum, or is gone although the ledger knows the chunk.
         """
         if not isinstance(self.results, Dense):
             raise StoreError(f"{self.path} keeps {self.kept}, no matrix")
         if not self._status.exists(min(row, column), max(row, column)):
             return None
-        block = self.results.arrays[name].read(row, column)
-        return None if block is None else self._clip(block, row, column)
+        array = self.results.arrays[name]
+        block = array.read(row, column)
+        if block is None:
+            raise damaged(array.chunk_path(row, column), "is gone")
+        return self._clip(block, row, column)
 
     def verify_chunk(self, row: int, column: int) -> bool:
         """Whether all outputs of a chunk are there and match their checksums."""

@@ -118,7 +118,7 @@ class Manifest:
             raise RunNotFoundError(
                 f"{folder} is not a run: it has no {FILE_NAME}", context={"path": str(folder)}
             ) from None
-        except PermissionError as error:
+        except OSError as error:
             raise StoreError(f"cannot read {path}: {error.strerror}", context={"path": str(path)}) from error
 
 

@@ -108,6 +108,10 @@ def _cells(items: range, side: int) -> range:
 def _load_candidates(path: Path) -> np.ndarray:
     try:
         pairs = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise CorruptResultError(f"{path}, the list of pairs of this run, cannot be read: {error}") from error
+    except (OSError, ValueError, EOFError) as error:
+        raise CorruptResultError(
+            f"{path}, the list of pairs of this run, cannot be read: {error}; restore it from a copy, or start a new "
+            "run in another folder",
+            context={"path": str(path)},
+        ) from error
     return np.asarray(pairs, np.int64).reshape(-1, 2)

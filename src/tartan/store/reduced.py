@@ -18,6 +18,7 @@ import numpy as np
 
 from tartan.errors import CorruptResultError
 from tartan.store.files import FileWriter, arrow_file
+from tartan.store.grid_io import damaged
 from tartan.store.manifest import Manifest
 from tartan.store.topk import Bars, first_of_groups, select, sort_keys
 
@@ -247,7 +248,7 @@ class Parts:
             with arrow_file(path) as file, pq.ParquetFile(file, page_checksum_verification=True) as part:
                 first, second = (part.read_row_group(group) for group in range(2))
         except (pa.ArrowInvalid, OSError, ValueError) as error:
-            raise CorruptResultError(f"{path} cannot be read: {error}", context={"path": str(path)}) from error
+            raise damaged(path, f"cannot be read ({error})") from error
         return _columns(first), _columns(second)
 
 
