@@ -75,9 +75,9 @@ class State:
     @property
     def freezing(self) -> Vector:
         """Share of each cluster that is still undecided: sum of M (1 - M), by its size."""
-        undecided: Vector = np.einsum("nk,nk->k", self.members, 1.0 - self.members)
-        undecided /= np.maximum(self.members.sum(0), np.finfo(float).tiny)
-        return undecided
+        sizes: Vector = self.members.sum(0)
+        squares: Vector = np.einsum("nk,nk->k", self.members, self.members)
+        return (sizes - squares) / np.maximum(sizes, np.finfo(float).tiny)
 
     def copy(self) -> State:
         return State(*(np.array(value) for value in self.arrays().values()))

@@ -278,8 +278,9 @@ unsafe fn walk<
                     (7, None) => strip::<T, V, R8, 7>(task, start, column, &mut sums),
                     (6, None) => strip::<T, V, R6, 6>(task, start, column, &mut sums),
                     (5, None) => strip::<T, V, R6, 5>(task, start, column, &mut sums),
-                    (4.., None) => strip::<T, V, R4, 4>(task, start, column, &mut sums),
-                    (2.., None) => strip::<T, V, R2, 2>(task, start, column, &mut sums),
+                    (4, None) => strip::<T, V, R4, 4>(task, start, column, &mut sums),
+                    (3, None) => strip::<T, V, R4, 3>(task, start, column, &mut sums),
+                    (2, None) => strip::<T, V, R2, 2>(task, start, column, &mut sums),
                     (_, None) => strip::<T, V, R1, 1>(task, start, column, &mut sums),
                     // Masses need registers too: as many rows as for twice the columns.
                     (4.., Some(_)) => strip_known::<T, V, R8, 4>(task, start, column, &mut sums),
