@@ -350,6 +350,14 @@ def test_int16_is_written_as_the_ecosystem_does(tmp_path, order) -> None:
     assert other.read_bytes() == path.read_bytes()
 
 
+def test_a_file_is_turned_into_the_other_byte_order_where_it_is(tmp_path) -> None:
+    path = write_int16(square(), tmp_path / "m.int16", byteorder="little")
+    stored = np.fromfile(path, "<i2")
+    assert write_int16(path, path, byteorder="big", maximum=1.0) == path
+    np.testing.assert_array_equal(np.fromfile(path, ">i2"), stored)
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_what_cannot_be_written_as_int16(tmp_path) -> None:
     with pytest.raises(ConfigError, match="byteorder is 'native'"):
         write_int16(square(), tmp_path / "m.bin", byteorder="native")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tartan.analytics.matrix._dissimilarities import Dissimilarities
 from tartan.analytics.matrix._materialize import INT16_ONE
 from tartan.errors import ConfigError
+from tartan.store.files import whole_file
 
 __all__ = ["write_int16"]
 
@@ -24,7 +25,7 @@ def write_int16(
     ----------
     D : anything that ``as_dissimilarities`` takes
     path : path
-        Replaced if it is there.
+        Replaced if it is there; D may lie in it.
     byteorder : {"little", "big"}
     maximum : float, optional
         What becomes 32767; default: the largest dissimilarity.
@@ -51,7 +52,8 @@ def write_int16(
     if largest > one:
         raise ConfigError(f"{matrix.label}: the largest dissimilarity is {largest:.9g}, above the maximum {one:.9g}")
     dtype = np.dtype("<i2" if byteorder == "little" else ">i2")
-    with open(path, "wb") as file:
+    # Under another name first: the matrix may be mapped from the very file.
+    with whole_file(Path(path)) as unfinished, open(unfinished, "wb") as file:
         for start, block in matrix.blocks():
             file.write(_scaled(matrix, start, block, one).astype(dtype).data)
     return Path(path)
