@@ -97,3 +97,4 @@ def test_wrong_parts():
 
 def test_join():
     assert join_clusters([4, 2, 4, 7, -1], [[2, 7]]).tolist() == [0, 1, 0, 1, -1]
+    assert join_clusters([0, 1, 2, 3, 4, 5], [[1, 3], [4, 5], (4, 3), []]).tolist() == [0, 1, 2, 1, 1, 1]

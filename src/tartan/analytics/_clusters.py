@@ -236,7 +236,7 @@ def merge_labels(labels: ArrayLike, parts: Iterable[tuple[ArrayLike, ArrayLike]]
 
 
 def join_clusters(labels: ArrayLike, groups: Iterable[Iterable[int]]) -> Labels:
-    """Make one cluster of each group of clusters.
+    """Make one cluster of each group of clusters; groups with a cluster in common are one group.
 
     Examples
     --------
@@ -244,9 +244,12 @@ def join_clusters(labels: ArrayLike, groups: Iterable[Iterable[int]]) -> Labels:
     [0, 1, 2, 1, -1]
     """
     joined = np.array(labels, np.int64)
-    for group in groups:
-        members = list(group)
-        joined[np.isin(joined, members)] = members[0]
+    separate: list[set[int]] = []
+    for group in map(set, groups):
+        met = [other for other in separate if not other.isdisjoint(group)]
+        separate = [other for other in separate if other.isdisjoint(group)] + [group.union(*met)]
+    for members in separate:
+        joined[np.isin(joined, sorted(members))] = min(members, default=-1)
     return _renumbered(joined)
 
 
