@@ -115,6 +115,18 @@ def test_similarities_may_be_missing() -> None:
     assert found.check().n_missing == 1
 
 
+def test_what_means_missing_leaves_the_diagonal_in_the_largest_similarity() -> None:
+    S = similarities()
+    given = S.copy()
+    given[0, 5] = given[5, 0] = -9.0
+    np.fill_diagonal(given, 2.0)
+    found = whole(as_dissimilarities(given, similarity="max-s", missing=-9.0))
+    away = ~np.eye(len(S), dtype=bool) & (given != -9.0)
+    np.testing.assert_allclose(found[away], 2.0 - S[away], atol=1e-12)
+    with pytest.raises(ConfigError, match="of 0 and itself is 2, not 0"):
+        as_dissimilarities(given + 3.0 * away, missing=-9.0).check()
+
+
 def test_a_condensed_matrix_of_similarities() -> None:
     S = similarities()
     found = as_dissimilarities(S[np.triu_indices(N, 1)], similarity="max-s")

@@ -48,7 +48,7 @@ def with_missing(source: Source, missing: str | float | None, label: str) -> Sou
         raise ConfigError(f"{label}: missing is {missing!r}; it is 'nan', 'negative', 'error' or a number")
     value = float(missing)
     instead = native(source.dtype).type(-1 if integer else np.nan)
-    return Mapped(source, lambda tile: np.where(tile == value, instead, tile), native(source.dtype), 0.0)
+    return Mapped(source, lambda tile: np.where(tile == value, instead, tile), native(source.dtype), None)
 
 
 def _negative_to_nan(tile: NDArray[Any]) -> NDArray[Any]:
