@@ -110,3 +110,21 @@ def test_bad_maps_are_refused(source: Any, target: Any, weights: Any, message: s
 def test_an_alignment_refuses_points_of_another_dimension() -> None:
     with pytest.raises(ConfigError, match="2 dimensions"):
         align(np.eye(2), np.eye(2)).apply(np.eye(3))
+
+
+def test_a_line_that_must_not_be_mirrored_is_not() -> None:
+    x = np.array([[0.0], [1.0], [5.0]])
+    assert align(x, -2 * x).scale == pytest.approx(2)
+    found = align(x, -2 * x, reflection=False)
+    assert (found.scale, found.reflected) == (0.0, False)
+    assert found.error == pytest.approx(np.std(-2 * x))
+
+
+def test_masked_points_are_left_out() -> None:
+    source, target, _ = maps(3, 0.0)
+    given = np.ma.array(source)
+    given[4] = np.ma.masked
+    given.data[4] = 1e3
+    found = align(given, target)
+    assert found.n_points == 29
+    assert found.error < 1e-12

@@ -283,6 +283,19 @@ def test_new_points_as_int16() -> None:
     assert np.linalg.norm(again - mds.embedding_[:5], axis=1).max() < 0.3
 
 
+def test_new_points_have_the_units_of_the_fit_and_may_be_masked() -> None:
+    points = np.random.default_rng(0).normal(size=(30, 2))
+    D = squareform(pdist(points))
+    stored = np.rint(D * (32767 / D.max())).astype(">i2")
+    mds = DAMDS(2, annealing=False, init="classical").fit(as_dissimilarities(stored, maximum=D.max()))
+    np.testing.assert_allclose(mds.transform(stored[:4]), mds.embedding_[:4], atol=1e-3)
+    for rows, hidden in ((stored[:4], 7), (D[:4], 77.0)):
+        masked = np.ma.array(rows)
+        masked[:, 9:12] = np.ma.masked
+        masked.data[:, 9:12] = hidden
+        np.testing.assert_allclose(mds.transform(masked), mds.embedding_[:4], atol=1e-3)
+
+
 @pytest.mark.parametrize("init", ["classical", "landmark"])
 def test_classical_starts_solve_exact_problems_at_once(init: str) -> None:
     points, D = problems.points_and_distances(N)

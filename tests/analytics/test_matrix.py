@@ -37,6 +37,8 @@ FORMS = {
     "big-endian int16": int16(square(), ">i2"),
     "condensed int16": squareform(int16(square()), checks=False),
     "masked": np.ma.masked_array(square(), np.zeros((N, N), bool)),
+    "masked int16": np.ma.masked_array(int16(square(), ">i2"), np.zeros((N, N), bool)),
+    "askew": np.ndarray((N, N), buffer=b"." + square().tobytes(), offset=1),
 }  # fmt: skip
 
 
@@ -57,7 +59,8 @@ def test_every_form_of_a_matrix_gives_the_same_numbers(form: str) -> None:
     assert kept.array is not None
     assert kept.array.flags.c_contiguous
     np.testing.assert_array_equal(kept.block(0, N), D.block(0, N), strict=True)
-    assert kept.check().mean == pytest.approx(squareform(square()).mean(), abs=tolerance)
+    for checked in (kept, D):
+        assert checked.check().mean == pytest.approx(squareform(square()).mean(), abs=tolerance)
 
 
 @pytest.mark.parametrize("form", ["float64", "float32", "int16", "big-endian int16", "column order"])
@@ -217,6 +220,20 @@ def test_missing_pairs_are_counted_and_left_out(missing) -> None:
     assert check.total == pytest.approx(expected.sum() / 2, rel=1e-4)
     kept = found.materialized("int16")
     assert kept.check().n_missing == 3
+
+
+@pytest.mark.parametrize("form", ["float64", "big-endian int16", "condensed", "masked int16"])
+def test_items_are_at_distance_0_from_themselves_also_where_that_is_marked_as_missing(form: str) -> None:
+    given = FORMS[form].copy()
+    if form == "masked int16":
+        given[np.eye(N, dtype=bool)] = np.ma.masked
+    elif given.ndim == 2:
+        np.fill_diagonal(given, np.nan if given.dtype.kind == "f" else -1)
+    bare = as_dissimilarities(given, missing="nan")
+    assert bare.check().n_missing == 0
+    for D in (bare, bare.materialized(), bare.chosen(np.arange(9))):
+        np.testing.assert_array_equal(np.diagonal(D.block(0, D.n)), 0)
+    np.testing.assert_array_equal(bare.block(0, N), as_dissimilarities(FORMS[form]).block(0, N))
 
 
 def test_a_pair_that_is_missing_on_one_side_only_is_refused() -> None:

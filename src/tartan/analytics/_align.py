@@ -107,7 +107,8 @@ def align(
         signs[-1] = -1.0
     rotation = (u * signs) @ v
     spread = float(w @ (x * x).sum(1))
-    factor = float(sizes @ signs) / spread if scale and spread > 0 else 1.0
+    # On a line, a map that must not be mirrored may fit best when it is shrunk to a point.
+    factor = max(0.0, float(sizes @ signs)) / spread if scale and spread > 0 else 1.0
     rest = factor * (x @ rotation.T) - y
     error = float(np.sqrt(w @ (rest * rest).sum(1) / total))
     translation = y_mean - factor * rotation @ x_mean

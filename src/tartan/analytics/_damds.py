@@ -17,6 +17,8 @@ from tartan.analytics._preparation import Options, Preparation, elementwise
 from tartan.analytics._smacof import Floats, Rule
 from tartan.analytics.communicator import Communicator
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
+from tartan.analytics.matrix._materialize import INT16_ONE
+from tartan.analytics.matrix._sources import filled, native
 from tartan.errors import ConfigError
 
 __all__ = ["DAMDS"]
@@ -213,7 +215,9 @@ class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             If the monitor was asked to stop; with a checkpoint the same call goes on.
         """
         monitor = as_monitor(monitor, self.verbose, self.checkpoint)
-        matrix = as_dissimilarities(D, transform=self.distance_transform)
+        given = as_dissimilarities(D)
+        self._step = given.scale if native(given.dtype) == np.int16 else 1.0 / INT16_ONE
+        matrix = as_dissimilarities(given, transform=self.distance_transform)
         self.check_ = matrix.check(monitor=monitor)
         self.n_features_in_ = matrix.n
         if matrix.n == 1:
@@ -248,6 +252,7 @@ class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._rule = preparation.rule_in_units(matrix.scale)
 
     _rule: Rule | None
+    _step: float  # what 1 means in int16 dissimilarities of new points
 
     def _alone(self) -> DAMDS:
         """Embed a single point: at the origin."""
@@ -271,7 +276,8 @@ class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         D : array_like (m, n)
-            Dissimilarities of the new points to the n old ones; NaN, or negative in int16: missing. The parameter
+            Dissimilarities of the new points to the n old ones; NaN, masked, or negative in int16: missing. int16
+            means what it meant in ``fit``, or 32767 for 1 where that had no int16. The parameter
             ``distance_transform`` is applied to them only if it is a number (an exponent) or a function.
         monitor : Monitor, optional
 
@@ -297,7 +303,7 @@ class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _new_rows(self, D: ArrayLike) -> Floats:
         """Return checked dissimilarities of new points as they were given, NaN where missing."""
         try:
-            given = np.asarray(D)
+            given = filled(D) if np.ma.isMaskedArray(D) else np.asarray(D)
         except ValueError as error:
             raise ConfigError("dissimilarities of new points have rows of unlike lengths") from error
         if given.ndim != 2 or given.shape[1] != self.n_features_in_ or given.dtype.kind not in "fiub":
@@ -306,8 +312,8 @@ class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"they are numbers of shape (m, {self.n_features_in_})"
             )
         rows = given.astype(np.float64)
-        if given.dtype.newbyteorder("=") == np.int16:
-            rows = np.where(rows < 0, np.nan, rows / 32767)
+        if native(given.dtype) == np.int16:
+            rows = np.where(rows < 0, np.nan, rows * self._step)
         _refuse_new(rows, np.isinf(rows) | (rows < 0))
         if np.isnan(rows).all(axis=1).any():
             raise ConfigError(f"new point {np.isnan(rows).all(axis=1).argmax()} has no dissimilarity to any point")

@@ -69,7 +69,9 @@ def flag(name: str, value: Any) -> bool:
 
 
 def floats(name: str, given: Any) -> NDArray[np.float64]:
-    """Return numbers as a new float64 array; strings, complex numbers and rows of unlike lengths are refused.
+    """Return numbers as a new float64 array, NaN where a masked array is masked.
+
+    Strings, complex numbers and rows of unlike lengths are refused.
 
     Raises
     ------
@@ -77,7 +79,7 @@ def floats(name: str, given: Any) -> NDArray[np.float64]:
         If these are no numbers.
     """
     try:
-        array = np.asarray(given)
+        array = np.ma.filled(given.astype(np.float64), np.nan) if np.ma.isMaskedArray(given) else np.asarray(given)
         if array.dtype.kind == "O":
             array = array.astype(np.float64)
     except (TypeError, ValueError) as error:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan import _native
-from tartan.analytics.matrix._sources import native
+from tartan.analytics.matrix._sources import Mapped, native
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -154,7 +154,11 @@ def check(D: Dissimilarities, tolerance: float | None, monitor: Monitor | None) 
         if monitor is not None:
             monitor.report("check", rows=rows.stop, of=D.n)
             monitor.check()
-    return counts.result()
+    found = counts.result()
+    if counts.bare_diagonal:
+        # Whoever reads the matrix from now on finds 0 there, which is what an item's distance to itself is.
+        D.source = Mapped(D.source, np.copy, native(D.dtype), 0.0)
+    return found
 
 
 def squares(n: int, itemsize: int) -> Iterator[tuple[slice, slice]]:
@@ -177,6 +181,7 @@ class _Counts:
         self.squares: list[float] = []
         self.asymmetry: tuple[float, int, int] = (0.0, 0, 0)
         self.diagonal: tuple[float, int] = (0.0, 0)
+        self.bare_diagonal = False  # whether a place on the diagonal is marked as a missing pair
         self.components = Components(D.n)
 
     def take(self, rows: slice, columns: slice) -> None:
@@ -191,6 +196,9 @@ class _Counts:
         if wrong is not None:
             raise _wrong_pair(D, rows.start + wrong[0], columns.start + wrong[1])
         self._add(counts, sums)
+        if on_diagonal:
+            own = np.diagonal(upper).byteswap() if swapped else np.diagonal(upper)
+            self.bare_diagonal |= not (own >= 0).all()
         if asymmetry[0] > self.asymmetry[0]:
             self.asymmetry = (asymmetry[0], rows.start + asymmetry[1], columns.start + asymmetry[2])
         if diagonal[0] > self.diagonal[0]:

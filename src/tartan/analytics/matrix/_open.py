@@ -23,7 +23,7 @@ from tartan.analytics.matrix._convert import (
 from tartan.analytics.matrix._dissimilarities import Dissimilarities
 from tartan.analytics.matrix._files import FORMATS, RawLayout, format_of, is_zarr, open_file, square_source, zarr_source
 from tartan.analytics.matrix._materialize import INT16_ONE
-from tartan.analytics.matrix._sources import Source, Windowed, native
+from tartan.analytics.matrix._sources import Source, Windowed, filled, native
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def as_dissimilarities(
         files see :func:`read_matrix`. int16 means 32767 for ``maximum``, negative for missing.
     missing : {"nan", "negative", "error"} or number, optional
         What means that a pair has no dissimilarity. Default: negative in int16, masked values of masked arrays, and
-        scores that a run does not have; a NaN anywhere else is an error. "error" makes negative int16 one too.
+        scores that a run does not have; a NaN anywhere else is an error. "error" makes negative int16 one too. A
+        number is a value as it is stored.
     similarity : str or callable, optional
         How similarities become dissimilarities: a formula of s such as "1-s", "sqrt(2-2s)", "-log(s)", "max-s", or a
         function of float64 arrays. Items are then at distance 0 from themselves, whatever the diagonal has.
@@ -226,7 +227,7 @@ def _of_array(given: Any, label: str, options: _Options) -> Dissimilarities:
     names = _column_names(given)
     if options.output is not None:
         raise ConfigError(f"{label} is one matrix; output={options.output!r} is for runs and groups of Zarr arrays")
-    values = np.ma.filled(given.astype(np.float64), np.nan) if masked else _as_array(given, label)
+    values = filled(given) if masked else _as_array(given, label)
     if values.dtype.kind not in "fiub":
         raise ConfigError(f"{label}: dissimilarities are numbers; these are {values.dtype}")
     plain = _scaled(square_source(values, label, options.triangle), label, options, masked=masked)

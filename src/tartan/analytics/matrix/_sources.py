@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Chosen", "Condensed", "Mapped", "Source", "Triangle", "Windowed", "native"]
+__all__ = ["Array", "Chosen", "Condensed", "Mapped", "Source", "Triangle", "Windowed", "filled", "native"]
 
 
 class Source(ABC):
@@ -49,6 +49,13 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype.newbyteorder("=")
 
 
+def filled(masked: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
+    """Return a masked array with what means "missing" where it is masked: int16 stays int16, and keeps its unit."""
+    if native(masked.dtype) == np.int16:
+        return np.ma.filled(masked, -1)
+    return np.ma.filled(masked.astype(np.float64), np.nan)
+
+
 def kept_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return what values of a dtype are worked on as: int16, float32 and float64 stay, all else becomes a float."""
     if native(dtype) in (np.dtype(np.int16), np.dtype(np.float32), np.dtype(np.float64)):
@@ -71,11 +78,14 @@ class Array(Source):
         self._values = values.T if values.flags.f_contiguous and not values.flags.c_contiguous else values
         kept = kept_dtype(values.dtype)
         self.dtype = kept if kept.kind == "i" else native(kept)
-        whole = self._values.flags.c_contiguous and self._values.dtype == self.dtype
+        flags = self._values.flags
+        whole = flags.c_contiguous and flags.aligned and self._values.dtype == self.dtype
         self.array = self._values if whole else None
 
     def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
-        return self._values[rows, columns].astype(native(self.dtype), copy=False)
+        found = self._values[rows, columns].astype(native(self.dtype), copy=False)
+        # Every second column of an array, or one that lies askew in memory: the native code wants neither.
+        return found if found.strides[1] == found.itemsize and found.flags.aligned else found.copy()
 
     def release(self) -> None:
         mapped: Any = self._values
@@ -136,6 +146,9 @@ class Triangle(Source):
         found[i == j] = 0
         return found
 
+    def release(self) -> None:
+        self._square.release()
+
 
 class Windowed(Source):
     """Anything that gives rectangles by a function: Zarr arrays, runs."""
@@ -170,6 +183,9 @@ class Chosen(Source):
         found = self._source.tile(first, last)
         return np.ascontiguousarray(found[np.ix_(across - first.start, down - last.start)])
 
+    def release(self) -> None:
+        self._source.release()
+
 
 class Mapped(Source):
     """A function of every value of another source.
@@ -200,3 +216,6 @@ class Mapped(Source):
             at = np.arange(first, last)
             found[at - rows.start, at - columns.start] = self._diagonal
         return found
+
+    def release(self) -> None:
+        self._source.release()
