@@ -8,7 +8,7 @@ import math
 import operator
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -431,7 +431,9 @@ def _finished(folder: RunFolder) -> bool:
 
 def _reopen(folder: RunFolder, app: Any = None, previous: Any = None) -> tuple[Application, Source]:
     """Load the application and the inputs of a run as its manifest names them."""
+    from tartan.runtime.reopening import open_inputs
     from tartan.runtime.shipping import load_application
+    from tartan.runtime.sources import open_source
 
     about = folder.manifest.application
     if app is not None:
@@ -443,26 +445,10 @@ def _reopen(folder: RunFolder, app: Any = None, previous: Any = None) -> tuple[A
         )
     else:
         application, _ = load_application(about["source"], about["parameters"])
-    return application, _open_inputs(folder, application.item_suffixes, previous)
-
-
-def _open_inputs(folder: RunFolder, suffixes: tuple[str, ...], previous: Any) -> Source:
-    from tartan.runtime.sources import join_sources, open_source
-
+    suffixes = application.item_suffixes
     if previous is not None:
-        return open_source(previous, suffixes=suffixes)
-
-    def opened(inputs: dict[str, Any]) -> Source:
-        if "parts" in inputs:
-            return join_sources(*(opened(part) for part in inputs["parts"]), allow_repeats=True)
-        named: Sequence[str] | str | None = inputs.get("patterns") or inputs.get("path")
-        if not named:
-            raise ConfigError(
-                f"{folder.path} was computed from objects in memory; give them again with tartan.allpairs"
-            )
-        return open_source(named, suffixes=suffixes)
-
-    return opened(folder.manifest.inputs)
+        return application, open_source(previous, suffixes=suffixes)
+    return application, open_inputs(folder.path, folder.manifest, folder.items, suffixes)
 
 
 def _extend_map(run: Run) -> None:

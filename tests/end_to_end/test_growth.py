@@ -141,6 +141,29 @@ def test_damage_in_a_run_of_objects_is_mended_where_they_are(tmp_path: Path) -> 
     np.testing.assert_array_equal(tartan.allpairs(gap, numbers, run).matrix(), before)
 
 
+@pytest.mark.slow
+def test_new_files_may_lie_beside_the_old_ones(command: Command, numbers: Numbers, tmp_path: Path) -> None:
+    """Folders of input grow: a run knows its items, whatever else its patterns find now."""
+    log, run, folder = tmp_path / "log", tmp_path / "run", numbers(6)
+    words = ("-o", run, "--set", f"log={log}", "--tile", 2)
+    assert command("run", f"{APPLICATIONS}:Logged", folder, *words).status == 0
+    (folder / "0000.txt").write_text("6")  # before the others by name
+    (folder / "more").mkdir()
+    (folder / "more" / "003.txt").write_text("7")
+    assert command("add", run, folder / "0000.txt").status == 0
+    assert command("add", run, folder / "more").status == 0
+    (run / "status.zarr/c/0/0").unlink()
+    log.unlink()
+    assert command("resume", run).status == 0
+    assert compared_pairs(log) == [(0, 1)]
+    grown = tartan.open(run)
+    assert list(grown.keys) == [*(f"00{i}.txt" for i in range(6)), "0000.txt", str(folder / "more" / "003.txt")]
+    np.testing.assert_array_equal(grown.matrix(diagonal=0.0), distances(8))
+    (folder / "002.txt").unlink()
+    refused = command("add", run, numbers(1, "other", 8))
+    assert (refused.status, "items that are gone: 002.txt" in refused.err) == (1, True)
+
+
 def test_changed_inputs_are_named(command: Command, numbers: Numbers, tmp_path: Path) -> None:
     folder = numbers(5)
     words = ("run", f"{APPLICATIONS}:Distances", folder, "-o", tmp_path / "run")

@@ -14,7 +14,7 @@ import pytest
 import zarr
 
 from tartan.errors import ConfigError, ItemError
-from tartan.runtime.source_paths import absolute, has_magic, is_url, item_keys
+from tartan.runtime.source_paths import Location, absolute, find_keys, has_magic, is_url, item_keys
 from tartan.runtime.sources import (
     ArraySource,
     SequenceSource,
@@ -537,3 +537,20 @@ def test_reading_from_many_threads(tmp_path: Path) -> None:
         results = list(pool.map(read_all, range(4)))
     assert all(result == results[0] for result in results)
     assert results[0][1][49] == [98, 99]
+
+
+def test_keys_find_their_files_among_more() -> None:
+    there = [Location(f"/data/{name}") for name in ("a/b.fa", "a/c.fa", "b.fa", "d.fa")]
+    found = find_keys(there, ["b.fa", "a/b.fa", "gone.fa", "/data/d.fa"], None)
+    assert [location.path for location in found] == ["/data/b.fa", "/data/a/b.fa", "/data/d.fa"]
+
+
+def test_fingerprints_decide_between_files_of_one_name(tmp_path: Path) -> None:
+    """The names were all different once; since then a file of the same name has come."""
+    (tmp_path / "a").mkdir()
+    old, new = tmp_path / "a" / "x.txt", tmp_path / "x.txt"
+    old.write_text("old")
+    new.write_text("newer")
+    status = old.stat()
+    there = [Location(str(old)), Location(str(new))]
+    assert find_keys(there, ["x.txt"], ([status.st_size], [status.st_mtime_ns])) == [there[0]]

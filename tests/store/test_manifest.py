@@ -130,8 +130,9 @@ def test_contents_count_where_both_have_them() -> None:
 def test_more_items_point_to_add() -> None:
     (found,) = compare(describe(10), describe(12), table(10), table(12))
     assert "tartan add" in str(found)
-    (found,) = compare(describe(10), describe(9), table(10), table(9))
+    found, gone = compare(describe(10), describe(9), table(10), table(9))
     assert "tartan add" not in str(found)
+    assert str(gone) == "items that are gone: item-9"
 
 
 def test_options_decide_the_class_of_the_error() -> None:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from tartan.errors import ConfigError
 
-__all__ = ["Location", "absolute", "expand", "has_magic", "is_url", "item_keys", "read_location", "stamps"]
+__all__ = ["Location", "absolute", "expand", "find_keys", "has_magic", "is_url", "item_keys", "read_location", "stamps"]
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*(::|://)")
 _T = TypeVar("_T")
@@ -219,6 +219,32 @@ def _resolved(paths: Sequence[str]) -> Iterator[str]:
 def _text(name: str) -> str:
     # Names that are no UTF-8 can neither be printed nor written to Parquet.
     return name if name.isascii() else os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def find_keys(locations: Sequence[Location], keys: Sequence[str], stamped: tuple[Any, Any] | None) -> list[Location]:
+    """Find the locations that have some of ``item_keys``, in the order of the keys; those that are gone are left out.
+
+    Parameters
+    ----------
+    locations : sequence of Location
+    keys : sequence of str
+        File names, or the ends of paths.
+    stamped : (sizes, times of change) or None
+        What ``stamps`` said of the keys: it decides where a key fits several locations, then the shorter path does.
+    """
+    named: dict[str, list[tuple[str, Location]]] = {}
+    for location in locations:
+        path = _text(absolute(location.name))
+        named.setdefault(_last(path), []).append((path, location))
+    chosen = []
+    for index, key in enumerate(keys):
+        fit = [(path, found) for path, found in named.get(_last(key), ()) if path == key or path.endswith(f"/{key}")]
+        if len(fit) > 1 and stamped is not None:
+            before = int(stamped[0][index]), int(stamped[1][index])
+            fit = [(path, found) for path, found in fit if next(stamps([found])) == before] or fit
+        if fit:
+            chosen.append(min(fit, key=lambda pair: len(pair[0]))[1])
+    return chosen
 
 
 def read_location(location: Location, max_bytes: int) -> bytes:

@@ -25,6 +25,7 @@ from tartan.runtime.source_paths import (
     Location,
     absolute,
     expand,
+    find_keys,
     has_magic,
     item_keys,
     read_location,
@@ -141,6 +142,16 @@ class FileSource(_NoBlocks):
     def paths(self) -> list[str]:
         """Path or URL of each item."""
         return [location.name for location in self._locations]
+
+    def only(self, keys: Sequence[str], stamped: Fingerprints | None) -> FileSource:
+        """Return the files with these keys, without what has come beside them; all files where none is there.
+
+        ``stamped`` are the fingerprints that the files had: they decide where several could be meant.
+        """
+        if list(self.keys) == list(keys):
+            return self
+        chosen = find_keys(self._locations, keys, stamped)
+        return FileSource(chosen, self._patterns, self._max_item_bytes) if chosen else self
 
     def read(self, index: int) -> bytes:
         try:
@@ -307,7 +318,7 @@ def _refuse_repeats(sources: Sequence[Source]) -> None:
     for path in paths:
         if path in seen:
             raise ConfigError(
-                f"input {path!r} is already an item of this run",
+                f"input {path!r} is already an item of this run; name new ones only",
                 code="duplicate-item",
                 context={"input": path},
             )

@@ -196,6 +196,7 @@ def compare(
     found += _option_differences(old, new)
     if new.n_items != old.n_items:
         found.append(Difference("input", _count_message(old.n_items, new.n_items)))
+        found += _gone(old_items, new_items)
     elif old_items is not None and new_items is not None:
         found += _item_differences(old_items, new_items)
     if old.inputs.get("kind") != new.inputs.get("kind"):
@@ -264,6 +265,16 @@ def _was(what: str, before: Any, after: Any) -> str:
 def _count_message(before: int, after: int) -> str:
     hint = "; use `tartan add` for new items" if after > before else ""
     return f"number of items: the run has {before}, now there are {after}{hint}"
+
+
+def _gone(old: ItemTable | None, new: ItemTable | None) -> list[Difference]:
+    if old is None or new is None:
+        return []
+    there = set(new.keys)
+    keys = [key for key in old.keys if key not in there]
+    if not 0 < len(keys) < len(old.keys):  # none, or all are called otherwise now
+        return []
+    return [Difference("input", f"items that are gone: {_some(keys)}")]
 
 
 def _item_differences(old: ItemTable, new: ItemTable) -> list[Difference]:

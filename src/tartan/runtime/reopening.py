@@ -1,0 +1,70 @@
+"""The inputs of a run, opened again: the items that it has, whatever else has come to their folders since.
+
+The manifest knows patterns, the table of items knows keys. Where a pattern finds more files than before, those that the
+table names are taken. What does not fit is told by whoever compares the tables (store/manifest.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tartan.errors import ConfigError
+from tartan.runtime.sources import FileSource, Source, join_sources, open_source
+from tartan.store.items import ItemTable
+from tartan.store.manifest import Manifest
+
+__all__ = ["open_inputs"]
+
+
+def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, suffixes: tuple[str, ...]) -> Source:
+    """Open the inputs of a run as its manifest names them.
+
+    Parameters
+    ----------
+    path : Path
+        The run folder, for messages.
+    manifest : Manifest
+    items : ItemTable or None
+        The items that the run has; None where they are the rows of an array.
+    suffixes : tuple of str
+        As of ``open_source``.
+
+    Raises
+    ------
+    ConfigError
+        If the items were objects of a program, or nothing is found under their names.
+    """
+    leaves = list(_leaves(manifest.inputs))
+    ends = _ends(manifest)
+    sources = []
+    for index, inputs in enumerate(leaves):
+        named: list[str] | str | None = inputs.get("patterns") or inputs.get("path")
+        if not named:
+            raise ConfigError(f"{path} was computed from objects in memory; give them again with tartan.allpairs")
+        source = open_source(named, suffixes=suffixes)
+        if isinstance(source, FileSource) and items is not None and len(ends) == len(leaves) + 1:
+            of_leaf = slice(ends[index], ends[index + 1])
+            stamped = None
+            if items.sizes is not None and items.mtimes is not None:
+                stamped = items.sizes[of_leaf], items.mtimes[of_leaf]
+            source = source.only(items.keys[of_leaf], stamped)
+        sources.append(source)
+    return join_sources(*sources, allow_repeats=True)
+
+
+def _leaves(inputs: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield what was given at once: at the start, on the other side, by each extension."""
+    if "parts" not in inputs:
+        yield inputs
+        return
+    for part in inputs["parts"]:
+        yield from _leaves(part)
+
+
+def _ends(manifest: Manifest) -> list[int]:
+    """Return where the items of each leaf begin, and the end of the last."""
+    if manifest.workload["kind"] == "rectangle":
+        return [0, int(manifest.workload["n_left"]), manifest.n_items]
+    return [0, *manifest.generations]
