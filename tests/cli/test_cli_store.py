@@ -63,3 +63,24 @@ def test_export_without_a_format_is_wrong_use(command: Any, folder: Path, tmp_pa
     shown = command("export", folder, tmp_path / "m.unknown")
     assert shown.status == 2
     assert "phylip" in shown.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("export", "{run}", "{folder}/out.npy"),
+        ("export", "{run}", "{folder}/out.parquet", "--sorted"),
+        ("neighbors", "{run}", "--quiet"),
+        ("neighbors", "{run}", "--quiet", "--transform", "sqrt"),
+        ("outliers", "{run}", "--quiet"),
+    ],
+)
+def test_what_is_made_of_an_unfinished_run_says_so(command: Any, tmp_path: Path, words: tuple[str, ...]) -> None:
+    run = tmp_path / "half run"
+    tartan.allpairs(lambda a, b: abs(a - b), [1.0, 2.0, 4.0, 8.0, 16.0], run, tile=3)
+    named = [word.format(run=run, folder=tmp_path) for word in words]
+    assert "warning" not in command(*named, *(["--overwrite"] if "export" in words else [])).err
+    (run / "status.zarr/c/1/1").unlink()
+    said = command(*named, *(["--overwrite"] if "export" in words else []))
+    assert said.status == 0
+    assert f"{run} is not finished: 1 of 10 pairs are missing here; `tartan resume '{run}'` computes them" in said.err

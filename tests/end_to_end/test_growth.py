@@ -52,7 +52,9 @@ def test_what_a_grown_run_says(numbers: Numbers, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"000\.txt' is already an item of this run"):
         tartan.add(run, old / "000.txt", app=app)
     tartan.add(run, new, app=app)
-    with pytest.raises(StoreError, match="the run has 9, now there are 6"):
+    with pytest.raises(
+        StoreError, match="the run has 9, now there are 6; it has grown by `tartan add`: go on with `tartan resume`"
+    ):
         tartan.allpairs(app, old, run)
     assert tartan.resume(run).n_pairs_done == 36
     assert list(tartan.open(run).keys)[5:7] == ["005.txt", "006.txt"]

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tartan.cli.options import count
-from tartan.cli.output import print_json
+from tartan.cli.output import print_json, warn_unfinished
 
 # Written out, because importing the exports takes time; a test compares.
 FORMATS = ("npy", "npy-condensed", "phylip", "csv", "tsv", "int16", "int16-be", "float32", "parquet")
@@ -42,7 +42,9 @@ def execute(args: argparse.Namespace) -> int:
     chosen |= {"sort": args.sort or None, "count": args.threshold_count, "ascending": args.ascending}
     chosen |= {"memory": args.memory, "tmp": args.tmp}
     options = {name: value for name, value in chosen.items() if value is not None}
-    written = tartan.open(args.run).export(args.file, args.format, overwrite=args.overwrite, **options)
+    run = tartan.open(args.run)
+    written = run.export(args.file, args.format, overwrite=args.overwrite, **options)
+    warn_unfinished(run)
     size = Path(written).stat().st_size
     if args.json:
         print_json({"file": written, "size_bytes": size})

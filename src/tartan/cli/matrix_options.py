@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tartan.cli.output import warn_unfinished
 
 if TYPE_CHECKING:
     from tartan.analytics.matrix import Dissimilarities
@@ -63,8 +66,11 @@ def matrix_options(args: argparse.Namespace) -> dict[str, Any]:
 
 def open_matrix(args: argparse.Namespace) -> Dissimilarities:
     """Open the matrix that the command line names."""
+    import tartan
     from tartan.analytics import as_dissimilarities
 
+    if (Path(args.matrix) / "manifest.json").is_file():
+        warn_unfinished(tartan.open(args.matrix))
     return as_dissimilarities(args.matrix, **matrix_options(args))
 
 

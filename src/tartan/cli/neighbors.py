@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tartan.cli.matrix_options import add_matrix, item_names, matrix_options, open_matrix
 from tartan.cli.options import positive_int
-from tartan.cli.output import print_json
+from tartan.cli.output import print_json, warn_unfinished
 from tartan.cli.table import add_table_options, require_folders, write_table
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def _of_run(args: argparse.Namespace) -> _Nearest:
     import tartan
 
     run = tartan.open(args.matrix)
+    warn_unfinished(run)
     square = run.manifest.workload["kind"] != "rectangle"
     indices, scores = run.neighbors(min(args.count, max(1, run.n_items - 1)), output=args.output)
     n = len(indices)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tartan.runtime.progress import format_count, format_duration, format_rate
 
-__all__ = ["conclude", "describe_run", "is_finished", "print_json", "print_table", "summary"]
+__all__ = ["conclude", "describe_run", "is_finished", "print_json", "print_table", "summary", "warn_unfinished"]
 
 MAX_LISTED = 20
 
@@ -89,6 +90,17 @@ def summary(about: Mapping[str, Any]) -> str:
 def is_finished(run: Any) -> bool:
     """Whether nothing is left to compute."""
     return bool(run.n_pairs_done + run.n_pairs_failed >= run.n_pairs)
+
+
+def warn_unfinished(run: Any) -> None:
+    """Say so where a run has not all its scores yet: what is made of it lacks them."""
+    left = run.n_pairs - run.n_pairs_done - run.n_pairs_failed
+    if left > 0:
+        print(
+            f"tartan: warning: {run.path} is not finished: {left:,} of {run.n_pairs:,} pairs are missing here; "
+            f"`tartan resume {shlex.quote(str(run.path))}` computes them",
+            file=sys.stderr,
+        )
 
 
 def conclude(run: Any, args: argparse.Namespace, *, finished_before: bool = False, **more: Any) -> int:

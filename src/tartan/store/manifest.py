@@ -195,8 +195,7 @@ def compare(
     found = _application_differences(old.application, new.application)
     found += _option_differences(old, new)
     if new.n_items != old.n_items:
-        found.append(Difference("input", _count_message(old.n_items, new.n_items)))
-        found += _gone(old_items, new_items)
+        found += _count_differences(old, new.n_items, old_items, new_items)
     elif old_items is not None and new_items is not None:
         found += _item_differences(old_items, new_items)
     if old.inputs.get("kind") != new.inputs.get("kind"):
@@ -262,19 +261,23 @@ def _was(what: str, before: Any, after: Any) -> str:
     return f"{what}: the run has {before!r}, now it is {after!r}"
 
 
-def _count_message(before: int, after: int) -> str:
-    hint = "; use `tartan add` for new items" if after > before else ""
-    return f"number of items: the run has {before}, now there are {after}{hint}"
-
-
-def _gone(old: ItemTable | None, new: ItemTable | None) -> list[Difference]:
-    if old is None or new is None:
-        return []
-    there = set(new.keys)
-    keys = [key for key in old.keys if key not in there]
-    if not 0 < len(keys) < len(old.keys):  # none, or all are called otherwise now
-        return []
-    return [Difference("input", f"items that are gone: {_some(keys)}")]
+def _count_differences(
+    old: Manifest, after: int, old_items: ItemTable | None, new_items: ItemTable | None
+) -> list[Difference]:
+    text = f"number of items: the run has {old.n_items}, now there are {after}"
+    before = None if old_items is None else old_items.keys
+    now = None if new_items is None else new_items.keys
+    if after in old.generations and (before is None or now is None or list(now) == list(before[:after])):
+        return [Difference("input", f"{text}; it has grown by `tartan add`: go on with `tartan resume`")]
+    if after > old.n_items:
+        text += "; use `tartan add` for new items"
+    if before is None or now is None:
+        return [Difference("input", text)]
+    there = set(now)
+    gone = [key for key in before if key not in there]
+    if not 0 < len(gone) < len(before):  # none, or all are called otherwise now
+        return [Difference("input", text)]
+    return [Difference("input", text), Difference("input", f"items that are gone: {_some(gone)}")]
 
 
 def _item_differences(old: ItemTable, new: ItemTable) -> list[Difference]:
