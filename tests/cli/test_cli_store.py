@@ -84,3 +84,27 @@ def test_what_is_made_of_an_unfinished_run_says_so(command: Any, tmp_path: Path,
     said = command(*named, *(["--overwrite"] if "export" in words else []))
     assert said.status == 0
     assert f"{run} is not finished: 1 of 10 pairs are missing here; `tartan resume '{run}'` computes them" in said.err
+
+
+@pytest.mark.parametrize(
+    ("reduced", "file", "said", "then"),
+    [
+        ({"kind": "top-k", "k": 1}, "m.npy", "`tartan export RUN pairs.parquet`", ("pairs.parquet",)),
+        (None, "m.i16", "(--clip), or as float32", ("m.i16", "--clip")),
+        (None, "m.i16", "(--clip), or as float32", ("m.f32",)),
+        (None, "m.phy", "(missing=1.0, --missing 1)", ("m.phy", "--missing", "1")),
+    ],
+)
+def test_what_a_refused_export_advises_works_here(
+    command: Any, tmp_path: Path, reduced: dict[str, Any] | None, file: str, said: str, then: tuple[str, ...]
+) -> None:
+    def gap(a: float, b: float) -> float:
+        if (a, b) == (1.0, 2.0) and file == "m.phy":
+            raise ValueError
+        return abs(a - b)
+
+    run = tmp_path / "run"
+    tartan.allpairs(gap, [1.0, 2.0, 4.0], run, reduce=reduced)
+    refused = command("export", run, tmp_path / file)
+    assert (refused.status, said in refused.err) == (2, True)
+    assert command("export", run, tmp_path / then[0], *then[1:]).status == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tartan.errors import ConfigError
+from tartan.sort import sort_file
 from tartan.sort.dtypes import describe_dtype, parse_dtype
 from tartan.sort.keys import MAX_PARTS, KeyPart, parse_key
 
@@ -47,6 +49,25 @@ def test_unknown_dtypes_are_refused_with_a_list_of_the_known(wrong: Any) -> None
 def test_refusal_says_what_is_inside_and_the_way_out() -> None:
     with pytest.raises(ConfigError, match=r"contains datetime64.*sort the int64 behind it"):
         parse_dtype([("when", "M8[s]"), ("x", "i4")])
+
+
+@pytest.mark.parametrize(
+    ("values", "raw", "view"),
+    [
+        (np.array(["2024-02-03", "1999-01-01"], "M8[D]"), "i8", "i8"),
+        (np.array([2 + 1j, 1 + 9j]), "real:f8,imaginary:f8", [("real", "f8"), ("imaginary", "f8")]),
+    ],
+)
+def test_what_a_refusal_advises_works(tmp_path: Path, values: np.ndarray, raw: str, view: Any) -> None:
+    np.save(tmp_path / "a.npy", values)
+    with pytest.raises(ConfigError, match=r"for a raw file, .*view.* of the array for \.npy"):
+        sort_file(tmp_path / "a.npy", tmp_path / "b.npy", memory="1GB")
+    np.save(tmp_path / "a.npy", values.view(view))
+    sort_file(tmp_path / "a.npy", tmp_path / "b.npy", memory="1GB")
+    np.testing.assert_array_equal(np.load(tmp_path / "b.npy").view(values.dtype), np.sort(values))
+    values.tofile(tmp_path / "a.bin")
+    sort_file(tmp_path / "a.bin", tmp_path / "b.bin", dtype=raw, memory="1GB")
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "b.bin", values.dtype), np.sort(values))
 
 
 @pytest.mark.parametrize("dtype", ["<i8", ">f4", "|u1", "V100", "S10", [("a", "<i4"), ("b", ">f8", (2, 3))]])

@@ -24,9 +24,9 @@ KNOWN = (
 _RECORD = "record:"
 _NUMBER_BYTES = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8)}
 _HINTS = {
-    "M": "; sort the int64 behind it, as 'i8'",
-    "m": "; sort the int64 behind it, as 'i8'",
-    "c": "; sort its two parts as fields: 'real:f8,imaginary:f8'",
+    "M": "; sort the int64 behind it: 'i8' for a raw file, view('i8') of the array for .npy",
+    "m": "; sort the int64 behind it: 'i8' for a raw file, view('i8') of the array for .npy",
+    "c": "; sort its two parts as fields: 'real:f8,imaginary:f8' for a raw file, a view of the array for .npy",
     "O": "; objects have no fixed width",
     "T": "; its strings have no fixed width",
 }

@@ -256,7 +256,8 @@ class Run:
     def _require_dense(self) -> None:
         if isinstance(self.folder.results, Parts):
             raise ConfigError(
-                f"{self.path} keeps {self.folder.kept}, no matrix; use pairs(), or run again without that reduction"
+                f"{self.path} keeps {self.folder.kept}, no matrix: pairs() and `tartan export RUN pairs.parquet` have "
+                "what it keeps; run again without that reduction for more"
             )
 
     def _facts(self) -> dict[str, str]:
