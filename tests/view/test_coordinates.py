@@ -53,6 +53,38 @@ def test_texts_that_are_no_maps_are_refused(tmp_path: Path, text: str) -> None:
         read_coordinates(file)
 
 
+ODD = ("a\nb", "\u2028c", "d\x85e", "f\tg", 'h"i', "", "j,k", " l", "\xa0m")
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".csv"])
+def test_names_of_every_kind_are_read_as_they_were_written(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"odd{suffix}"
+    write_coordinates(file, np.zeros((len(ODD), 2)), ODD, ODD[::-1])
+    found = read_coordinates(file)
+    assert (found.keys, found.clusters) == (ODD, ODD[::-1])
+    rows = [f'"{key.replace(chr(34), chr(34) * 2)}"\t7\n' for key in ODD]
+    file.write_text("item\tcluster\n" + "".join(rows))
+    assert read_labels(file, ODD) == ["7"] * len(ODD)
+
+
+def test_files_of_spreadsheets_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "points.csv"
+    file.write_bytes("\ufeffkey,y,x\r\nb,1,2\r\na,3,4\r\n".encode())
+    found = read_coordinates(file)
+    assert (found.keys, found.points.tolist()) == (("b", "a"), [[2.0, 1.0], [4.0, 3.0]])
+    file.write_bytes("\ufeffa,1\r\nb,1\r\n".encode())
+    assert read_labels(file, ["a", "b"]) == ["1", "1"]
+    file.write_bytes("\ufeff1\r\n1\r\n".encode())
+    assert read_labels(file, ["a", "b"]) == ["1", "1"]
+
+
+def test_a_quotation_mark_without_its_other_half_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "points.csv"
+    file.write_text('key,x,y\n"a,1,2\n' + "b,1,2\n" * 30_000)
+    with pytest.raises(ConfigError, match="a quotation mark without its other half"):
+        read_coordinates(file)
+
+
 def test_labels_are_a_line_an_item_or_named(tmp_path: Path) -> None:
     file = tmp_path / "labels"
     file.write_text("x\ny\n")

@@ -21,7 +21,7 @@ from tartan.view.scene import Cluster, Scene, SceneMap, group_colour, scene
 from tartan.view.scene_page import scene_page
 
 POINTS = np.random.default_rng(0).normal(size=(30, 3))
-NASTY = '</script><b>& "x" \' \u00e9'
+NASTY = '</script><b>& "x" \' \u00e9\xa0\u3000\u2028\x85\r\n.'
 
 
 def example(dimension: int = 3) -> Scene:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -111,15 +112,12 @@ def _array(place: Path) -> NDArray[np.float64]:
 
 
 def _from_text(place: Path) -> Coordinates:
-    try:
-        lines = [line for line in place.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{place} is no text in UTF-8: {error}") from error
-    if not lines:
+    text = _text(place)
+    if not text.strip():
         raise ConfigError(f"{place} is empty")
-    comma = place.suffix.lower() == ".csv" or ("\t" not in lines[0] and "," in lines[0])
-    mark = "," if comma else "\t" if "\t" in lines[0] else None
-    rows = list(csv.reader(lines, delimiter=mark)) if mark else [line.split() for line in lines]
+    first = text.lstrip("\r\n").partition("\n")[0]
+    comma = place.suffix.lower() == ".csv" or ("\t" not in first and "," in first)
+    rows = _cells(place, text, "," if comma else "\t" if "\t" in first else None)
     width = len(rows[0])
     for number, row in enumerate(rows, 1):
         if len(row) != width:
@@ -129,9 +127,33 @@ def _from_text(place: Path) -> Coordinates:
     return _with_head(place, rows)
 
 
+def _text(place: Path) -> str:
+    """Return the text of a file, without the mark that spreadsheets put before UTF-8; line ends as they are."""
+    try:
+        with open(place, encoding="utf-8-sig", newline="") as file:
+            return file.read()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{place} is no text in UTF-8: {error}") from error
+
+
+def _cells(place: Path, text: str, mark: str | None) -> list[list[str]]:
+    """Return the cells of the lines that are not blank, separated by a mark as CSV has them, or by blanks."""
+    try:
+        found = csv.reader(io.StringIO(text, newline=""), delimiter=mark) if mark else map(str.split, _lines(text))
+        return [row for row in found if any(cell.strip() for cell in row)]
+    except csv.Error as error:
+        raise ConfigError(f"{place} is no table: {error}; is there a quotation mark without its other half?") from error
+
+
+def _lines(text: str) -> list[str]:
+    # Not splitlines(): names may hold what it takes for a line end.
+    return [line for line in text.replace("\r", "\n").split("\n") if line.strip()]
+
+
 def _with_head(place: Path, rows: list[list[str]]) -> Coordinates:
     head = [name.strip().lower() for name in rows[0]]
     axes = [k for k, name in enumerate(head) if name in _AXES or (name[:1] == "x" and name[1:].isdigit())]
+    axes.sort(key=lambda k: (len(head[k]), head[k]))  # x, y, z, or x1 to x12, in whatever order they stand
     if not axes or len(rows) < 2:
         raise ConfigError(f"{place}: the head is {', '.join(rows[0])}; columns x, y, z are needed, and a line a point")
     keys = _column(rows[1:], head, ("key", "label", "name"))
@@ -188,17 +210,16 @@ def read_labels(path: str | Path, keys: Sequence[str]) -> list[str]:
     place = Path(path)
     if not place.is_file():
         raise ConfigError(f"there is no file {place}")
-    try:
-        text = place.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{place} is no text in UTF-8: {error}") from error
-    lines = [line for line in text.splitlines() if line.strip()]
-    mark = next((mark for mark in ("\t", ",") if lines and all(mark in line for line in lines)), None)
+    text = _text(place)
+    first = next(iter(_lines(text)), "")
+    tables = ((mark, _cells(place, text, mark)) for mark in ("\t", ",") if mark in first)
+    mark, rows = next(((mark, rows) for mark, rows in tables if all(len(row) > 1 for row in rows)), (None, []))
     if mark is None:
+        lines = _lines(text)
         if len(lines) != len(keys):
             raise ConfigError(f"{place} has {len(lines)} labels for {len(keys)} points; give one a line")
         return [line.strip() for line in lines]
-    pairs = {mark.join(words[:-1]): words[-1] for words in csv.reader(lines, delimiter=mark)}
+    pairs = {mark.join(words[:-1]): words[-1] for words in rows}
     missing = [key for key in keys if key not in pairs]
     if missing:
         more = f" and {len(missing) - 1} more points" if len(missing) > 1 else ""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tartan.errors import ConfigError
 from tartan.store.files import whole_file
+from tartan.view.markup import printable
 from tartan.view.scene import Scene
 
 if TYPE_CHECKING:
@@ -241,12 +242,12 @@ def _legend(scene: Scene) -> list[tuple[str, tuple[int, int, int] | None]]:
 
 
 def _short(text: str, limit: int) -> str:
-    shown = "".join(c if c.isprintable() else "\ufffd" for c in text)
+    shown = printable(text)
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
 def _xml(text: str) -> str:
-    return escape("".join(c if c.isprintable() else "\ufffd" for c in text))
+    return escape(printable(text))
 
 
 def _hex(colour: Any) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import unicodedata
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NewType
 
-__all__ = ["Html", "clipped", "data_uri", "facts", "joined", "table", "tag", "text"]
+__all__ = ["Html", "clipped", "data_uri", "facts", "joined", "printable", "table", "tag", "text"]
 
 Html = NewType("Html", str)
 """Text that is safe to put into a page."""
@@ -20,10 +21,15 @@ def text(value: object) -> Html:
 
 def clipped(value: object, limit: int = 160) -> Html:
     """Escape a text of a user, shortened in its middle, with control characters made visible."""
-    shown = "".join(c if c.isprintable() else "�" for c in str(value))
+    shown = printable(str(value))
     if len(shown) > limit:
         shown = shown[: limit // 2] + " … " + shown[-limit // 2 :]
     return text(shown)
+
+
+def printable(value: str) -> str:
+    """Return a text with control characters made visible; blanks of every width stay."""
+    return "".join(c if c.isprintable() or unicodedata.category(c) == "Zs" else "\ufffd" for c in value)
 
 
 def tag(name: str, *content: Html, **attributes: str) -> Html:

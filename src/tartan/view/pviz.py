@@ -7,6 +7,7 @@ than a bounded number of points. It reads as a stream, so that memory is that of
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 from xml.parsers import expat
@@ -24,6 +25,7 @@ MAX_POINTS = 10_000_000
 _MAX_DEPTH = 16
 _MAX_TEXT = 1 << 16
 _GREY = (128, 128, 128, 255)
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def write_pviz(scene: Scene, path: str | Path, *, number: int = 0) -> Path:
@@ -85,8 +87,8 @@ def _edge(key: int, edge: tuple[int, ...]) -> str:
 
 
 def _text(text: str) -> str:
-    # XML has no way to write control characters.
-    return escape("".join(c if c.isprintable() or c in "\t\n" else "\ufffd" for c in text))
+    # A carriage return that is not spelled out is read as a line end.
+    return escape(_NOT_XML.sub("\ufffd", text), {"\r": "&#13;"})
 
 
 def read_pviz(path: str | Path) -> Scene:
