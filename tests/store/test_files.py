@@ -24,6 +24,23 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
+def test_pipes_are_written_to_and_links_stay(tmp_path: Path) -> None:
+    pipe, link, real = tmp_path / "pipe", tmp_path / "link", tmp_path / "real"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with whole_file(pipe) as place:
+        place.write_text("through")
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
+    assert pipe.is_fifo()
+    link.symlink_to(real)
+    with whole_file(link) as place:
+        place.write_text("behind")
+    assert link.is_symlink()
+    assert real.read_text() == "behind"
+    assert {path.name for path in tmp_path.iterdir()} == {"pipe", "link", "real"}
+
+
 def test_a_file_that_is_not_finished_changes_nothing(tmp_path: Path) -> None:
     target = tmp_path / "result.txt"
     target.write_text("old")

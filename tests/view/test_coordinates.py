@@ -114,6 +114,36 @@ def test_a_matrix_becomes_a_map_and_a_map_is_aligned(tmp_path: Path, capsys: pyt
     np.testing.assert_allclose(read_coordinates(out).points, POINTS, atol=0.1)
 
 
+def test_what_cannot_be_written_or_has_no_labels_is_told_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    matrix, labels = tmp_path / "D.npy", tmp_path / "labels"
+    np.save(matrix, np.linalg.norm(POINTS[:, None] - POINTS, axis=2))
+    labels.write_text("a\nb\n")
+    monkeypatch.setattr("tartan.cli.embed._embedded", lambda *_: pytest.fail("the work began"))
+    for options, message in (
+        (["--labels", str(labels)], "2 labels for 12 points"),
+        (["-o", f"{tmp_path}/"], "is a folder"),
+        (["-o", "."], "is a folder"),
+        (["-o", ".."], "is a folder"),
+    ):
+        assert main(["embed", str(matrix), "--quiet", *options]) == 2
+        assert message in capsys.readouterr().err
+    truth = str(write_coordinates(tmp_path / "truth.tsv", POINTS))
+    assert main(["align", truth, truth, "-o", str(tmp_path / "moved.pviz")]) == 2
+    assert "as .tsv, .csv or .npy" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_full_disk_under_the_density_leaves_the_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    matrix = tmp_path / "D.npy"
+    np.save(matrix, np.linalg.norm(POINTS[:, None] - POINTS, axis=2))
+    command = ["embed", str(matrix), "--method", "smacof", "-o", str(tmp_path / "map.svg"), "--svg", "--quiet"]
+    assert main([*command, "--density", "/dev/full"]) == 1
+    assert "no room left" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"D.npy", "map.tsv", "map.png", "map.html", "map.svg"}
+
+
 def test_wrong_use_ends_with_2(tmp_path: Path) -> None:
     one, other = tmp_path / "one.npy", tmp_path / "other.npy"
     np.save(one, POINTS)

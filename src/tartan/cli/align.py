@@ -39,6 +39,8 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.view.coordinates import read_coordinates, write_coordinates
 
     require_folders(args.out)
+    if args.out is not None and args.out.suffix.lower() == ".pviz":
+        raise ConfigError(f"{args.out}: moved coordinates are written as .tsv, .csv or .npy")
     source, target = read_coordinates(args.source), read_coordinates(args.target)
     chosen, partners = _matched(source, target)
     weights = None if args.weights is None else _weights(args.weights, len(source.points))[chosen]

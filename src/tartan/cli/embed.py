@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.cli.matrix_options import add_matrix, matrix_options, open_matrix
+from tartan.cli.matrix_options import add_matrix, item_names, matrix_options, open_matrix
 from tartan.cli.options import count, positive_int
 from tartan.cli.output import print_json
 from tartan.cli.run_map import about_map, kept, print_map
@@ -64,12 +64,16 @@ def execute(args: argparse.Namespace) -> int:
 
     require_folders(args.out, args.density)
     require_files(args.labels)
+    _base(args)
     run, monitor = _run(args), Monitor(0 if args.quiet else 1, args.checkpoint)
     matrix = None if args.extend else open_matrix(args)
+    clusters = _clusters(args, matrix, run)
     with cancel_on_signals(monitor):
         found = _extended(args, run, monitor) if matrix is None else _embedded(args, matrix, run, monitor)
-        counted = [] if args.density is None else [_draw_density(args, matrix, run, found, monitor)]
-    written = _write(args, found) + counted
+    written = _write(args, found, clusters)
+    if args.density is not None:
+        with cancel_on_signals(monitor):
+            written.append(_draw_density(args, matrix, run, found, monitor))
     if not args.quiet:
         said = ", ".join(f"{name} {_shown(value)}" for name, value in found.numbers.items())
         print(f"{found.method}: {said}\nwrote {', '.join(map(str, written))}", file=sys.stderr)
@@ -78,6 +82,18 @@ def execute(args: argparse.Namespace) -> int:
         files = list(map(str, written))
         print_json({"method": found.method, "n": len(found.keys), **found.numbers, "files": files, **about})
     return 0
+
+
+def _clusters(args: argparse.Namespace, matrix: Dissimilarities | None, run: Run | None) -> list[str] | None:
+    """Return the cluster of each item; what is wrong with the file is told before the work."""
+    from tartan.view.coordinates import read_labels
+
+    if args.labels is None:
+        return None
+    if matrix is None:
+        assert run is not None  # what is extended is the map of a run
+        return read_labels(args.labels, run.keys)
+    return read_labels(args.labels, item_names(matrix))
 
 
 def _run(args: argparse.Namespace) -> Run | None:
@@ -145,6 +161,7 @@ def _draw_density(
     """Draw the pairs by dissimilarity (to the right) and distance (up)."""
     from tartan.analytics import density
     from tartan.analytics.matrix._open import grown
+    from tartan.store.files import whole_file
     from tartan.view.matrix_image import draw_matrix
 
     if matrix is None:
@@ -153,18 +170,18 @@ def _draw_density(
     pairs = density(matrix, found.points, monitor=monitor)
     end = f"{pairs.dissimilarity_end:.4g}"
     title = f"Pairs: dissimilarity 0 to {end} (right), distance 0 to {end} (up)"
-    draw_matrix(pairs.levels().T[::-1], title=title, limits=(0.0, 1.0)).save(args.density, format="PNG")
+    with whole_file(args.density) as unfinished:
+        draw_matrix(pairs.levels().T[::-1], title=title, limits=(0.0, 1.0)).save(unfinished, format="PNG")
     return Path(args.density)
 
 
-def _write(args: argparse.Namespace, found: Embedding) -> list[Path]:
-    from tartan.view.coordinates import read_labels, write_coordinates
+def _write(args: argparse.Namespace, found: Embedding, clusters: list[str] | None) -> list[Path]:
+    from tartan.view.coordinates import write_coordinates
     from tartan.view.map_image import write_map_image
     from tartan.view.pviz import write_pviz
     from tartan.view.scene_page import write_scene_page
 
     base = _base(args)
-    clusters = None if args.labels is None else read_labels(args.labels, found.keys)
     written = [write_coordinates(f"{base}.tsv", found.points, found.keys, clusters)]
     shown = _scene(args, found, clusters)
     written.append(write_map_image(shown, f"{base}.png"))
@@ -181,7 +198,9 @@ def _base(args: argparse.Namespace) -> Path:
     if args.out is None:
         return Path(f"{Path(args.matrix).resolve().stem}-map")
     named = Path(args.out)
-    return named.with_suffix("") if named.suffix in {".tsv", ".png", ".html"} else named
+    if args.out.endswith("/") or named.name in ("", ".."):
+        raise ConfigError(f"--out {args.out} is a folder; say what the names of the files in it begin with")
+    return named.with_suffix("") if named.suffix in {".tsv", ".png", ".html", ".svg", ".pviz"} else named
 
 
 def _scene(args: argparse.Namespace, found: Embedding, clusters: list[str] | None) -> Scene:

@@ -82,16 +82,24 @@ def disk_errors(path: Path) -> Iterator[None]:
 def whole_file(target: Path) -> Iterator[Path]:
     """Yield a name beside a file of the user's that becomes it when the block ends, and vanishes when it raises.
 
+    Devices and pipes, such as ``/dev/stdout``, are written to and never replaced. A link stays, and what it leads to is
+    replaced.
+
     Raises
     ------
     DiskFullError, StoreError
         As ``disk_errors``.
     """
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    place = Path(os.path.realpath(target))
+    if target.exists() and not target.is_file() and not target.is_dir():
+        with disk_errors(target):
+            yield target
+        return
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
     try:
         with disk_errors(target):
             yield temporary
-            temporary.replace(target)
+            temporary.replace(place)
     finally:
         with contextlib.suppress(OSError):  # a read-only file system refuses also where there is nothing
             temporary.unlink()
