@@ -312,6 +312,20 @@ def test_every_start_leads_to_exact_points(init: str, formula: str) -> None:
     assert found.chisq_ < 1e-6
 
 
+@pytest.mark.parametrize("formula", ["distance", "squared"])
+@pytest.mark.parametrize("gauge", ["free", "pinned"])
+@pytest.mark.parametrize("kind", ["float64", "int16"])
+def test_the_value_of_missing_pairs_counts_from_the_start(formula: str, gauge: str, kind: str) -> None:
+    whole = np.rint(flat(20)[1] * 4000)
+    whole[:8, 8:] = whole[8:, :8] = 24_000
+    holed = np.where(whole == 24_000, -1, whole)
+    given = [as_dissimilarities(D.astype(kind), missing="negative", maximum=32767.0) for D in (holed, whole)]
+    options: dict[str, Any] = {"formula": formula, "gauge": gauge, "max_iter": 0, "random_state": 0}
+    found = [LMMDS(2, missing_value=24_000, **options).fit(D) for D in given]
+    np.testing.assert_allclose(found[0].embedding_, found[1].embedding_, rtol=1e-5, atol=1e-2)
+    assert found[0].anchors_ == found[1].anchors_
+
+
 def test_restarts_keep_the_best() -> None:
     _, D = flat(15)
     many = LMMDS(2, n_init=4, random_state=1).fit(D)

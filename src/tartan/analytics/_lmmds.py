@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from tartan.analytics._lmmds_damped import Limits, Minimum, Step, minimise, restored
-from tartan.analytics._lmmds_setup import Placement, Setting, opened, prepared
+from tartan.analytics._lmmds_setup import Placement, Setting, opened, prepared, valued
 from tartan.analytics._monitor import Monitor, as_monitor
 from tartan.analytics._parameters import floats, generator, require_apart, require_near
 from tartan.analytics._start import start_points
@@ -309,7 +309,8 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         """Return the start that ``init`` names; None: at random."""
         if self.init == "random":
             return None
-        metric = as_dissimilarities(D, transform="sqrt") if self.formula == "squared" else D
+        whole = valued(D, self.missing_value)
+        metric = as_dissimilarities(whole, transform="sqrt") if self.formula == "squared" else whole
         return start_points(self.init, metric, setting.dimension, random, monitor) * metric.scale
 
     def _best_of(

@@ -17,6 +17,7 @@ from tartan.analytics._parameters import NOT_NEGATIVE, POSITIVE, flag, floats, n
 from tartan.analytics._start import STARTS
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.matrix._check import Components, refuse_groups
+from tartan.analytics.matrix._sources import Mapped
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tartan.analytics._monitor import Monitor
     from tartan.analytics.communicator import Communicator
 
-__all__ = ["Placement", "Setting", "opened", "prepared"]
+__all__ = ["Placement", "Setting", "opened", "prepared", "valued"]
 
 Floats = NDArray[np.float64]
 Marks = NDArray[np.bool_]
@@ -124,6 +125,19 @@ def opened(D: Any, missing: Any = None, transform: Any = None, monitor: Monitor 
     return opened if opened.array is not None else opened.materialized(monitor=monitor)
 
 
+def valued(D: Dissimilarities, missing_value: float | None) -> Dissimilarities:
+    """Return the matrix with a dissimilarity in the place of missing pairs, where one is given."""
+    if missing_value is None or not D.has_missing:
+        return D
+    stored = missing_value / D.scale
+
+    def made(tile: NDArray[Any]) -> Floats:
+        missing = tile < 0 if tile.dtype.kind == "i" else np.isnan(tile)
+        return np.where(missing, stored, tile.astype(np.float64))
+
+    return Dissimilarities(Mapped(D.source, made, np.dtype(np.float64)), scale=D.scale, names=D.names, label=D.label)
+
+
 def prepared(
     options: LMMDS,
     D: Dissimilarities,
@@ -160,7 +174,7 @@ def prepared(
     gauge = None
     if options.gauge == "pinned" and not fixed.any():
         means = survey.total / np.maximum(survey.links, 1)
-        gauge = pinned(D, means, used, dimension)
+        gauge = pinned(valued(D, options.missing_value), means, used, dimension)
     return Setting(
         pairs, _weighted(options, base, survey), weights, rows, fixed, np.flatnonzero(varied & ~used), survey,
         gauge, dimension,
