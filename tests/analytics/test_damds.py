@@ -121,6 +121,16 @@ def test_weight_zero_means_missing() -> None:
     assert a.stress_ == pytest.approx(b.stress_, rel=1e-10)
 
 
+@pytest.mark.parametrize("kind", ["float32", "int16"])
+def test_masked_weights_mean_missing(kind: str) -> None:
+    given = (weights() * 9000).astype(kind)
+    masked = np.ma.masked_greater(given, 12_000)
+    zeros = np.where(given > 12_000, 0, given).astype(kind)
+    assert masked.mask.any()
+    found = [plain(distances(), start(), weights=w).embedding_ for w in (masked, zeros)]
+    np.testing.assert_array_equal(*found)
+
+
 def test_permuted_points_give_a_permuted_map() -> None:
     D, X = distances(), start()
     order = np.random.default_rng(9).permutation(N)

@@ -476,3 +476,10 @@ def test_relative_scales_need_positive_coordinates() -> None:
     points[3, 0] = -2.0
     with pytest.raises(ConfigError, match=r"-2.0 in row 3.*positive"):
         DAVS(0.1, scaling="relative").fit(points)
+
+
+def test_masked_points_are_refused() -> None:
+    masked = np.ma.array(np.random.default_rng(0).normal(size=(30, 2)))
+    masked[17, 1] = np.ma.masked
+    with pytest.raises(ConfigError, match="NaN in row 17, column 1"):
+        DAVS(sigma=1.0).fit(masked)

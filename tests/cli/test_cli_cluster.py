@@ -56,6 +56,14 @@ def test_json_with_truth_and_centres(command, matrix, tmp_path):
     assert "adjusted rand: 1.0000" in done.err
 
 
+def test_names_of_several_items_cannot_be_told_by_name(command, matrix):
+    matrix.write_text(matrix.read_text().replace("item7", "item3"))
+    assert command("cluster", matrix, "-k", 3, "--method", "single").out.count("item3") == 2
+    done = command("cluster", matrix, "-k", 3, "--method", "single", "--json")
+    assert done.status == 2
+    assert "2 items are called 'item3'" in done.err
+
+
 def test_labels_in_a_file_and_truth_by_position(command, matrix, tmp_path):
     truth = tmp_path / "truth.txt"
     truth.write_text("\n".join(map(str, GROUPS)))

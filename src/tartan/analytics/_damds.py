@@ -58,7 +58,7 @@ class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         units of the dissimilarities. With ``fixed``, rows of NaN stand for free points that begin at random.
     weights : array_like (n,) or (n, n), or path, optional
         One weight a point, whose products are the weights of pairs, or a symmetric matrix. int16 means 32767 for 1.
-        A pair of weight 0 counts as missing.
+        A pair of weight 0 counts as missing, and so does one whose weight is masked.
     sammon : bool
         Divide weights by the dissimilarity, or by a thousandth of the mean one where it is smaller.
     fixed : array_like of int or bool, optional

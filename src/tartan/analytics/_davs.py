@@ -290,6 +290,8 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return first.refine(field)
 
     def _points(self, X: ArrayLike, *, reset: bool) -> Floats:
+        if np.ma.isMaskedArray(X):
+            X = floats("X", X)
         try:
             points = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite=False, order="C")
         except ValueError as error:  # what is no number at all stays a TypeError, as scikit-learn has it

@@ -59,7 +59,7 @@ def _as_array(given: Any, monitor: Monitor) -> NDArray[Any]:
         assert array is not None  # that is what `materialized` is for
         return array
     try:
-        found = np.asarray(given)
+        found = np.ma.filled(given, 0) if np.ma.isMaskedArray(given) else np.asarray(given)
     except ValueError as error:
         raise ConfigError("weights are no array: their rows have unlike lengths") from error
     if found.dtype.kind not in "fiub":

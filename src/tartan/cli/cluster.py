@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,6 +73,8 @@ def execute(args: argparse.Namespace) -> int:
     kept = _kept_map(args)
     matrix = open_matrix(args)
     keys = item_names(matrix)
+    if args.json:
+        _require_own_names(matrix, keys)
     truth = None if args.truth is None else read_labels(args.truth, keys)
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
     with cancel_on_signals(monitor):
@@ -82,6 +85,16 @@ def execute(args: argparse.Namespace) -> int:
     if args.json:
         print_json(_described(args, matrix, keys, labels, scores) | drawn)
     return 0
+
+
+def _require_own_names(matrix: Dissimilarities, keys: Sequence[str]) -> None:
+    """Refuse names of several items: the JSON object has labels by name."""
+    if len(set(keys)) < len(keys):
+        twice = next(key for key, count in Counter(keys).items() if count > 1)
+        raise ConfigError(
+            f"{matrix.label}: {keys.count(twice)} items are called {twice!r}, and the JSON object has labels by name; "
+            "leave out --json, or give each item a name of its own"
+        )
 
 
 def _labels(args: argparse.Namespace, matrix: Dissimilarities, monitor: Monitor) -> NDArray[np.int64]:
