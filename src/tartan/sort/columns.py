@@ -258,10 +258,12 @@ def _carrier(kind: pa.DataType) -> np.dtype[Any]:
         return _FLAG
     if pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):
         return np.dtype(f"V{kind.byte_width}")
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        number: np.dtype[Any] = np.dtype(kind.to_pandas_dtype()).newbyteorder("<")
-        return number
-    return np.dtype(f"<i{kind.bit_width // 8}")  # dates, times and durations count from some origin
+    letter = "i"  # dates, times and durations count from some origin
+    if pa.types.is_floating(kind):
+        letter = "f"
+    elif pa.types.is_unsigned_integer(kind):
+        letter = "u"
+    return np.dtype(f"<{letter}{kind.bit_width // 8}")
 
 
 def _is_fixed(kind: pa.DataType) -> bool:
