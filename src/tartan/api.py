@@ -98,6 +98,7 @@ def allpairs(
     """
     from tartan.runtime.session import Session
     from tartan.runtime.sources import join_sources, open_source
+    from tartan.store.pairs import digest
 
     application = as_application(app)
     source = open_source(items, suffixes=application.item_suffixes)
@@ -106,7 +107,7 @@ def allpairs(
         workload = {"kind": "rectangle", "n_left": source.n_items}
         source = join_sources(source, open_source(against, suffixes=application.item_suffixes), allow_repeats=True)
     if pairs is not None:
-        workload = {"kind": "candidates", "file": "candidates.npy", "digest": _digest(_indices(pairs))}
+        workload = {"kind": "candidates", "file": "candidates.npy", "digest": digest(_indices(pairs))}
     chosen = _options(options, tile)
     reduce = None if reduce is None else _reduction(reduce, output_dtypes(application))
     with contextlib.ExitStack() as stack:
@@ -414,13 +415,6 @@ def _indices(pairs: Any) -> np.ndarray:
             context={"option": "pairs"},
         )
     return given.astype(np.int64).reshape(-1, 2)
-
-
-def _digest(pairs: np.ndarray) -> str:
-    """Tell lists of candidates apart, whatever their order."""
-    import hashlib
-
-    return hashlib.sha256(np.unique(np.sort(pairs, axis=1), axis=0).astype("<i8").tobytes()).hexdigest()[:16]
 
 
 def _finished(folder: RunFolder) -> bool:

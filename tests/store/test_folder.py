@@ -20,6 +20,7 @@ from tartan.errors import ConfigError, CorruptResultError, DiskFullError, Intern
 from tartan.store.files import FileWriter
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
+from tartan.store.pairs import digest
 from tartan.store.run import Run
 
 from .kit import commit_chunk, commit_missing, describe, table, true_scores
@@ -273,7 +274,7 @@ def test_opening_what_is_not_there(path: Path) -> None:
 
 def test_a_run_without_its_arrays_is_corrupt(folder: RunFolder, path: Path) -> None:
     shutil.rmtree(path / "scores.zarr")
-    with pytest.raises(CorruptResultError, match=r"zarr\.json"):
+    with pytest.raises(CorruptResultError, match=r"zarr\.json cannot be read .*; restore it from a copy"):
         RunFolder.open(path)
 
 
@@ -472,6 +473,16 @@ def test_a_list_of_pairs_that_is_damaged_is_named(path: Path) -> None:
     RunFolder.create(path, manifest, candidates=np.array([[0, 1]]))
     (path / "candidates.npy").write_bytes(b"")
     with pytest.raises(CorruptResultError, match=r"candidates\.npy, the list of pairs of this run.* restore it"):
+        RunFolder.open(path).counts()
+
+
+def test_a_list_of_pairs_that_is_another_one_is_refused(path: Path) -> None:
+    pairs = np.array([[0, 1], [2, 5]])
+    manifest = describe(workload={"kind": "candidates", "file": "candidates.npy", "digest": digest(pairs)})
+    RunFolder.create(path, manifest, candidates=pairs[::-1])
+    assert RunFolder.open(path).pairs.n_pairs == 2
+    np.save(path / "candidates.npy", pairs ^ 1)
+    with pytest.raises(CorruptResultError, match=r"candidates\.npy, .* does not match its checksum; restore it"):
         RunFolder.open(path).counts()
 
 

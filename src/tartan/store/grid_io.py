@@ -102,7 +102,11 @@ class ChunkArray:
             side, _ = meta["chunk_grid"]["configuration"]["chunk_shape"]
             return cls(path, np.dtype(meta["data_type"]), int(side), compressed="zstd" in codecs)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CorruptResultError(f"{path}/zarr.json cannot be read: {error}") from error
+            raise CorruptResultError(
+                f"{path}/zarr.json cannot be read ({error}); restore it from a copy, or start a new run in "
+                "another folder",
+                context={"path": f"{path}/zarr.json"},
+            ) from error
 
     def describe(self, writer: FileWriter, n_items: int) -> None:
         """Write ``zarr.json`` for n items: creates the array, or changes its shape."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,7 @@ from tartan.core.workload import AllPairs, Candidates, Rectangle, Workload
 from tartan.errors import CorruptResultError
 from tartan.store.manifest import Manifest
 
-__all__ = ["WantedPairs"]
+__all__ = ["WantedPairs", "digest"]
 
 
 class WantedPairs:
@@ -41,7 +42,7 @@ class WantedPairs:
         if described["kind"] == "rectangle":
             return Rectangle(int(described["n_left"]), n)
         if described["kind"] == "candidates":
-            return Candidates(n, _load_candidates(self._folder / str(described["file"])))
+            return Candidates(n, _load_candidates(self._folder / str(described["file"]), described.get("digest")))
         return AllPairs(n, bool(self._manifest.application.get("diagonal", False)))
 
     @property
@@ -105,13 +106,23 @@ def _cells(items: range, side: int) -> range:
     return range(items.start // side, -(-items.stop // side))
 
 
-def _load_candidates(path: Path) -> np.ndarray:
+def digest(pairs: np.ndarray) -> str:
+    """Tell lists of candidates apart, whatever their order: int64 (m, 2) to a text."""
+    return hashlib.sha256(np.unique(np.sort(pairs, axis=1), axis=0).astype("<i8").tobytes()).hexdigest()[:16]
+
+
+def _load_candidates(path: Path, wanted: str | None) -> np.ndarray:
     try:
-        pairs = np.load(path, allow_pickle=False)
+        pairs = np.asarray(np.load(path, allow_pickle=False), np.int64).reshape(-1, 2)
     except (OSError, ValueError, EOFError) as error:
-        raise CorruptResultError(
-            f"{path}, the list of pairs of this run, cannot be read: {error}; restore it from a copy, or start a new "
-            "run in another folder",
-            context={"path": str(path)},
-        ) from error
-    return np.asarray(pairs, np.int64).reshape(-1, 2)
+        raise _corrupt(path, f"cannot be read ({error})") from error
+    if wanted is not None and digest(pairs) != wanted:
+        raise _corrupt(path, "does not match its checksum")
+    return pairs
+
+
+def _corrupt(path: Path, what: str) -> CorruptResultError:
+    return CorruptResultError(
+        f"{path}, the list of pairs of this run, {what}; restore it from a copy, or start a new run in another folder",
+        context={"path": str(path)},
+    )
