@@ -165,11 +165,16 @@ def _labels(axes: Any, tree: Tree, x: NDArray[np.float64], y: NDArray[np.float64
 
 def _fit(axes: Any, names: list[Any], deepest: float) -> None:
     """Set the scale so that every name ends inside the picture, and branches have a third of the width at least."""
-    room = axes.get_window_extent().width
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    # One for all names: each has the whole picture in memory, and without it every name would make one of its own.
+    canvas: Any = FigureCanvasAgg(axes.figure)
+    renderer = canvas.get_renderer()
+    room = axes.get_window_extent(renderer).width
     deepest = deepest or 1.0
     scale = room / deepest
     for name in names:
-        needed = name.get_window_extent().width + 6
+        needed = name.get_window_extent(renderer).width + 6
         if name.xy[0] > 0:
             scale = min(scale, (room - needed) / name.xy[0])
     axes.set_xlim(0.0, room / max(scale, room / deepest / 3))
