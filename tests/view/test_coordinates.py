@@ -134,6 +134,26 @@ def test_what_cannot_be_written_or_has_no_labels_is_told_before_the_work(
     assert "as .tsv, .csv or .npy" in capsys.readouterr().err
 
 
+def test_coordinates_to_begin_with_go_by_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix, init = tmp_path / "D.npy", tmp_path / "init.tsv"
+    np.save(matrix, np.linalg.norm(POINTS[:, None] - POINTS, axis=2))
+    given: list[np.ndarray] = []
+
+    def embed(*_: object, start: np.ndarray, **__: object) -> None:
+        given.append(start)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("tartan.analytics.embed", embed)
+    order = np.random.default_rng(0).permutation(12)
+    for keys in ([str(i) for i in order], [f"no {i}" for i in order], None):
+        write_coordinates(init, POINTS[order], keys)
+        assert main(["embed", str(matrix), "--init", str(init), "--quiet"]) == 2
+    by_key, by_place, numbered = given
+    np.testing.assert_allclose(by_key, POINTS)
+    np.testing.assert_allclose(by_place, POINTS[order])
+    np.testing.assert_allclose(numbered, POINTS[order])
+
+
 @pytest.mark.slow
 def test_a_full_disk_under_the_density_leaves_the_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     matrix = tmp_path / "D.npy"

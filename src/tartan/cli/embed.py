@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,9 @@ from tartan.cli.table import require_files, require_folders
 from tartan.errors import ConfigError, TartanError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from tartan.analytics import Embedding, Monitor
     from tartan.analytics.matrix import Dissimilarities
     from tartan.result import Run
@@ -49,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="cluster of each item for the colours: a line an item, or key, tab, cluster",
     )
     add("--seed", type=count, metavar="N", help="of the random start; default: 0")
-    add("--init", metavar="FILE", type=Path, help="coordinates to begin with")
+    add("--init", metavar="FILE", type=Path, help="coordinates to begin with, by key, or by place in the file")
     add("--pviz", action="store_true", help="write NAME.pviz too")
     add("--svg", action="store_true", help="write NAME.svg too")
     add("--density", metavar="FILE", type=Path, help="write a PNG of how many pairs have which distance and score")
@@ -109,16 +113,26 @@ def _run(args: argparse.Namespace) -> Run | None:
 
 def _embedded(args: argparse.Namespace, matrix: Dissimilarities, run: Run | None, monitor: Monitor) -> Embedding:
     from tartan.analytics import embed
-    from tartan.view.coordinates import read_coordinates
 
     given: dict[str, Any] = {"random_state": args.seed or 0}
     if args.init is not None:
-        given["start"] = read_coordinates(args.init).points
+        given["start"] = _start(args.init, item_names(matrix))
     found = embed(matrix, args.method or "damds", args.dim or 3, monitor=monitor, **given)
     found = replace(found, recipe={**found.recipe, "matrix": matrix_options(args)})
     if run is not None and args.keep:
         _keep(run, found)
     return found
+
+
+def _start(path: Path, names: Sequence[str]) -> NDArray[np.float64]:
+    """Return coordinates in the order of the items: by key where the file has one for each item, else by place."""
+    from tartan.view.coordinates import read_coordinates
+
+    found = read_coordinates(path)
+    places = {key: place for place, key in enumerate(found.keys or ())}
+    if len(places) < len(found.points) or not all(name in places for name in names):
+        return found.points
+    return found.points[[places[name] for name in names]]
 
 
 def _keep(run: Run, found: Embedding) -> None:
