@@ -243,9 +243,12 @@ class Run(StoredRun):
         count : int, optional
             Parquet only: the so many best pairs of all, exactly, in the order of their scores.
         ascending, memory, tmp
-            As in ``pairs_sorted``.
+            As in ``pairs_sorted``; refused where the pairs are not sorted.
         """
         if not sort and count is None:
+            for name, value in (("ascending", ascending), ("memory", memory), ("tmp", tmp)):
+                if value is not None:
+                    raise ConfigError(f"{name} is for pairs in the order of their scores: ask for these (--sorted)")
             return super().export(path, format, **options)
         from tartan.sort.pairs import write_sorted_pairs
         from tartan.store.export import format_of

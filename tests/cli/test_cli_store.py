@@ -108,3 +108,35 @@ def test_what_a_refused_export_advises_works_here(
     refused = command("export", run, tmp_path / file)
     assert (refused.status, said in refused.err) == (2, True)
     assert command("export", run, tmp_path / then[0], *then[1:]).status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("p.parquet", "--ascending"), "ascending is for pairs in the order of their scores: ask for these (--sorted)"),
+        (("p.parquet", "--memory", "1GB"), "memory is for pairs in the order"),
+        (("p.parquet", "--missing", "-1"), "Parquet holds pairs, and null for failed ones"),
+        (("m.npy", "--clip"), "clip is for int16; npy holds the scores as they are"),
+    ],
+)
+def test_options_that_an_export_would_not_hear_are_refused(
+    command: Any, folder: Path, tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    refused = command("export", folder, tmp_path / words[0], *words[1:])
+    assert (refused.status, said in refused.err) == (2, True)
+    assert not (tmp_path / words[0]).exists()
+
+
+@pytest.mark.parametrize(
+    ("reduce", "kept"),
+    [
+        ({"kind": "top-k", "k": 1, "largest": True}, "the 1 largest scores of each item"),
+        ({"kind": "threshold", "threshold": 2}, "pairs of 2 and below"),
+    ],
+)
+def test_neighbors_that_a_run_does_not_keep(command: Any, tmp_path: Path, reduce: dict[str, Any], kept: str) -> None:
+    run = tmp_path / "run"
+    tartan.allpairs(lambda a, b: abs(a - b), [1.0, 2.0, 4.0], run, reduce=reduce)
+    refused = command("neighbors", run, "-k", "1")
+    assert refused.status == 2
+    assert f"{run} keeps {kept}; it cannot tell the 1 smallest scores of each item: run again" in refused.err

@@ -177,4 +177,4 @@ def test_what_a_reduced_run_cannot_tell(tmp_path: Path) -> None:
         Run(top.path).neighbors(2, largest=False)
     with pytest.raises(ConfigError, match="no parts"):
         RunFolder.create(tmp_path / "d", describe()).merge_parts()
-    assert "top 3" in Run(top.path)._repr_html_()
+    assert "the 3 largest scores of each item" in Run(top.path)._repr_html_()

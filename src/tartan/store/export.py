@@ -81,7 +81,7 @@ def export(
     Raises
     ------
     ConfigError
-        If the format is unknown, or cannot hold this result.
+        If the format is unknown, cannot hold this result, or has no use for an option.
     StoreError
         If the file exists, or cannot be written.
     DiskFullError
@@ -89,12 +89,20 @@ def export(
     """
     path = Path(path)
     name = format_of(path, format)
+    _refuse_unheard(name, diagonal is not None or missing is not None, clip)
     with new_export(path, run.path, overwrite=overwrite) as temporary:
         if name == "parquet":
             _write_pairs(run, temporary, output)
         else:
             _write_matrix(run, temporary, name, output, (diagonal, missing, clip))
     return path
+
+
+def _refuse_unheard(name: str, fills: bool, clip: bool) -> None:
+    if name == "parquet" and fills:
+        raise ConfigError("diagonal and missing are for matrices; Parquet holds pairs, and null for failed ones")
+    if clip and not name.startswith("int16"):
+        raise ConfigError(f"clip is for int16; {name} holds the scores as they are")
 
 
 def format_of(path: Path, name: str | None = None) -> str:

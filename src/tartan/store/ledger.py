@@ -64,7 +64,10 @@ class Ledger:
         rule = self.manifest.reduce
         if rule is None:
             return "the whole matrix"
-        return f"the top {rule['k']} of each item" if rule["kind"] == "top-k" else "pairs beyond a threshold"
+        largest = bool(rule.get("largest"))
+        if rule["kind"] == "top-k":
+            return f"the {rule['k']} {'largest' if largest else 'smallest'} scores of each item"
+        return f"pairs of {rule['threshold']:g} and {'above' if largest else 'below'}"
 
     def failures(self) -> list[Failure]:
         """Return all failures, items first."""

@@ -239,7 +239,11 @@ class Run:
         name = output_name(self.folder, output)
         same = rule.get("kind") == "top-k" and bool(rule.get("largest")) == largest and name == parts.output
         if not same or k > int(rule["k"]):
-            raise ConfigError(f"{self.path} keeps {self.folder.kept}; it cannot tell these {k} neighbours")
+            which = f"{k} {'largest' if largest else 'smallest'} scores"
+            raise ConfigError(
+                f"{self.path} keeps {self.folder.kept}; it cannot tell the {which} of each item: run again without "
+                "that reduction, or with another one"
+            )
         rows_of = self.shape[0]
         indices = np.full((rows_of, k), -1, np.int64)
         dtype = self.manifest.outputs[name]
