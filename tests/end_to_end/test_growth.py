@@ -13,6 +13,7 @@ from whole_program import APPLICATIONS, Command, Numbers
 
 import tartan
 from tartan.errors import ConfigError, StoreError
+from tartan.runtime.reopening import open_inputs
 
 
 def distances(n: int) -> np.ndarray:
@@ -164,6 +165,15 @@ def test_new_files_may_lie_beside_the_old_ones(command: Command, numbers: Number
     (folder / "002.txt").unlink()
     refused = command("add", run, numbers(1, "other", 8))
     assert (refused.status, "items that are gone: 002.txt" in refused.err) == (1, True)
+
+
+def test_an_item_that_is_gone_is_named_on_its_own_side(numbers: Numbers, tmp_path: Path) -> None:
+    """Both sides have a file of that name; the one that is left takes the shorter key."""
+    left, right, run = numbers(3, "left"), numbers(3, "right", 5), tmp_path / "run"
+    tartan.allpairs(Distances(), left, run, against=right)
+    (left / "001.txt").unlink()
+    with pytest.raises(StoreError, match=r"items that are gone: 001\.txt; bring them back"):
+        open_inputs(run, tartan.open(run).manifest, tartan.open(run).folder.items, ())
 
 
 def test_changed_inputs_are_named(command: Command, numbers: Numbers, tmp_path: Path) -> None:

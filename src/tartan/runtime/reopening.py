@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tartan.errors import ConfigError
+from tartan.errors import ConfigError, StoreError
 from tartan.runtime.sources import FileSource, Source, join_sources, open_source
 from tartan.store.items import ItemTable
 from tartan.store.manifest import Manifest
 
 __all__ = ["open_inputs"]
+
+_NAMED = 3  # items listed by key before "and N more"
 
 
 def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, suffixes: tuple[str, ...]) -> Source:
@@ -35,6 +37,8 @@ def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, suffixe
     ------
     ConfigError
         If the items were objects of a program, or nothing is found under their names.
+    StoreError
+        If some of the files are gone.
     """
     leaves = list(_leaves(manifest.inputs))
     ends = _ends(manifest)
@@ -50,8 +54,20 @@ def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, suffixe
             if items.sizes is not None and items.mtimes is not None:
                 stamped = items.sizes[of_leaf], items.mtimes[of_leaf]
             source = source.only(items.keys[of_leaf], stamped)
+            if source.n_items < len(items.keys[of_leaf]):
+                _refuse_gone(path, source.lacks(items.keys[of_leaf]))
         sources.append(source)
     return join_sources(*sources, allow_repeats=True)
+
+
+def _refuse_gone(path: Path, keys: list[str]) -> None:
+    """Name items that are gone here: later the keys of those that are left may be others."""
+    named = ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
+    raise StoreError(
+        f"{path}: items that are gone: {named}; bring them back, or start a new run in another folder",
+        code="other-run",
+        context={"path": str(path), "items": keys},
+    )
 
 
 def _leaves(inputs: dict[str, Any]) -> Iterator[dict[str, Any]]:

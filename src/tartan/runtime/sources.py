@@ -153,6 +153,10 @@ class FileSource(_NoBlocks):
         chosen = find_keys(self._locations, keys, stamped)
         return FileSource(chosen, self._patterns, self._max_item_bytes) if chosen else self
 
+    def lacks(self, keys: Sequence[str]) -> list[str]:
+        """Return the keys that have no file here."""
+        return [key for key in keys if not find_keys(self._locations, [key], None)]
+
     def read(self, index: int) -> bytes:
         try:
             data = read_location(self._locations[index], self._max_item_bytes)
