@@ -105,12 +105,22 @@ def test_long_passes_hear_a_stop() -> None:
             long_pass(monitor=monitor)
 
 
-def test_one_triangle_is_enough() -> None:
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_one_triangle_is_enough(order: str) -> None:
     rubbish = np.random.default_rng(1).normal(size=(N, N))
     for triangle, cut in (("upper", np.triu), ("lower", np.tril)):
-        D = as_dissimilarities(cut(square()) + (rubbish - cut(rubbish)), triangle=triangle)
+        given = np.array(cut(square()) + (rubbish - cut(rubbish)), order=order)
+        D = as_dissimilarities(given, triangle=triangle)
         np.testing.assert_array_equal(D.block(0, N), square())
         assert D.check().n_valid == N * (N - 1) // 2
+
+
+@pytest.mark.parametrize(("name", "value"), [("triangle", "upper"), ("maximum", 2.0), ("output", "apart")])
+def test_options_of_arrays_are_refused_where_there_is_none(name: str, value: object) -> None:
+    opened = as_dissimilarities(int16(square()))
+    with pytest.raises(ConfigError, match=f"D: {name}={value!r} is for arrays and files"):
+        as_dissimilarities(opened, **{name: value})
+    assert as_dissimilarities(opened, maximum=1.0) is opened
 
 
 def test_the_numbers_of_a_check() -> None:

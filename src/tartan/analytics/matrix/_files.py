@@ -111,6 +111,7 @@ def is_zarr(given: Any) -> bool:
 
 def zarr_source(given: Any, label: str, name: str | None = None, triangle: str | None = None) -> Source:
     """Return a Zarr array, or one array of a group, as a source."""
+    _require_triangle(triangle)
     if hasattr(given, "arrays"):
         found = dict(given.arrays())
         if name is None and len(found) == 1:
@@ -131,13 +132,17 @@ def zarr_source(given: Any, label: str, name: str | None = None, triangle: str |
 
 def square_source(values: NDArray[Any], label: str, triangle: str | None = None) -> Source:
     """Return an array as a source: square, one triangle of it, or condensed."""
-    if triangle not in (None, "upper", "lower"):
-        raise ConfigError(f"triangle is {triangle!r}; it is 'upper' or 'lower'")
+    _require_triangle(triangle)
     if values.ndim == 1:
         return Condensed(values, side_of(len(values), label))
     require_square(values.shape, label)
     source = Array(values)
-    return source if triangle is None else Triangle(source, upper=triangle == "upper")
+    return source if triangle is None else Triangle(source, upper=(triangle == "upper") != source.transposed)
+
+
+def _require_triangle(triangle: str | None) -> None:
+    if triangle not in (None, "upper", "lower"):
+        raise ConfigError(f"triangle is {triangle!r}; it is 'upper' or 'lower'")
 
 
 def require_square(shape: tuple[int, ...], label: str) -> None:

@@ -187,8 +187,10 @@ def _from_path(path: Path, kind: str | None, layout: RawLayout, options: _Option
 def _built(content: Any, label: str, options: _Options) -> Dissimilarities:
     """Put together what an input is, what is missing in it, and what is made of it."""
     if isinstance(content, Dissimilarities):
+        _refuse_idle(content.label, options, ("output", "triangle", "maximum"))
         plain = content
     elif _is_run(content):
+        _refuse_idle(str(content.path), options, ("triangle", "maximum"))
         plain = _of_run(content, options)
     else:
         plain = _of_array(content, label, options)
@@ -196,6 +198,16 @@ def _built(content: Any, label: str, options: _Options) -> Dissimilarities:
     if options.similarity is not None:
         plain = from_similarity(plain, options.similarity)
     return plain if options.transform is None else transformed(plain, options.transform)
+
+
+def _refuse_idle(label: str, options: _Options, names: Sequence[str]) -> None:
+    """Refuse options that say how an array is read, of what is none any more."""
+    for name in names:
+        if getattr(options, name) != getattr(_Options, name):
+            raise ConfigError(
+                f"{label}: {name}={getattr(options, name)!r} is for arrays and files, and this is none; give it "
+                "where the array is opened"
+            )
 
 
 def _with_options(plain: Dissimilarities, options: _Options) -> Dissimilarities:

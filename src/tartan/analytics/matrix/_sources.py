@@ -70,12 +70,18 @@ class Array(Source):
     ----------
     values : ndarray (n, n)
         Numbers of any kind and order; what is neither int16 nor a native float is converted tile by tile.
+
+    Attributes
+    ----------
+    transposed : bool
+        Whether rows are read as columns, which only one triangle alone would tell.
     """
 
     def __init__(self, values: NDArray[Any]) -> None:
         self.n = len(values)
         # A matrix in column order is its transpose in row order, and the same where it is symmetric at all.
-        self._values = values.T if values.flags.f_contiguous and not values.flags.c_contiguous else values
+        self.transposed = values.flags.f_contiguous and not values.flags.c_contiguous
+        self._values = values.T if self.transposed else values
         kept = kept_dtype(values.dtype)
         self.dtype = kept if kept.kind == "i" else native(kept)
         flags = self._values.flags
