@@ -176,6 +176,25 @@ def test_an_item_that_is_gone_is_named_on_its_own_side(numbers: Numbers, tmp_pat
         open_inputs(run, tartan.open(run).manifest, tartan.open(run).folder.items, ())
 
 
+@pytest.mark.slow
+def test_an_array_that_is_another_one_is_refused(command: Command, tmp_path: Path) -> None:
+    """Rows have no fingerprints, their file has: old scores are not mixed with those of other rows."""
+    first, more, run = tmp_path / "first.npy", tmp_path / "more.npy", tmp_path / "run"
+    rng = np.random.default_rng(1)
+    for path in (first, more):
+        np.save(path, rng.random((6, 4)))
+    assert command("run", "vectors", first, "-o", run, "--tile", 3).status == 0
+    assert command("add", run, more).status == 0
+    (run / "status.zarr/c/0/0").unlink()
+    np.save(first, rng.random((6, 4)))
+    os.utime(first, ns=(0, 1))
+    new = tmp_path / "new.npy"
+    np.save(new, rng.random((2, 4)))
+    for words in (("resume", run), ("add", run, new)):
+        refused = command(*words)
+        assert (refused.status, f"time of change of the array has changed: {first}" in refused.err) == (1, True)
+
+
 def test_changed_inputs_are_named(command: Command, numbers: Numbers, tmp_path: Path) -> None:
     folder = numbers(5)
     words = ("run", f"{APPLICATIONS}:Distances", folder, "-o", tmp_path / "run")

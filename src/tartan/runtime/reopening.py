@@ -6,14 +6,12 @@ table names are taken. What does not fit is told by whoever compares the tables 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from tartan.errors import ConfigError, StoreError
 from tartan.runtime.sources import FileSource, Source, join_sources, open_source
 from tartan.store.items import ItemTable
-from tartan.store.manifest import Manifest
+from tartan.store.manifest import Manifest, leaves
 
 __all__ = ["open_inputs"]
 
@@ -40,15 +38,15 @@ def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, suffixe
     StoreError
         If some of the files are gone.
     """
-    leaves = list(_leaves(manifest.inputs))
+    given = list(leaves(manifest.inputs))
     ends = _ends(manifest)
     sources = []
-    for index, inputs in enumerate(leaves):
+    for index, inputs in enumerate(given):
         named: list[str] | str | None = inputs.get("patterns") or inputs.get("path")
         if not named:
             raise ConfigError(f"{path} was computed from objects in memory; give them again with tartan.allpairs")
         source = open_source(named, suffixes=suffixes)
-        if isinstance(source, FileSource) and items is not None and len(ends) == len(leaves) + 1:
+        if isinstance(source, FileSource) and items is not None and len(ends) == len(given) + 1:
             of_leaf = slice(ends[index], ends[index + 1])
             stamped = None
             if items.sizes is not None and items.mtimes is not None:
@@ -68,15 +66,6 @@ def _refuse_gone(path: Path, keys: list[str]) -> None:
         code="other-run",
         context={"path": str(path), "items": keys},
     )
-
-
-def _leaves(inputs: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield what was given at once: at the start, on the other side, by each extension."""
-    if "parts" not in inputs:
-        yield inputs
-        return
-    for part in inputs["parts"]:
-        yield from _leaves(part)
 
 
 def _ends(manifest: Manifest) -> list[int]:

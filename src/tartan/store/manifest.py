@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +20,7 @@ from tartan.errors import ConfigError, CorruptResultError, RunNotFoundError, Sto
 if TYPE_CHECKING:
     from tartan.store.items import ItemTable
 
-__all__ = ["FORMAT_VERSION", "Difference", "Manifest", "compare", "refuse_differences"]
+__all__ = ["FORMAT_VERSION", "Difference", "Manifest", "compare", "leaves", "refuse_differences"]
 
 FORMAT_VERSION = 1
 FILE_NAME = "manifest.json"
@@ -201,7 +201,18 @@ def compare(
     if old.inputs.get("kind") != new.inputs.get("kind"):
         kinds = old.inputs.get("kind"), new.inputs.get("kind")
         found.append(Difference("input", f"kind of input: the run has {kinds[0]}, now it is {kinds[1]}"))
+    elif new.n_items == old.n_items:
+        found += _array_differences(old.inputs, new.inputs)
     return found
+
+
+def leaves(inputs: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield what was given at once: at the start, on the other side, by each extension."""
+    if "parts" not in inputs:
+        yield inputs
+        return
+    for part in inputs["parts"]:
+        yield from leaves(part)
 
 
 def refuse_differences(differences: Sequence[Difference], folder: Path) -> None:
@@ -278,6 +289,17 @@ def _count_differences(
     if not 0 < len(gone) < len(before):  # none, or all are called otherwise now
         return [Difference("input", text)]
     return [Difference("input", text), Difference("input", f"items that are gone: {_some(gone)}")]
+
+
+def _array_differences(old: dict[str, Any], new: dict[str, Any]) -> list[Difference]:
+    """Tell files of arrays that have changed: their rows have no fingerprints of their own."""
+    found = []
+    for before, after in zip(leaves(old), leaves(new), strict=False):
+        for name, what in (("size_bytes", "size"), ("mtime_ns", "time of change")):
+            if name in before and name in after and before[name] != after[name]:
+                found.append(Difference("input", f"{what} of the array has changed: {after['patterns'][0]}"))
+                break
+    return found
 
 
 def _item_differences(old: ItemTable, new: ItemTable) -> list[Difference]:
