@@ -228,6 +228,15 @@ def test_one_item_as_text(tmp_path) -> None:
         assert read_matrix(tmp_path / name).check().n == 1
 
 
+def test_rows_in_another_order_than_columns_are_refused(tmp_path) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text(",b,a\na,0.5,1\nb,1,0.5\n")
+    with pytest.raises(ConfigError, match="row 1, 'a', and column 1, 'b'"):
+        read_matrix(path, similarity="1-s")
+    path.write_text(",b,a\n1,0,1\n2,1,0\n")
+    assert read_matrix(path).names == ("b", "a")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i2"])
 def test_zarr_is_read_in_pieces(tmp_path, dtype) -> None:

@@ -140,15 +140,27 @@ def read_table(path: Path, separator: str) -> Named:
     second = next(_skipped(_cells(path, separator)), (0, first))[1]
     above, left = _margins(path, first, n_lines, len(second))
     n = n_lines - above
-    square, names = new_square(n, np.dtype(np.float64)), list(first[-n:]) if above else []
+    square, names, at_left = new_square(n, np.dtype(np.float64)), list(first[-n:]) if above else [], []
     rows = cells if above else _cells(path, separator)
     for item, (number, row) in enumerate(rows):
         if len(row) != n + left:
             raise _wrong_count(path, number, f"row {item}", len(row) - left, n)
         square[item] = _parsed(path, number, row[left:])
-        if left and not above:
-            names.append(row[0])
-    return square, tuple(name.strip() for name in names) or None
+        if left:
+            at_left.append(row[0])
+    if above and left:
+        _refuse_other_order(path, names, at_left)
+    return square, tuple(name.strip() for name in names or at_left) or None
+
+
+def _refuse_other_order(path: Path, above: list[str], at_left: list[str]) -> None:
+    """Refuse rows that are named as the columns are, in another order."""
+    if above != at_left and sorted(above) == sorted(at_left):
+        item = next(k for k, (a, b) in enumerate(zip(above, at_left)) if a != b)
+        raise ConfigError(
+            f"{path}: rows and columns are in different orders, such as row {item + 1}, {at_left[item]!r}, and column "
+            f"{item + 1}, {above[item]!r}; bring them into one order"
+        )
 
 
 def _margins(path: Path, first: list[str], n_lines: int, width: int) -> tuple[int, int]:
