@@ -98,3 +98,13 @@ def test_wrong_parts():
 def test_join():
     assert join_clusters([4, 2, 4, 7, -1], [[2, 7]]).tolist() == [0, 1, 0, 1, -1]
     assert join_clusters([0, 1, 2, 3, 4, 5], [[1, 3], [4, 5], (4, 3), []]).tolist() == [0, 1, 2, 1, 1, 1]
+
+
+def test_items_with_a_masked_label_belong_to_no_cluster():
+    x = np.arange(6.0)
+    D = np.abs(x[:, None] - x)
+    centres = [
+        cluster_centres(D, labels) for labels in (np.ma.masked_equal([0, 0, 0, 1, 7, 7], 7), [0, 0, 0, 1, -1, -1])
+    ]
+    for kind, chosen in centres[0].items():
+        np.testing.assert_array_equal(chosen, centres[1][kind])

@@ -316,3 +316,14 @@ def test_a_stop_is_heard_while_neighbours_are_joined() -> None:
     with pytest.raises(RunCancelledError):
         neighbor_joining(distances, monitor=monitor)
     np.testing.assert_array_equal(distances, 1.0)
+
+
+def test_a_name_of_two_lines_is_drawn_in_one() -> None:
+    assert len(read_newick("('a\nb':1,c:1);").draw(40).splitlines()) == 2
+
+
+def test_upgma_hears_a_stop() -> None:
+    monitor = Monitor(verbose=0)
+    monitor.cancel()
+    with pytest.raises(RunCancelledError):
+        upgma(np.ones((4, 4)) - np.eye(4), monitor=monitor)

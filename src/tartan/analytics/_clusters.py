@@ -39,7 +39,7 @@ def cluster_centres(
     ----------
     D : anything that :func:`as_dissimilarities` takes
     labels : array_like of int, shape (n,)
-        Cluster of each item, from 0; items with a negative label belong to none.
+        Cluster of each item, from 0; items with a negative or masked label belong to none.
     embedding : array_like (n, dimension), optional
         Coordinates of the items, such as those of :class:`tartan.analytics.DAMDS`.
     n_centres : int
@@ -79,7 +79,7 @@ def cluster_centres(
 
 
 def _checked_labels(labels: ArrayLike, n: int) -> Labels:
-    found = np.asarray(labels)
+    found = np.ma.filled(labels, -1) if np.ma.isMaskedArray(labels) else np.asarray(labels)
     if found.shape != (n,) or found.dtype.kind not in "iu":
         raise ConfigError(f"labels have shape {found.shape} and type {found.dtype}; there must be {n} whole numbers")
     if found.max(initial=-1) >= n:

@@ -77,4 +77,5 @@ def _rows(tree: Tree) -> NDArray[np.int64]:
 
 
 def _cut(name: str, room: int) -> str:
-    return name if len(name) <= room else name[: room - 1] + "…"
+    shown = " ".join(name.splitlines())  # a leaf has one line
+    return shown if len(shown) <= room else shown[: room - 1] + "…"

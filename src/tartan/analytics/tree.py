@@ -317,7 +317,7 @@ def neighbor_joining(
     return Tree(parents, lengths, labels + ("",) * (len(parents) - len(labels)), rooted=len(labels) < 3)
 
 
-def upgma(D: Any, names: Sequence[str] | None = None, **options: Any) -> Tree:
+def upgma(D: Any, names: Sequence[str] | None = None, *, monitor: Monitor | None = None, **options: Any) -> Tree:
     """Build the UPGMA tree (average linkage) of distances: rooted, all leaves equally far from the root.
 
     Parameters
@@ -326,6 +326,8 @@ def upgma(D: Any, names: Sequence[str] | None = None, **options: Any) -> Tree:
         Symmetric, finite distances.
     names : sequence of str, optional
         Names of the n leaves; by default those of D, or their numbers.
+    monitor : Monitor, optional
+        What hears of progress and of Ctrl-C.
     **options
         For :func:`tartan.analytics.as_dissimilarities`.
 
@@ -346,7 +348,7 @@ def upgma(D: Any, names: Sequence[str] | None = None, **options: Any) -> Tree:
     from tartan.analytics._hierarchy import linkage, linkage_tree
 
     matrix = as_dissimilarities(D, **options)
-    return linkage_tree(linkage(matrix, "average"), _labels(matrix, names))
+    return linkage_tree(linkage(matrix, "average", monitor=monitor), _labels(matrix, names))
 
 
 def _working_array(matrix: Dissimilarities, overwrite: bool, monitor: Monitor) -> NDArray[Any]:
