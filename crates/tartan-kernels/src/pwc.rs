@@ -9,6 +9,8 @@
 //! in f64. Each row of the result depends on its own row of the matrix only, never on the number of threads or on
 //! the other rows of the call; sums over rows are taken in fixed chunks in order.
 
+use std::sync::Mutex;
+
 use rayon::prelude::*;
 
 mod block;
@@ -163,12 +165,33 @@ fn product_at<T: Stored>(
         return;
     }
     let tasks = rows
-        .par_chunks(TASK_ROWS * n)
-        .zip(out.par_chunks_mut(TASK_ROWS * k));
+        .chunks(TASK_ROWS * n)
+        .zip(out.chunks_mut(TASK_ROWS * k));
     match mass {
-        None => tasks.for_each(|(rows, out)| T::task(level, rows, n, packed, out, None)),
-        Some(mass) => tasks
-            .zip(mass.par_chunks_mut(TASK_ROWS * k))
-            .for_each(|((rows, out), mass)| T::task(level, rows, n, packed, out, Some(mass))),
+        None => hand_out(tasks, |(rows, out)| {
+            T::task(level, rows, n, packed, out, None);
+        }),
+        Some(mass) => hand_out(
+            tasks.zip(mass.chunks_mut(TASK_ROWS * k)),
+            |((rows, out), mass)| T::task(level, rows, n, packed, out, Some(mass)),
+        ),
     }
+}
+
+/// Do tasks on all threads, the calling one among them: it begins at once, while the others wake up. A product of
+/// some thousand items takes a millisecond, and waking a thread and being woken by it a tenth of that.
+fn hand_out<T: Send>(tasks: impl Iterator<Item = T> + Send, work: impl Fn(T) + Sync) {
+    let tasks = Mutex::new(tasks);
+    let next = || tasks.lock().ok().and_then(|mut tasks| tasks.next());
+    let serve = || {
+        while let Some(task) = next() {
+            work(task);
+        }
+    };
+    rayon::in_place_scope(|scope| {
+        for _ in 1..rayon::current_num_threads() {
+            scope.spawn(|_| serve());
+        }
+        serve();
+    });
 }
