@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 import importlib
+from typing import NamedTuple
 
 from tartan.application import Application
 from tartan.errors import ConfigError
 
-__all__ = ["BUILTIN", "builtin"]
+__all__ = ["BUILTIN", "Builtin", "builtin", "identity"]
+
+
+class Builtin(NamedTuple):
+    """A built-in application.
+
+    Attributes
+    ----------
+    target : str
+        Where its class is, as ``module:NAME``.
+    identity : str
+        Stands in manifests as the hash of the source: 64 hexadecimal digits that change if and only if the scores
+        of unchanged input change, so that a run folder can be resumed by a later version that computes the same.
+    """
+
+    target: str
+    identity: str
+
 
 BUILTIN = {
-    "forensics": "tartan.apps.forensics:Forensics",
-    "phylogeny": "tartan.apps.phylogeny:Phylogeny",
-    "vectors": "tartan.apps.vectors:Vectors",
+    "forensics": Builtin(
+        "tartan.apps.forensics:Forensics", "e70aac8af4966b044b82c6b3ab05926564d45c35a139e37e199e74ed6aa5480b"
+    ),
+    "phylogeny": Builtin(
+        "tartan.apps.phylogeny:Phylogeny", "c49b853ca075496104655200f0ca15b4803a50792abf3d8f9bd44fc1d0da2339"
+    ),
+    "vectors": Builtin("tartan.apps.vectors:Vectors", "0f071cbcff29967bb420439abc476d7ef3836bdbacea0a22b33255ebe2784380"),
 }
 
 
@@ -24,8 +46,17 @@ def builtin(name: str) -> type[Application]:
     ConfigError
         If there is none of that name.
     """
-    if name not in BUILTIN:
-        raise ConfigError(f"there is no application {name!r}; choose {', '.join(BUILTIN)} or file.py:NAME")
-    module, _, attribute = BUILTIN[name].partition(":")
+    module, _, attribute = _entry(name).target.partition(":")
     found: type[Application] = getattr(importlib.import_module(module), attribute)
     return found
+
+
+def identity(name: str) -> str:
+    """Return what stands for the source of a built-in application in manifests."""
+    return _entry(name).identity
+
+
+def _entry(name: str) -> Builtin:
+    if name not in BUILTIN:
+        raise ConfigError(f"there is no application {name!r}; choose {', '.join(BUILTIN)} or file.py:NAME")
+    return BUILTIN[name]

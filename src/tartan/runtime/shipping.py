@@ -132,8 +132,8 @@ def _find(spec: str) -> _Found:
 
 
 def _find_builtin(name: str) -> _Found:
-    target = importlib.import_module("tartan.apps").builtin(name)
-    return _Found(target, "builtin", _BUILTIN + name, _module_hash(target.__module__))
+    registry = importlib.import_module("tartan.apps")
+    return _Found(registry.builtin(name), "builtin", _BUILTIN + name, registry.identity(name))
 
 
 def _find_in_file(path: Path, name: str) -> _Found:
@@ -257,7 +257,7 @@ def _describe_subject(app: Application, subject: Any) -> _Found:
         digest = hashlib.sha256(getattr(module, _SOURCE)).hexdigest()
         return _Found(subject, "file", f"{module.__file__}:{qualname}", digest)
     if module_name.startswith(_APPS) and app.name:
-        return _Found(subject, "builtin", _BUILTIN + app.name, _module_hash(module_name))
+        return _Found(subject, "builtin", _BUILTIN + app.name, importlib.import_module("tartan.apps").identity(app.name))
     return _Found(subject, "module", f"{module_name}:{qualname}", _module_hash(module_name))
 
 
