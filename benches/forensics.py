@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from tartan.apps import prnu
+from tartan.apps.forensics import prnu
 
 SIDES = ((1024, 1024), (3000, 4000))
 ITEMS = 32

@@ -17,13 +17,13 @@ import numpy as np
 
 import tartan
 from _measure import load_average, options_of, print_table
-from tartan.config import RunOptions
 from tartan.core.bound import loads_bound
 from tartan.core.replay import Machine, Replay, WorkloadCosts, device_room
 from tartan.core.schedule import DeviceSlots, Scheduler
 from tartan.core.sizing import choose_layout, make_order, tile_filter
 from tartan.core.workload import AllPairs
-from tartan.runtime.session import folder_grid
+from tartan.options import RunOptions
+from tartan.run.execute import folder_grid
 from tartan.store.folder import RunFolder
 
 BARS = {5: 1.25, 10: 1.15, 20: 1.1, 50: 1.1}

@@ -23,9 +23,9 @@ import numpy as np
 
 import tartan
 from _measure import load_average, options_of, print_table
-from tartan.config import RunOptions, parse_size
-from tartan.runtime.session import Session, folder_grid
-from tartan.runtime.sources import open_source
+from tartan.options import RunOptions, parse_size
+from tartan.run.execute import Session, folder_grid
+from tartan.sources.items import open_source
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import Manifest
 

@@ -28,9 +28,9 @@ import numpy as np
 import scipy.sparse
 
 from _measure import options_of
-from tartan.analytics.tree import neighbor_joining
-from tartan.apps.phylogeny import Phylogeny
-from tartan.apps.simulate_phylogeny import simulate
+from tartan.analytics.trees.tree import neighbor_joining
+from tartan.apps.phylogeny.app import Phylogeny
+from tartan.apps.phylogeny.simulate import simulate
 
 SIDE = 64
 ROUNDS = 5

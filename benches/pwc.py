@@ -23,8 +23,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from _measure import cores, load_average, options_of, print_table, seconds_of
 from tartan.analytics import DAPWC, Alone, Monitor, as_dissimilarities
-from tartan.analytics._dapwc_product import HostProduct
-from tartan.analytics._dapwc_state import Settings, assign, first_state, update_costs
+from tartan.analytics.clusters.dapwc.product import HostProduct
+from tartan.analytics.clusters.dapwc.state import Settings, assign, first_state, update_costs
 
 ITEMS, CLUSTERS = 4000, 8
 PASSES = 60

@@ -34,8 +34,8 @@ import numpy as np
 
 from _measure import options_of, print_table
 from _sort_data import KEY_BYTES, KINDS, RECORD_BYTES, Facts, check, write_integers, write_records
-from tartan.config import parse_size
 from tartan.errors import ConfigError
+from tartan.options import parse_size
 
 PARTS = ("integers", "narrow", "parquet", "shapes", "records", "pairs", "paths", "kill")
 CONTENDERS = Path(__file__).with_name("_sort_contenders.py")
@@ -184,7 +184,7 @@ def pairs(setting: Setting, n_items: int = 14143) -> Iterator[str]:
     import pyarrow.parquet as pq
 
     import tartan
-    from tartan.apps.vectors import Vectors
+    from tartan.apps.vectors.app import Vectors
 
     rows = np.random.default_rng(5).standard_normal((n_items, 16), np.float32)
     run = tartan.allpairs(Vectors(metric="euclidean"), rows, setting.folder / "run.tartan", quiet=True)

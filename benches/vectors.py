@@ -34,7 +34,7 @@ def make_items(path: Path, n: int, d: int) -> None:
 def run_ours(items: Path, out: Path, in_memory: bool) -> dict[str, float]:
     """Compute with Tartan; return seconds and one score."""
     import tartan
-    from tartan.apps.vectors import Vectors
+    from tartan.apps.vectors.app import Vectors
 
     given: Any = np.load(items) if in_memory else str(items)
     start = time.perf_counter()

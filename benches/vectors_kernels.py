@@ -18,7 +18,7 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics import pairwise_distances
 from threadpoolctl import threadpool_limits
 
-from tartan.apps.vectors import Vectors
+from tartan.apps.vectors.app import Vectors
 
 SIDE = 1024
 ROUNDS = 5

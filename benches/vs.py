@@ -24,11 +24,12 @@ import numpy as np
 from sklearn.cluster import DBSCAN, Birch
 
 from _measure import cores, load_average, options_of, print_table
-from tartan.analytics import DAVS, Monitor, lcms
-from tartan.analytics._davs_anneal import Annealing, State
-from tartan.analytics._davs_field import Field, Step
-from tartan.analytics._davs_options import checked
-from tartan.apps.simulate_lcms import simulate
+from tartan.analytics import DAVS, Monitor
+from tartan.analytics.clusters.davs.anneal import Annealing, State
+from tartan.analytics.clusters.davs.field import Field, Step
+from tartan.analytics.clusters.davs.options import checked
+from tartan.apps import lcms
+from tartan.apps.lcms.simulate import simulate
 
 PEAKS, TIMES, SMALL = 240_000, 4.0, 1500
 SIGMA = np.array(lcms.SETTINGS["sigma"])

@@ -26,7 +26,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(api, name)
     if name == "__version__":
-        from tartan.runtime.machine import tartan_version
+        from tartan.base.machine import tartan_version
 
         return tartan_version()
     raise AttributeError(f"module 'tartan' has no attribute {name!r}")

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tartan.application import Application, as_application, output_dtypes
-from tartan.config import RunOptions, Size, parse_size
 from tartan.errors import ConfigError
-from tartan.result import Run
+from tartan.options import RunOptions, Size, parse_size
+from tartan.run.result import Run
 
 if TYPE_CHECKING:
     from tartan.core.workload import Workload
-    from tartan.runtime.session import Session
-    from tartan.runtime.sources import Source
+    from tartan.run.execute import Session
+    from tartan.sources.items import Source
     from tartan.store.folder import RunFolder
     from tartan.store.items import ItemTable
     from tartan.store.manifest import Manifest
@@ -48,7 +48,7 @@ def allpairs(
     ----------
     app : Application, subclass of it, or function of two items
     items : str, path, array, or sequence
-        A glob, a folder, files, URLs, the rows of an array, or any objects (``tartan.runtime.sources.open_source``).
+        A glob, a folder, files, URLs, the rows of an array, or any objects (``tartan.sources.items.open_source``).
     out : path, optional
         Run folder; without one the result lives in a temporary folder as long as the returned object.
     against : like items, optional
@@ -96,8 +96,8 @@ def allpairs(
     >>> run.condensed().tolist()
     [1.0, 3.0, 2.0]
     """
-    from tartan.runtime.session import Session
-    from tartan.runtime.sources import join_sources, open_source
+    from tartan.run.execute import Session
+    from tartan.sources.items import join_sources, open_source
     from tartan.store.pairs import digest
 
     application = as_application(app)
@@ -135,7 +135,7 @@ def resume(path: str | Path, **options: Any) -> Run:
     ConfigError
         If the application was an object of a program: call ``allpairs`` there again.
     """
-    from tartan.runtime.session import Session
+    from tartan.run.execute import Session
     from tartan.store.folder import RunFolder
 
     folder = RunFolder.open(path, writable=True)
@@ -173,8 +173,8 @@ def add(
     ConfigError
         If an item is in the run already, or the run is A x B or a candidate list.
     """
-    from tartan.runtime.session import Session
-    from tartan.runtime.sources import join_sources, open_source
+    from tartan.run.execute import Session
+    from tartan.sources.items import join_sources, open_source
     from tartan.store.folder import RunFolder
 
     folder = RunFolder.open(path, writable=True)
@@ -302,9 +302,9 @@ def _manifest(
     options: RunOptions,
 ) -> Manifest:
     """Describe the run that is asked for; its grid is still empty."""
-    from tartan.runtime.machine import package_version, tartan_version
-    from tartan.runtime.shipping import describe_application
+    from tartan.base.machine import package_version, tartan_version
     from tartan.store.manifest import Manifest
+    from tartan.workers.shipping import describe_application
 
     application = dict(described or describe_application(app))
     application |= {
@@ -361,8 +361,8 @@ def _contents(source: Source) -> list[str]:
 
 def _folder(path: Path, asked: Manifest, session: Session, pairs: Any) -> RunFolder:
     """Create the run folder, or open it and refuse what would not fit."""
-    from tartan.runtime.planning import plan_grid
-    from tartan.store.files import disk_errors
+    from tartan.base.files import disk_errors
+    from tartan.run.plan import plan_grid
     from tartan.store.folder import RunFolder
     from tartan.store.manifest import compare, refuse_differences
 
@@ -386,7 +386,7 @@ def _folder(path: Path, asked: Manifest, session: Session, pairs: Any) -> RunFol
 
 def _refuse_unwritable(path: Path) -> None:
     """Say at once that a folder cannot be used, before anything is computed for it."""
-    from tartan.store.files import disk_errors
+    from tartan.base.files import disk_errors
     from tartan.store.layout import refuse_occupied
 
     with disk_errors(path):
@@ -425,9 +425,9 @@ def _finished(folder: RunFolder) -> bool:
 
 def _reopen(folder: RunFolder, app: Any = None, previous: Any = None) -> tuple[Application, Source]:
     """Load the application and the inputs of a run as its manifest names them."""
-    from tartan.runtime.reopening import open_inputs
-    from tartan.runtime.shipping import load_application
-    from tartan.runtime.sources import open_source
+    from tartan.run.reopen import open_inputs
+    from tartan.sources.items import open_source
+    from tartan.workers.shipping import load_application
 
     about = folder.manifest.application
     if app is not None:

@@ -29,7 +29,7 @@ from tartan.analytics import (
     upgma,
     write_int16,
 )
-from tartan.analytics._clustering import clustered
+from tartan.analytics.clusters.choose import clustered
 from tartan.errors import ConfigError
 
 N = 12

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tartan.analytics import _checksum
-from tartan.analytics._monitor import Monitor, as_monitor, cancel_on_signals
+from tartan.analytics.monitor import Monitor, as_monitor, cancel_on_signals
+from tartan.base import checksum as _checksum
 from tartan.errors import ConfigError, RunCancelledError
 
 

@@ -43,7 +43,7 @@ def test_neighbors_are_those_of_the_definition(k: int, missing: bool) -> None:
 def test_blocks_of_rows_give_the_same(monkeypatch) -> None:
     D = whole_distances(50)
     expected = neighbors(D, 7)
-    monkeypatch.setattr("tartan.analytics._neighbors._BLOCK_BYTES", 3 * 8 * 50)
+    monkeypatch.setattr("tartan.analytics.neighbours._BLOCK_BYTES", 3 * 8 * 50)
     for mine, theirs in zip(neighbors(D, 7), expected):
         np.testing.assert_array_equal(mine, theirs)
 

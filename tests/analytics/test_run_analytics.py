@@ -9,8 +9,8 @@ import pytest
 
 import tartan
 from tartan.analytics import neighbor_joining, read_newick, upgma
-from tartan.apps.phylogeny import Phylogeny
-from tartan.apps.simulate_phylogeny import simulate
+from tartan.apps.phylogeny.app import Phylogeny
+from tartan.apps.phylogeny.simulate import simulate
 from tartan.errors import ConfigError
 
 

@@ -15,8 +15,8 @@ import simplejpeg
 from PIL import Image
 from threadpoolctl import threadpool_limits
 
-from tartan.apps.forensics import Forensics, cameras, ncc_threshold
-from tartan.apps.prnu import pce
+from tartan.apps.forensics.app import Forensics, cameras, ncc_threshold
+from tartan.apps.forensics.prnu import pce
 from tartan.errors import ConfigError, ItemError
 
 

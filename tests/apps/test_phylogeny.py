@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tartan.apps.phylogeny import Phylogeny, Vector
+from tartan.apps.phylogeny.app import Phylogeny, Vector
 from tartan.devices.sim import SimDevice
 from tartan.errors import ConfigError, ItemError
 

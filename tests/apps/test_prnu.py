@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tartan.apps import prnu
+from tartan.apps.forensics import prnu
 from tartan.devices.sim import SimDevice
 
 SHAPES = [(16, 16), (17, 19), (40, 64), (65, 50), (50, 81), (130, 120)]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import simplejpeg
 
-from tartan.apps.forensics import Forensics, cameras
-from tartan.apps.simulate_forensics import simulate
+from tartan.apps.forensics.app import Forensics, cameras
+from tartan.apps.forensics.simulate import simulate
 from tartan.errors import ConfigError
 
 

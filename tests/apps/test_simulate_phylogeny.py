@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tartan.analytics.tree import neighbor_joining, read_newick
-from tartan.apps.phylogeny import Phylogeny
-from tartan.apps.simulate_phylogeny import simulate
+from tartan.analytics.trees.tree import neighbor_joining, read_newick
+from tartan.apps.phylogeny.app import Phylogeny
+from tartan.apps.phylogeny.simulate import simulate
 from tartan.errors import ConfigError
 
 

@@ -10,7 +10,7 @@ from fake_api import FakeApi
 
 import tartan
 from tartan.cli.main import main
-from tartan.runtime import shipping
+from tartan.workers import shipping
 
 
 @pytest.fixture

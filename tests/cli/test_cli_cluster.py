@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tartan.analytics import as_dissimilarities
-from tartan.analytics._clustering import METHODS, clustered
+from tartan.analytics.clusters.choose import METHODS, clustered
 from tartan.cli import cluster
 from tartan.errors import ConfigError
 from tartan.view.coordinates import read_labels

@@ -68,7 +68,7 @@ class TestSimulate:
             calls.append((n, seed, cameras, kind))
             return folder / "truth.json"
 
-        module(monkeypatch, "tartan.apps.simulate_forensics", simulate=simulate)
+        module(monkeypatch, "tartan.apps.forensics.simulate", simulate=simulate)
         return calls
 
     def test_truth_is_printed(self, command: Any, simulated: list[Any], tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from fake_api import FULL_STATS, FakeRun
 
-from tartan.config import Size
 from tartan.core.ledger import Failure
 from tartan.errors import CorruptResultError, RunNotFoundError
+from tartan.options import Size
 
 
 class TestRequest:

@@ -11,7 +11,7 @@ import pytest
 
 import tartan
 from tartan.core.ledger import DONE, FAILED_ITEM, NOT_COMPUTED, Failure
-from tartan.result import Run
+from tartan.run.result import Run
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
 from tartan.store.manifest import Manifest

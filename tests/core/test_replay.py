@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tartan.core.plan_report import Plan
 from tartan.core.replay import Cost, Machine, ReplayResult, WorkloadCosts, replay
 from tartan.core.workload import AllPairs, NewAgainstOld, Rectangle
-from tartan.plans import read_plan, shipped_plans
+from tartan.plan import read_plan, shipped_plans
+from tartan.plan.report import Plan
 
 NOISY = WorkloadCosts(60, parse=Cost(0.1, 0.03), preprocess=Cost(0.02, 0.01), compare=Cost(1e-3, 5e-4))
 QUIET = WorkloadCosts(0, compare=Cost(1e-3))

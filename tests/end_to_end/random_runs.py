@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import tartan
-from tartan.runtime.sources import SequenceSource
+from tartan.sources.items import SequenceSource
 
 FORMS = ("rows", "vector", "matrix", "number", "text", "lists", "tuples", "dicts", "unequal")
 UNIFORM = ("rows", "vector", "matrix", "number")

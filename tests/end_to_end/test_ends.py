@@ -18,7 +18,7 @@ import pytest
 from whole_program import APPLICATIONS, Command, Numbers, Start, Started
 
 import tartan
-from tartan.apps.vectors import Vectors
+from tartan.apps.vectors.app import Vectors
 
 N = 12
 DISTANCES = np.abs(np.arange(float(N))[:, None] - np.arange(float(N)))

@@ -13,7 +13,7 @@ from whole_program import APPLICATIONS, Command, Numbers
 
 import tartan
 from tartan.errors import ConfigError, StoreError
-from tartan.runtime.reopening import open_inputs
+from tartan.run.reopen import open_inputs
 
 
 def distances(n: int) -> np.ndarray:

@@ -17,9 +17,9 @@ from whole_program import APPLICATIONS, Command, Numbers
 
 import tartan
 from tartan.analytics import Monitor
-from tartan.apps.vectors import Vectors
+from tartan.apps.vectors.app import Vectors
 from tartan.errors import RunCancelledError
-from tartan.runtime.session import Session
+from tartan.run.execute import Session
 from tartan.store.folder import RunFolder
 from tartan.store.maps import FILE_NAME
 from tartan.view.coordinates import read_coordinates
@@ -148,7 +148,7 @@ def test_the_map_is_left_alone_when_asked_and_extended_by_hand(
 def test_a_map_that_fails_costs_no_score(
     damage: str, numbers: Numbers, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tartan.analytics import _run_map
+    from tartan.analytics.maps import run_map as _run_map
 
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError("a defect")

@@ -13,7 +13,7 @@ from random_runs import DEVICES, RandomRun, random_runs
 
 import tartan
 from tartan.errors import ConfigError
-from tartan.runtime.sources import SequenceSource
+from tartan.sources.items import SequenceSource
 
 
 def check(case: RandomRun, run: tartan.Run) -> None:

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from tartan.base.trace import NO_TRACER
 from tartan.runtime.committer import FLUSH_SECONDS, Committer
-from tartan.runtime.trace import NO_TRACER
 from tartan.store.folder import RunFolder
 
 

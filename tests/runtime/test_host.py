@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tartan.errors import ResourceError
-from tartan.runtime.arena import Arena
 from tartan.runtime.host import HOST_ARENA, REMEMBERED_SPANS, Place, RaggedBlobs, RaggedObjects, UniformItems
 from tartan.runtime.items import ItemForm
+from tartan.workers.arena import Arena
 
 FORM = ItemForm(np.dtype(np.float32), (3,))
 

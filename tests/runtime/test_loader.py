@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from tartan.application import Application
+from tartan.base.trace import NO_TRACER
 from tartan.errors import ItemError, RunFailedError
 from tartan.runtime import loader as loader_module
-from tartan.runtime.arena import Arena
-from tartan.runtime.executor import Completed, Died, Outcome, TimedOut, WorkerContext
 from tartan.runtime.host import HOST_ARENA, Place, RaggedObjects, UniformItems
 from tartan.runtime.items import ItemForm
 from tartan.runtime.loader import LoadDone, Loader
-from tartan.runtime.sources import SequenceSource, Source, open_source
 from tartan.runtime.tasks import LoadTask, load_items, probe_item
-from tartan.runtime.trace import NO_TRACER
+from tartan.sources.items import SequenceSource, Source, open_source
 from tartan.store.disk_cache import DiskCache
+from tartan.workers.arena import Arena
+from tartan.workers.executor import Completed, Died, Outcome, TimedOut, WorkerContext
 
 DEADLINE_SECONDS = 20
 ROW = ItemForm(np.dtype(np.float32), (3,))

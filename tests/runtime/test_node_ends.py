@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 import tartan
+from tartan.base.trace import NO_TRACER
 from tartan.errors import InternalError, RunFailedError
 from tartan.runtime.chunks import ChunkBuffers
 from tartan.runtime.compare import PairFailure, TileMask
 from tartan.runtime.execution import NodeStats
-from tartan.runtime.executor import Cancelled, Completed, Died, Outcome, Raised, TimedOut
 from tartan.runtime.host import Place, UniformItems
 from tartan.runtime.items import ItemForm
 from tartan.runtime.lanes import CpuLane
 from tartan.runtime.node import Node
 from tartan.runtime.parts import Part, PartDone, halves
 from tartan.runtime.tasks import Compared, LoadTask, When
-from tartan.runtime.trace import NO_TRACER
+from tartan.workers.executor import Cancelled, Completed, Died, Outcome, Raised, TimedOut
 
 ROWS = np.random.default_rng(3).normal(size=(40, 3)).astype(np.float32)
 FORM = ItemForm(np.dtype(np.float32), (3,))

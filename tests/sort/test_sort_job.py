@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from fake_sort_engine import FakeSortJob, failure
 
+from tartan.base.lock import FolderLock
 from tartan.errors import (
     ConfigError,
     CorruptRunFileError,
@@ -29,7 +30,6 @@ from tartan.sort import engine as engine_room
 from tartan.sort import job, sort_file, work
 from tartan.sort.job import DAMAGED_RUN_FILES
 from tartan.sort.space import Disk
-from tartan.store.lock import FolderLock
 
 Script = Callable[[FakeSortJob, str], None]
 

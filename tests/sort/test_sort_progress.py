@@ -104,6 +104,6 @@ def test_a_sort_imports_little() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"rich", "pyarrow", "scipy", "zarr", "fsspec"}.isdisjoint(loaded)
     assert {name for name in loaded if name.startswith(("tartan.store.", "tartan.runtime."))} == {
-        "tartan.store.files", "tartan.store.lock",
-        "tartan.runtime.live_line", "tartan.runtime.machine", "tartan.runtime.progress", "tartan.runtime.signals",
+        "tartan.base.files", "tartan.base.lock",
+        "tartan.base.live_line", "tartan.base.machine", "tartan.base.progress", "tartan.base.signals",
     }  # fmt: skip

@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tartan.base.files import FileWriter
 from tartan.core.ledger import Failure
 from tartan.errors import CorruptResultError
 from tartan.store.failures import FailureLog, read_failures
-from tartan.store.files import FileWriter
 
 ITEM = Failure(7, None, "parse", "item-7: not a photo\nsecond line", "Traceback ...")
 PAIR = Failure(1, 2, "compare", "item-1, item-2: zero")

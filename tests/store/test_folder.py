@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import zarr
 
+from tartan.base.files import FileWriter
 from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
 from tartan.errors import ConfigError, CorruptResultError, DiskFullError, InternalError, RunNotFoundError, StoreError
-from tartan.store.files import FileWriter
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
 from tartan.store.pairs import digest

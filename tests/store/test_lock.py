@@ -14,17 +14,17 @@ from typing import IO
 
 import pytest
 
+from tartan.base import lock
+from tartan.base.lock import FolderLock
 from tartan.errors import StoreError
-from tartan.store import lock
 from tartan.store.folder import RunFolder
-from tartan.store.lock import FolderLock
 
 from .kit import describe
 
 HOLDER = """
 import sys
 from pathlib import Path
-from tartan.store.lock import FolderLock
+from tartan.base.lock import FolderLock
 with FolderLock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tartan.base.files import FileWriter
 from tartan.errors import CorruptResultError, StoreError
 from tartan.store import maps
-from tartan.store.files import FileWriter
 from tartan.store.maps import FILE_NAME, StoredMap, read_map, write_map
 
 POINTS = np.random.default_rng(0).normal(size=(7, 3))

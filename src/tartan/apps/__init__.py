@@ -29,12 +29,14 @@ class Builtin(NamedTuple):
 
 BUILTIN = {
     "forensics": Builtin(
-        "tartan.apps.forensics:Forensics", "e70aac8af4966b044b82c6b3ab05926564d45c35a139e37e199e74ed6aa5480b"
+        "tartan.apps.forensics.app:Forensics", "e70aac8af4966b044b82c6b3ab05926564d45c35a139e37e199e74ed6aa5480b"
     ),
     "phylogeny": Builtin(
-        "tartan.apps.phylogeny:Phylogeny", "c49b853ca075496104655200f0ca15b4803a50792abf3d8f9bd44fc1d0da2339"
+        "tartan.apps.phylogeny.app:Phylogeny", "c49b853ca075496104655200f0ca15b4803a50792abf3d8f9bd44fc1d0da2339"
     ),
-    "vectors": Builtin("tartan.apps.vectors:Vectors", "0f071cbcff29967bb420439abc476d7ef3836bdbacea0a22b33255ebe2784380"),
+    "vectors": Builtin(
+        "tartan.apps.vectors.app:Vectors", "0f071cbcff29967bb420439abc476d7ef3836bdbacea0a22b33255ebe2784380"
+    ),
 }
 
 

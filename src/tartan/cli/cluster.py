@@ -63,8 +63,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Cluster; return the exit status."""
     from tartan.analytics import Monitor
-    from tartan.analytics._clustering import scores_of
-    from tartan.analytics._monitor import cancel_on_signals
+    from tartan.analytics.clusters.choose import scores_of
+    from tartan.analytics.monitor import cancel_on_signals
     from tartan.view.coordinates import read_labels
 
     require_folders(args.out, args.picture, args.map)
@@ -99,7 +99,7 @@ def _require_own_names(matrix: Dissimilarities, keys: Sequence[str]) -> None:
 
 def _labels(args: argparse.Namespace, matrix: Dissimilarities, monitor: Monitor) -> NDArray[np.int64]:
     from tartan.analytics import clusters_at
-    from tartan.analytics._clustering import clustered
+    from tartan.analytics.clusters.choose import clustered
 
     if args.clusters is None:
         return clusters_at(matrix, args.threshold, args.method, monitor=monitor)

@@ -11,9 +11,9 @@ import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tartan.base import machine
+from tartan.base.progress import format_bytes
 from tartan.cli.output import print_json, print_table
-from tartan.runtime import machine
-from tartan.runtime.progress import format_bytes
 
 HELP = "show what was found on this machine, and what to mend"
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tartan.analytics import Embedding, Monitor
     from tartan.analytics.matrix import Dissimilarities
-    from tartan.result import Run
+    from tartan.run.result import Run
     from tartan.view.scene import Scene
 
 HELP = "draw a map: coordinates, a picture, and a page to turn it in"
@@ -64,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Compute and draw; return the exit status."""
     from tartan.analytics import Monitor
-    from tartan.analytics._monitor import cancel_on_signals
+    from tartan.analytics.monitor import cancel_on_signals
 
     require_folders(args.out, args.density)
     require_files(args.labels)
@@ -137,7 +137,7 @@ def _start(path: Path, names: Sequence[str]) -> NDArray[np.float64]:
 
 def _keep(run: Run, found: Embedding) -> None:
     """Leave the map where ``tartan add`` finds it; the map is drawn even if that cannot be."""
-    from tartan.analytics._run_map import keep_map
+    from tartan.analytics.maps.run_map import keep_map
 
     try:
         keep_map(run, found)
@@ -174,8 +174,8 @@ def _draw_density(
 ) -> Path:
     """Draw the pairs by dissimilarity (to the right) and distance (up)."""
     from tartan.analytics import density
-    from tartan.analytics.matrix._open import grown
-    from tartan.store.files import whole_file
+    from tartan.analytics.matrix.open import grown
+    from tartan.base.files import whole_file
     from tartan.view.matrix_image import draw_matrix
 
     if matrix is None:

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tartan.base.progress import format_bytes, format_duration
 from tartan.cli.output import describe_run, print_json, print_table
-from tartan.runtime.progress import format_bytes, format_duration
 
 HELP = "show what a run is, how far it is and what it cost"
 

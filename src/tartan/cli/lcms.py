@@ -38,8 +38,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Cluster, write, compare; return the exit status."""
-    from tartan.analytics import lcms
-    from tartan.analytics._monitor import Monitor, cancel_on_signals
+    from tartan.analytics.monitor import Monitor, cancel_on_signals
+    from tartan.apps import lcms
 
     options = _options(args)
     peaks = lcms.read_peaks(args.file, args.charge)
@@ -86,7 +86,7 @@ def _references(peaks: Any, paths: list[Path]) -> dict[str, Any]:
     """Return the clusterings to compare with by name, -1 for peaks that they do not have."""
     import numpy as np
 
-    from tartan.analytics import lcms
+    from tartan.apps import lcms
 
     # Golden clusters begin with 0, those of the other two programs with 1.
     columns = {name: np.where(labels >= (name != "golden"), labels, -1) for name, labels in peaks.references.items()}
@@ -96,7 +96,7 @@ def _references(peaks: Any, paths: list[Path]) -> dict[str, Any]:
 def _about(peaks: Any, found: Any, references: dict[str, Any]) -> dict[str, Any]:
     import numpy as np
 
-    from tartan.analytics import lcms
+    from tartan.apps import lcms
 
     widths, sizes = found.widths(peaks.points), found.sizes
     usual = np.nanmedian(widths[sizes > 1], axis=0) if (sizes > 1).any() else [float("nan")] * 2
@@ -120,7 +120,7 @@ def _write(out: Path, peaks: Any, found: Any, options: dict[str, Any]) -> None:
 
     import numpy as np
 
-    from tartan.analytics import lcms
+    from tartan.apps import lcms
 
     most = options.get("max_clusters") or len(peaks.points)
     lcms.write_clusters(out, "clusters", peaks, found.labels, found.centers, most)

@@ -112,7 +112,7 @@ class _Version(argparse.Action):
     """Asks for the version only when it is wanted: reading package metadata takes time."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from tartan.runtime.machine import tartan_version
+        from tartan.base.machine import tartan_version
 
         print(f"tartan {tartan_version()}")
         parser.exit()

@@ -81,7 +81,7 @@ def _of_run(args: argparse.Namespace) -> _Nearest:
 
 def _of_matrix(args: argparse.Namespace) -> _Nearest:
     from tartan.analytics import Monitor, neighbors
-    from tartan.analytics._monitor import cancel_on_signals
+    from tartan.analytics.monitor import cancel_on_signals
 
     monitor = Monitor(0 if args.quiet else 1)
     matrix = open_matrix(args)

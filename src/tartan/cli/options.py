@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tartan.config import Size, parse_size
 from tartan.errors import ConfigError
+from tartan.options import Size, parse_size
 
 __all__ = [
     "add_execution_options",

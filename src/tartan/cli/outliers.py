@@ -41,7 +41,7 @@ def execute(args: argparse.Namespace) -> int:
     import numpy as np
 
     from tartan.analytics import Monitor, outliers
-    from tartan.analytics._monitor import cancel_on_signals
+    from tartan.analytics.monitor import cancel_on_signals
 
     require_folders(args.out)
     monitor = Monitor(0 if args.quiet else 1)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tartan.base.files import arrow_file
 from tartan.errors import ConfigError
-from tartan.store.files import arrow_file
 
 __all__ = ["read_pairs"]
 

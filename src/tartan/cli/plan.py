@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Replay the plans in virtual time and print what comes out."""
-    from tartan.plans import plan_report
+    from tartan.plan import plan_report
 
     report = plan_report(args.files, processes=args.workers)
     if args.json:

@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Run it; return the exit status."""
     import tartan
-    from tartan.runtime.shipping import load_application
+    from tartan.workers.shipping import load_application
 
     application, source = load_application(args.app, setting_texts(args))
     items: Any = args.inputs
@@ -66,7 +66,7 @@ def _reduction(args: argparse.Namespace, application: Any) -> dict[str, Any] | N
 
 def _pairs(args: argparse.Namespace, application: Any) -> tuple[Any, Any]:
     from tartan.cli.pairs_file import read_pairs
-    from tartan.runtime.sources import join_sources, open_source
+    from tartan.sources.items import join_sources, open_source
 
     suffixes = application.item_suffixes
     source = open_source(args.inputs, suffixes=suffixes)

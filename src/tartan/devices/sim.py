@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tartan.config import parse_size
 from tartan.devices.checks import check_copy, check_open, nbytes_of
 from tartan.devices.clock import Clock, RealClock
 from tartan.devices.guarded import Guard, GuardedArray, MemoryMeter
 from tartan.errors import ConfigError, DeviceError, DeviceMemoryError
+from tartan.options import parse_size
 
 __all__ = ["SimDevice", "SimOptions", "parse_sim_options"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tartan.errors import InternalError, ResourceError
-from tartan.runtime.arena import Arena
+from tartan.workers.arena import Arena
 
 __all__ = ["ChunkBuffers", "OpenChunk"]
 

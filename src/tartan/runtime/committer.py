@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from tartan.base.trace import Tracer
 from tartan.core.ledger import Failure
-from tartan.runtime.trace import Tracer
 from tartan.store.folder import RunFolder
 
 __all__ = ["Committer"]

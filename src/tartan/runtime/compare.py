@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from tartan.application import Application, compares_pairs
+from tartan.base.reasons import reason_of, traceback_of
 from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR
 from tartan.errors import CompareError
-from tartan.runtime.reasons import reason_of, traceback_of
 
 __all__ = [
     "PairFailure",

@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tartan.base.progress import Progress
+from tartan.base.trace import Tracer
 from tartan.core.cache import Room
 from tartan.core.grid import Grid
 from tartan.core.sizing import Layout
 from tartan.devices.protocol import Device
-from tartan.runtime.executor import Executor
-from tartan.runtime.progress import Progress
 from tartan.runtime.remaining import Remaining
-from tartan.runtime.sources import Source
 from tartan.runtime.tasks import LoadTask
-from tartan.runtime.trace import Tracer
+from tartan.sources.items import Source
 from tartan.store.disk_cache import DiskCache
 from tartan.store.folder import RunFolder
+from tartan.workers.executor import Executor
 
 __all__ = ["Execution", "NodeStats"]
 

@@ -8,7 +8,7 @@ from tartan.core.ledger import DONE, Failure
 from tartan.errors import RunFailedError
 from tartan.runtime.compare import PairFailure
 from tartan.runtime.items import ItemFailure
-from tartan.runtime.sources import Source
+from tartan.sources.items import Source
 from tartan.store.folder import RunFolder
 
 __all__ = ["FailureBook"]

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from tartan.errors import ResourceError
-from tartan.runtime.arena import Arena
 from tartan.runtime.codec import decode, encode, encoded_parts, nbytes_of, object_bytes
 from tartan.runtime.items import ItemForm
+from tartan.workers.arena import Arena
 
 __all__ = ["HostItems", "Place", "RaggedBlobs", "RaggedObjects", "UniformItems"]
 

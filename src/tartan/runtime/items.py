@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tartan.application import Application
+from tartan.base.reasons import reason_of, traceback_of
 from tartan.errors import ResourceError, TartanError
-from tartan.runtime.reasons import reason_of, traceback_of
 
 __all__ = ["ItemFailure", "ItemForm", "check_rows", "parse_item", "prepare_item", "prepare_rows", "takes_rows"]
 

@@ -19,18 +19,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from tartan.application import Application, compares_pairs
+from tartan.base.reasons import line_of, reason_of, traceback_of
+from tartan.base.trace import Tracer
 from tartan.core.cache import Room
 from tartan.devices.protocol import Device
 from tartan.errors import CompareError, DeviceError, DeviceMemoryError, InternalError, RunFailedError
 from tartan.runtime.chunks import ChunkBuffers
 from tartan.runtime.compare import PairFailure, compare_block, merge_mirrored, write_block
-from tartan.runtime.executor import Cancelled, Completed, Died, Executor, Outcome, Raised, TimedOut
 from tartan.runtime.host import HostItems, Place
 from tartan.runtime.items import ItemFailure, ItemForm, prepare_item, prepare_rows
 from tartan.runtime.parts import Part, PartDone
-from tartan.runtime.reasons import line_of, reason_of, traceback_of
 from tartan.runtime.tasks import TileTask, compare_tile
-from tartan.runtime.trace import Tracer
+from tartan.workers.executor import Cancelled, Completed, Died, Executor, Outcome, Raised, TimedOut
 
 __all__ = ["CpuLane", "DeviceLane", "Lane"]
 

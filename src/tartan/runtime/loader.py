@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
+from tartan.base.daemon_pool import DaemonPool
+from tartan.base.trace import Tracer
 from tartan.errors import RunFailedError, TartanError
 from tartan.runtime.codec import from_arrays, to_arrays
-from tartan.runtime.daemon_pool import DaemonPool
-from tartan.runtime.executor import Cancelled, Completed, Died, Executor, Outcome, Raised, TimedOut
 from tartan.runtime.host import Place, UniformItems
 from tartan.runtime.items import ItemFailure, takes_rows
-from tartan.runtime.sources import Source
 from tartan.runtime.tasks import Loaded, LoadTask, load_items, load_rows, probe_item
-from tartan.runtime.trace import Tracer
+from tartan.sources.items import Source
 from tartan.store.disk_cache import DiskCache
+from tartan.workers.executor import Cancelled, Completed, Died, Executor, Outcome, Raised, TimedOut
 
 __all__ = ["LoadDone", "Loader"]
 

@@ -27,12 +27,10 @@ from tartan.core.schedule import Action, Commit, Compare, DeviceSlots, Load, Mov
 from tartan.core.sizing import make_order
 from tartan.devices.protocol import Device
 from tartan.errors import DeviceMemoryError, RunCancelledError
-from tartan.runtime.arena import Arena
 from tartan.runtime.chunks import ChunkBuffers
 from tartan.runtime.committer import Committer
 from tartan.runtime.compare import PairFailure, TileMask
 from tartan.runtime.execution import Execution, NodeStats
-from tartan.runtime.executor import Executor
 from tartan.runtime.faults import FailureBook
 from tartan.runtime.host import HOST_ARENA, Place, RaggedBlobs, RaggedObjects, UniformItems
 from tartan.runtime.items import ItemFailure
@@ -40,6 +38,8 @@ from tartan.runtime.lanes import CpuLane, DeviceLane
 from tartan.runtime.loader import LoadDone, Loader
 from tartan.runtime.parts import HalvedTiles, Part, PartDone, halves
 from tartan.runtime.tasks import CHUNK_ARENA, SUBSTITUTE_ARENA, parsed_block, share_substitute
+from tartan.workers.arena import Arena
+from tartan.workers.executor import Executor
 
 __all__ = ["Node"]
 

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tartan.application import compares_pairs
-from tartan.runtime.arena import Arena
 from tartan.runtime.codec import decode, encode, encoded_parts, nbytes_of
 from tartan.runtime.compare import PairFailure, TileMask, compare_block, compare_pairs, merge_mirrored, score_tile
-from tartan.runtime.executor import WorkerContext
 from tartan.runtime.host import HOST_ARENA, HostItems, Place, UniformItems
 from tartan.runtime.items import ItemFailure, ItemForm, check_rows, parse_item, prepare_item, prepare_rows
+from tartan.workers.arena import Arena
+from tartan.workers.executor import WorkerContext
 
 __all__ = ["Loaded", "TileTask", "compare_tile", "load_items", "load_rows", "share_substitute"]
 

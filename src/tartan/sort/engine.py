@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tartan._native import SortFailure, SortJob, sort_overhead
-from tartan.config import Size, parse_size
+from tartan.base.machine import memory as machine_memory
+from tartan.base.machine import usable_cores
+from tartan.base.progress import format_bytes
 from tartan.errors import ConfigError
-from tartan.runtime.machine import memory as machine_memory
-from tartan.runtime.machine import usable_cores
-from tartan.runtime.progress import format_bytes
+from tartan.options import Size, parse_size
 from tartan.sort.dtypes import DType
 from tartan.sort.failures import error_of
 from tartan.sort.keys import KeyPart

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from tartan.base.files import disk_errors
 from tartan.errors import ConfigError, InputChangedError
 from tartan.sort.dtypes import DType, describe_dtype, parse_dtype
-from tartan.store.files import disk_errors
 
 __all__ = [
     "HEADER_BYTES", "Destination", "Source", "expand_sources", "open_sources", "refuse_changes", "refuse_streams",

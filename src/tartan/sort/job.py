@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tartan._native import SortFailure, SortJob
-from tartan.config import Size
+from tartan.base.signals import cancel_on_signals
 from tartan.errors import ConfigError
-from tartan.runtime.signals import cancel_on_signals
+from tartan.options import Size
 from tartan.sort.dtypes import describe_dtype
 from tartan.sort.engine import POLL_SECONDS, Direct, Nulls, Order, Pack, PathLike, SortOptions, one_of
 from tartan.sort.failures import error_of

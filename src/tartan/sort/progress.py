@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from tartan.runtime.live_line import LiveLine
-from tartan.runtime.progress import RateWindow, format_bytes, format_duration
+from tartan.base.live_line import LiveLine
+from tartan.base.progress import RateWindow, format_bytes, format_duration
 
 __all__ = ["SortProgress", "SortState", "format_state"]
 

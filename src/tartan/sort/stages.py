@@ -22,15 +22,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.config import Size
+from tartan.base.files import disk_errors
 from tartan.errors import ConfigError, InputChangedError
+from tartan.options import Size
 from tartan.sort.dtypes import DType, describe_dtype, parse_dtype
 from tartan.sort.engine import POLL_SECONDS, Direct, Order, Pack, PathLike, SortOptions, engine_errors
 from tartan.sort.formats import Destination, Source
 from tartan.sort.keys import parse_key
 from tartan.sort.result import Edge, edges_of
 from tartan.sort.space import check_space, disks_of
-from tartan.store.files import disk_errors
 
 __all__ = ["BlockSorter", "read_blocks", "sort_blocks", "write_blocks"]
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tartan._native import SortJob
+from tartan.base.progress import format_bytes
 from tartan.errors import ConfigError
-from tartan.runtime.progress import format_bytes
 from tartan.sort.columns import ColumnKey, RowForm
 from tartan.sort.engine import Order, SortOptions
 from tartan.sort.formats import TABLE_SUFFIXES, Destination, Source, refuse_changes

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tartan.base.files import arrow_file
 from tartan.errors import ConfigError, ItemError
 from tartan.sort.columns import Facts, storage_type
 from tartan.sort.direct_file import DirectFile
 from tartan.sort.formats import TABLE_SUFFIXES, refuse_streams
-from tartan.store.files import arrow_file
 
 __all__ = ["TableSource", "TableWriter", "column_facts", "common_schema"]
 

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from tartan._native import SortFailure, run_facts
+from tartan.base.files import disk_errors
+from tartan.base.lock import FILE_NAME as LOCK_NAME
+from tartan.base.lock import FolderLock
 from tartan.errors import ConfigError
-from tartan.store.files import disk_errors
-from tartan.store.lock import FILE_NAME as LOCK_NAME
-from tartan.store.lock import FolderLock
 
 __all__ = ["WorkFolders", "fingerprint_of"]
 

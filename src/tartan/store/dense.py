@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tartan.store.files import FileWriter
+from tartan.base.files import FileWriter
 from tartan.store.grid_io import ChunkArray, damaged, pays_to_compress
 from tartan.store.manifest import Manifest
 

@@ -11,9 +11,9 @@ from typing import BinaryIO
 
 import numpy as np
 
+from tartan.base.files import arrow_file, whole_file
 from tartan.errors import ConfigError, StoreError
 from tartan.store import formats
-from tartan.store.files import arrow_file, whole_file
 from tartan.store.formats import Request
 from tartan.store.run import Run
 from tartan.store.view import output_name, require_real

@@ -14,9 +14,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tartan.base.files import FileWriter, arrow_file
 from tartan.core.ledger import Failure
 from tartan.errors import CorruptResultError
-from tartan.store.files import FileWriter, arrow_file
 
 __all__ = ["FailureLog", "read_failures"]
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from tartan.base.files import FileWriter, disk_errors
+from tartan.base.lock import FolderLock
 from tartan.errors import ConfigError, CorruptResultError, DiskFullError
 from tartan.store import dense, manifest
 from tartan.store.dense import Dense
-from tartan.store.files import FileWriter, disk_errors
 from tartan.store.items import ItemTable, StoredItems
 from tartan.store.layout import STATUS, check_request, lay_out, refuse_occupied, remove_leftovers
 from tartan.store.ledger import Ledger
-from tartan.store.lock import FolderLock
 from tartan.store.manifest import Manifest
 from tartan.store.reduced import RESULT_NAME, Parts
 

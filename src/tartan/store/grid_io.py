@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from tartan.base.files import FileWriter
 from tartan.errors import ConfigError, CorruptResultError, StoreError
-from tartan.store.files import FileWriter
 
 __all__ = ["ChunkArray", "damaged", "pays_to_compress"]
 

@@ -10,8 +10,8 @@ from typing import Any, overload
 
 import numpy as np
 
+from tartan.base.files import FileWriter, arrow_file
 from tartan.errors import CorruptResultError, StoreError
-from tartan.store.files import FileWriter, arrow_file
 
 __all__ = ["IndexKeys", "ItemTable"]
 

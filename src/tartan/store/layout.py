@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from tartan.base import lock
+from tartan.base.files import FileWriter
 from tartan.errors import ConfigError, InternalError, StoreError
-from tartan.store import items, lock, manifest
+from tartan.store import items, manifest
 from tartan.store.dense import Dense
-from tartan.store.files import FileWriter
 from tartan.store.grid_io import ChunkArray
 from tartan.store.items import ItemTable
 from tartan.store.manifest import Manifest

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from tartan.base.files import FileWriter
 from tartan.core.ledger import DONE, FAILED_PAIR, NOT_COMPUTED, Failure
 from tartan.errors import CorruptResultError, InternalError, StoreError
 from tartan.store.dense import Dense
 from tartan.store.failures import FailureLog, read_failures
-from tartan.store.files import FileWriter
 from tartan.store.grid_io import ChunkArray, damaged
 from tartan.store.layout import STATUS
 from tartan.store.manifest import Manifest

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tartan.base.files import FileWriter, arrow_file
 from tartan.errors import CorruptResultError, StoreError
-from tartan.store.files import FileWriter, arrow_file
 
 __all__ = ["FILE_NAME", "StoredMap", "read_map", "write_map"]
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tartan.base.files import FileWriter, arrow_file
 from tartan.errors import CorruptResultError
-from tartan.store.files import FileWriter, arrow_file
 from tartan.store.grid_io import damaged
 from tartan.store.manifest import Manifest
 from tartan.store.topk import Bars, first_of_groups, select, sort_keys

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tartan.base.files import arrow_file
 from tartan.core.ledger import DONE, NOT_COMPUTED
 from tartan.store.dense import Dense
-from tartan.store.files import arrow_file
 from tartan.store.folder import RunFolder
 from tartan.store.items import IndexKeys
 from tartan.store.reduced import Parts, Rows

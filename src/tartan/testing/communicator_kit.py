@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tartan.analytics.communicator import Communicator, partition
+from tartan.comm.communicator import Communicator, partition
 from tartan.errors import ConfigError
 
 __all__ = ["CommunicatorKit"]

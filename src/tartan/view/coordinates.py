@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tartan.base.files import whole_file
 from tartan.errors import ConfigError
-from tartan.store.files import whole_file
 from tartan.view.pviz import read_pviz
 
 __all__ = ["Coordinates", "read_coordinates", "read_labels", "write_coordinates"]

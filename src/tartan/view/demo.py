@@ -109,7 +109,7 @@ def _checked(setup: _Setup) -> _Setup:
 
 def _photos(folder: Path, setup: _Setup, tell: _Teller) -> Mapping[str, str]:
     """Simulate the photos unless they are there; return the camera of each file name."""
-    from tartan.apps.simulate_forensics import simulate
+    from tartan.apps.forensics.simulate import simulate
 
     marker, photos = folder / "demo.json", folder / "photos"
     if marker.exists():
@@ -156,7 +156,7 @@ def _grouped(run: Any, folder: Path, matrix: NDArray[np.float64]) -> tuple[list[
     """Group the photos by their scores alone; return the group of each and the threshold."""
     from PIL import Image
 
-    from tartan.apps.forensics import cameras, ncc_threshold
+    from tartan.apps.forensics.app import cameras, ncc_threshold
 
     with Image.open(folder / "photos" / Path(run.keys[0]).name) as photo:
         threshold = ncc_threshold(photo.width * photo.height)

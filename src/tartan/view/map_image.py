@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tartan.base.files import whole_file
 from tartan.errors import ConfigError
-from tartan.store.files import whole_file
 from tartan.view.markup import printable
 from tartan.view.scene import Scene
 

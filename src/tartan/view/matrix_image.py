@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tartan.base.files import whole_file
 from tartan.errors import ConfigError
-from tartan.store.files import whole_file
 from tartan.view.downsample import DENSE_SIDE, block_means
 from tartan.view.palette import PaletteName, colours, value_limits
 from tartan.view.scene import group_colour

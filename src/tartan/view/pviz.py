@@ -15,8 +15,8 @@ from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 
+from tartan.base.files import whole_file
 from tartan.errors import ConfigError
-from tartan.store.files import whole_file
 from tartan.view.scene import Cluster, Scene, SceneMap
 
 __all__ = ["MAX_POINTS", "read_pviz", "write_pviz"]

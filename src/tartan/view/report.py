@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from numpy.typing import ArrayLike
 
+from tartan.base.files import whole_file
 from tartan.errors import ConfigError
-from tartan.store.files import whole_file
 from tartan.view import report_sections as parts
 from tartan.view.agreement import Agreement, agreement
 from tartan.view.markup import Html, clipped, joined, tag, text

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.store.files import whole_file
+from tartan.base.files import whole_file
 from tartan.view.markup import clipped, text
 from tartan.view.scene import Scene, SceneMap
 

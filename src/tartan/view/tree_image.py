@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.analytics._drawing import depths
+from tartan.analytics.trees.drawing import depths
+from tartan.base.files import whole_file
 from tartan.errors import ConfigError
-from tartan.store.files import whole_file
 
 if TYPE_CHECKING:
-    from tartan.analytics.tree import Tree
+    from tartan.analytics.trees.tree import Tree
 
 __all__ = ["PICTURE_FORMATS", "require_picture", "save_tree_image"]
 

@@ -1,0 +1,1 @@
+"""Clusters of a matrix or of points."""

@@ -1,0 +1,80 @@
+"""One door to the ways of clustering a matrix, and what is said of their labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tartan.analytics.matrix import as_dissimilarities
+from tartan.analytics.monitor import Monitor
+from tartan.analytics.trees.hierarchy import METHODS as LINKAGES
+from tartan.analytics.trees.hierarchy import linkage
+from tartan.base.checks import whole
+from tartan.errors import ConfigError
+
+__all__ = ["METHODS", "clustered", "scores_of"]
+
+METHODS = ("pwc", *LINKAGES)
+
+
+def clustered(
+    D: Any, n_clusters: int, method: str = "pwc", *, monitor: Monitor | None = None, **options: Any
+) -> NDArray[np.int64]:
+    """Return labels (n,) of so many clusters.
+
+    Parameters
+    ----------
+    D : anything that :func:`as_dissimilarities` takes
+    n_clusters : int
+    method : {"pwc", "single", "complete", "average", "weighted"}
+        Deterministic annealing (:class:`tartan.analytics.DAPWC`), or a linkage cut where there are so many clusters.
+    monitor : Monitor, optional
+    **options
+        Parameters of DAPWC.
+
+    Raises
+    ------
+    ConfigError
+        If the method is unknown or takes no such options, or there are fewer items than clusters.
+    """
+    matrix = as_dissimilarities(D)
+    if method == "pwc":
+        from tartan.analytics.clusters.dapwc.dapwc import DAPWC
+
+        return DAPWC(n_clusters, **options).fit(matrix, monitor=monitor).labels_
+    if method not in LINKAGES:
+        raise ConfigError(f"method: {method!r} is unknown; choose from {', '.join(METHODS)}")
+    if options:
+        raise ConfigError(f"{method} linkage has no option {', '.join(options)}")
+    if whole("n_clusters", n_clusters, 1) > matrix.n:
+        raise ConfigError(f"{matrix.label}: {n_clusters} clusters of {matrix.n} items; choose 1 to {matrix.n}")
+    return _cut(linkage(matrix, method, monitor=monitor), matrix.n, n_clusters)
+
+
+def _cut(steps: NDArray[np.float64], n: int, n_clusters: int) -> NDArray[np.int64]:
+    """Undo the last joins; clusters are numbered in the order of their first items."""
+    parents = np.arange(2 * n - 1)
+    for step, (a, b) in enumerate(steps[: n - n_clusters, :2].astype(int).tolist()):
+        parents[[a, b]] = n + step
+    for node in range(len(parents) - 1, -1, -1):  # a parent has a larger number than its children
+        parents[node] = parents[parents[node]]
+    _, first, inverse = np.unique(parents[:n], return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse].astype(np.int64)
+
+
+def scores_of(labels: ArrayLike, truth: ArrayLike) -> dict[str, float]:
+    """Compare labels with known ones, by scikit-learn: 1 is perfect, 0 what chance gives (ARI, AMI) or nothing.
+
+    Returns
+    -------
+    dict of str to float
+        adjusted_rand, adjusted_mutual_info, homogeneity, completeness, v_measure, fowlkes_mallows.
+    """
+    from sklearn import metrics
+
+    names = {"adjusted_rand": "adjusted_rand_score", "adjusted_mutual_info": "adjusted_mutual_info_score",
+             "homogeneity": "homogeneity_score", "completeness": "completeness_score",
+             "v_measure": "v_measure_score", "fowlkes_mallows": "fowlkes_mallows_score"}  # fmt: skip
+    return {name: float(getattr(metrics, function)(truth, labels)) for name, function in names.items()}

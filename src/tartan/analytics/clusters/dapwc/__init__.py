@@ -1,0 +1,1 @@
+"""Pairwise clustering by deterministic annealing."""

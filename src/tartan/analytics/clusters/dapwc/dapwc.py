@@ -1,0 +1,333 @@
+"""Pairwise clustering by deterministic annealing."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClusterMixin
+
+from tartan.analytics.clusters.dapwc.anneal import HISTORY, SPLITS, Annealing
+from tartan.analytics.clusters.dapwc.product import HostProduct, Product
+from tartan.analytics.clusters.dapwc.state import Settings, State
+from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
+from tartan.analytics.monitor import Monitor, as_monitor
+from tartan.base.checks import FRACTION, POSITIVE, flag, generator, number, whole
+from tartan.comm.communicator import Alone, Communicator
+from tartan.errors import ConfigError
+
+__all__ = ["DAPWC"]
+
+
+class DAPWC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    r"""Cluster items by their pairwise dissimilarities, by deterministic annealing.
+
+    No coordinates are needed. The run begins at a high temperature with one cluster. As it cools, a cluster that has
+    become unstable (a phase transition) is split, until there are ``n_clusters``; then memberships freeze. The result
+    hardly depends on chance.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Splitting stops at so many clusters.
+    initial_cooling, cooling, final_cooling : float
+        What the temperature is multiplied with before the first split, between splits, and while freezing.
+    split_wait : int
+        Coolings between two searches for an unstable cluster.
+    split_threshold : float
+        A cluster is split when the smallest eigenvalue of its stability matrix is at most this times the largest.
+        Larger (towards 0) splits more readily.
+    min_split_size : float
+        Clusters of this size or less are not split.
+    max_failed_splits : int, optional
+        Searches that may find nothing before splitting ends; default: any number, until the last temperature.
+    min_temperature : float
+        Last temperature, as a share of the first (twice the mean dissimilarity).
+    tol : float
+        Steps at one temperature end when costs change by less, on average over the points; a share of the largest
+        dissimilarity.
+    max_iter : int
+        Steps at one temperature, at most.
+    final_steps : int
+        Temperatures of the final stage, at most.
+    freezing_limit : float
+        The final stage ends when no cluster has a larger share of undecided points.
+    min_cluster_size : float
+        Smaller clusters are removed at the end, and their points given to the others.
+    continuous_prior : bool
+        Weight clusters by their sizes.
+    intermediate : bool
+        Keep the clustering of every K on the way (``clusterings_``).
+    metric : "precomputed"
+        Nothing else is possible.
+    device : {"cpu", "cuda", "cuda:0", ...}
+        Where products with the matrix are computed.
+    random_state : int, RandomState or None
+        Begins the searches for eigenvectors; matters only where symmetry leaves a choice.
+    verbose : int
+        1 shows progress on stderr, 2 every step.
+    checkpoint : path, optional
+        File from which an interrupted ``fit`` of the same input and parameters goes on, to the same result.
+
+    Attributes
+    ----------
+    labels_ : ndarray of int64, shape (n,)
+        Cluster of each item, from 0.
+    n_clusters_ : int
+        Clusters that there are.
+    membership_ : ndarray of float64, shape (n, n_clusters_)
+        Share of each item in each cluster; rows sum to 1.
+    sizes_, widths_, freezing_ : ndarray of float64, shape (n_clusters_,)
+        Sums of memberships; mean dissimilarities within the clusters; undecided shares.
+    correlation_ : ndarray of float64, shape (n_clusters_, n_clusters_)
+        Mean dissimilarity of the items of two clusters, divided by the mean of those within clusters.
+    hamiltonian_, hard_hamiltonian_ : float
+        Sum of sizes times widths, of the memberships and of the labels.
+    temperatures_ : ndarray of float64
+        All temperatures, in order.
+    history_ : structured ndarray
+        For each temperature: temperature, n_clusters, hamiltonian, freezing (the largest), n_steps, final.
+    splits_ : structured ndarray
+        For each split: temperature, cluster, smallest and largest eigenvalue.
+    critical_temperature_ : float
+        Temperature below which a single cluster is unstable: for squared Euclidean distances twice the largest
+        variance in any direction. NaN when nothing was to be split.
+    clusterings_ : dict of int to ndarray of int64
+        Labels for each K on the way, with ``intermediate``.
+    n_iter_ : int
+        Steps of expectation-maximisation, without those of searches for splits.
+    n_features_in_ : int
+        n.
+
+    Notes
+    -----
+    With memberships :math:`M_a(k)`, :math:`C(k) = \sum_a M_a(k)`, :math:`B_a(k) = \sum_b d_{ab} M_b(k) / C(k)`,
+    :math:`A(k) = -\tfrac12 \sum_a B_a(k) M_a(k) / C(k)`, a step sets :math:`M_a(k) \propto \exp(-(B_a(k) + A(k))/T)`.
+    Each step reads the matrix once: O(n\ :sup:`2` K) work; memory grows with n K. Missing pairs are left out and B is
+    divided by the mass of the known ones. The result does not depend on the number of threads or ranks.
+
+    References
+    ----------
+    Hofmann, Buhmann: Pairwise data clustering by deterministic annealing. IEEE Trans. PAMI 19 (1997) 1-14.
+    Rose: Deterministic annealing for clustering, compression, classification, regression, and related optimization
+    problems. Proc. IEEE 86 (1998) 2210-2239.
+    Fox et al.: Parallel deterministic annealing clustering and its application to LC-MS data analysis. IEEE Big Data
+    (2013).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> points = np.array([0.0, 0.1, 0.2, 5.0, 5.1, 5.2])
+    >>> D = abs(points[:, None] - points)
+    >>> DAPWC(2, random_state=0).fit_predict(D).tolist() in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
+    True
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        initial_cooling: float = 0.9,
+        cooling: float = 0.99,
+        final_cooling: float = 0.98,
+        split_wait: int = 10,
+        split_threshold: float = -0.01,
+        min_split_size: float = 1,
+        max_failed_splits: int | None = None,
+        min_temperature: float = 1e-5,
+        tol: float = 1e-3,
+        max_iter: int = 2000,
+        final_steps: int = 2000,
+        freezing_limit: float = 0.002,
+        min_cluster_size: float = 1,
+        continuous_prior: bool = False,
+        intermediate: bool = False,
+        metric: str = "precomputed",
+        device: str = "cpu",
+        random_state: Any = None,
+        verbose: int = 0,
+        checkpoint: str | Path | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.initial_cooling = initial_cooling
+        self.cooling = cooling
+        self.final_cooling = final_cooling
+        self.split_wait = split_wait
+        self.split_threshold = split_threshold
+        self.min_split_size = min_split_size
+        self.max_failed_splits = max_failed_splits
+        self.min_temperature = min_temperature
+        self.tol = tol
+        self.max_iter = max_iter
+        self.final_steps = final_steps
+        self.freezing_limit = freezing_limit
+        self.min_cluster_size = min_cluster_size
+        self.continuous_prior = continuous_prior
+        self.intermediate = intermediate
+        self.metric = metric
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+        self.checkpoint = checkpoint
+
+    def fit(
+        self, D: Any, y: Any = None, *, monitor: Monitor | None = None, communicator: Communicator | None = None
+    ) -> DAPWC:
+        """Cluster.
+
+        Parameters
+        ----------
+        D : array_like (n, n) or condensed, path, Run, or Dissimilarities
+            See :func:`tartan.analytics.as_dissimilarities`. float64 is computed in float64; float32 and int16 in
+            float32 with float64 sums.
+        y : ignored
+        monitor : Monitor, optional
+            What hears of progress and of the wish to stop, in the place of ``verbose`` and ``checkpoint``.
+        communicator : Communicator, optional
+            Ranks that share the rows; each calls ``fit`` with the same D.
+
+        Returns
+        -------
+        DAPWC
+            This object.
+
+        Raises
+        ------
+        ConfigError
+            If D is no matrix of dissimilarities, all of them are 0, missing pairs cut the items apart, or there are
+            fewer items than clusters.
+        RunCancelledError
+            If somebody has asked to stop; the checkpoint, if there is one, is up to date.
+        """
+        settings = _settings(self)
+        dissimilarities = as_dissimilarities(D)
+        monitor = as_monitor(monitor, self.verbose, self.checkpoint)
+        communicator = Alone() if communicator is None else communicator
+        _check_input(dissimilarities, settings, monitor)
+        self.n_features_in_ = dissimilarities.n
+        if dissimilarities.n == 1:
+            self.critical_temperature_, self.hard_hamiltonian_ = math.nan, 0.0
+            return self._finish(_single(), np.empty(0, HISTORY), np.empty(0, SPLITS))
+        start = generator(self.random_state).standard_normal(dissimilarities.n)
+        matrix = dissimilarities.materialized(monitor=monitor)
+        monitor.identify("DAPWC", lambda: matrix.fingerprint(monitor), lambda: _parameters(self))
+        product = _product(matrix, self.device, communicator, monitor)
+        annealing = Annealing(product, settings, dissimilarities.check().mean, communicator.broadcast(start), monitor)
+        try:
+            with monitor.keeping():
+                self._take(annealing, product)
+        finally:
+            product.close()
+        monitor.finish()
+        return self
+
+    def _take(self, annealing: Annealing, product: Product) -> None:
+        """Run the algorithm and take over what it found."""
+        state = annealing.run()
+        self.critical_temperature_ = annealing.critical_temperature
+        self._finish(state, np.array(annealing.history, HISTORY), np.array(annealing.splits, SPLITS))
+        self.hard_hamiltonian_ = _hard_hamiltonian(self.labels_, self.n_clusters_, product)
+        if self.intermediate:
+            self.clusterings_ = {**annealing.clusterings, self.n_clusters_: self.labels_}
+
+    def fit_predict(self, D: Any, y: Any = None, **options: Any) -> NDArray[np.int64]:
+        """Cluster and return the labels; parameters as for :meth:`fit`."""
+        return self.fit(D, y, **options).labels_
+
+    def _finish(self, state: State, history: NDArray[Any], splits: NDArray[Any]) -> DAPWC:
+        self.labels_: NDArray[np.int64] = state.costs.argmin(1)
+        self.membership_ = state.members
+        self.n_clusters_ = state.k
+        self.sizes_ = state.sizes
+        self.widths_ = -2.0 * state.inner
+        self.freezing_ = state.freezing
+        self.hamiltonian_ = state.hamiltonian
+        self.correlation_ = _correlation(state)
+        self.history_, self.splits_ = history, splits
+        self.temperatures_ = history["temperature"]
+        self.n_iter_ = int(history["n_steps"].sum())
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = True
+        tags.input_tags.positive_only = True
+        return tags
+
+
+def _parameters(estimator: DAPWC) -> dict[str, Any]:
+    """Return what the result depends on."""
+    return {k: v for k, v in estimator.get_params().items() if k not in ("device", "verbose", "checkpoint")}
+
+
+def _settings(estimator: DAPWC) -> Settings:
+    """Check the parameters."""
+    given = estimator.get_params()
+    if given["metric"] != "precomputed":
+        raise ConfigError(f"metric is {given['metric']!r}; only 'precomputed' is possible: give dissimilarities")
+    whole("n_clusters", given["n_clusters"], 1)
+    for name, least in (("split_wait", 0), ("max_iter", 1), ("final_steps", 1)):
+        whole(name, given[name], least)
+    if given["max_failed_splits"] is not None:
+        whole("max_failed_splits", given["max_failed_splits"])
+    for name in ("initial_cooling", "cooling", "final_cooling", "min_temperature"):
+        number(name, given[name], FRACTION)
+    for name in ("tol", "freezing_limit"):
+        number(name, given[name], POSITIVE)
+    for name in ("min_split_size", "min_cluster_size"):
+        number(name, given[name], ("a number of points, 0 or more", lambda value: value >= 0))
+    number("split_threshold", given["split_threshold"], ("a number below 0, such as -0.01", lambda value: value < 0))
+    for name in ("continuous_prior", "intermediate"):
+        flag(name, given[name])
+    if not isinstance(given["device"], str):
+        raise ConfigError(f"device is {given['device']!r}; it is 'cpu', 'cuda' or 'cuda:1'")
+    return Settings(**{name: given[name] for name in Settings.__dataclass_fields__})
+
+
+def _check_input(D: Dissimilarities, settings: Settings, monitor: Monitor) -> None:
+    """Refuse what cannot be clustered."""
+    if settings.n_clusters > D.n:
+        raise ConfigError(f"{D.label}: {settings.n_clusters} clusters of {D.n} items; n_clusters must be at most {D.n}")
+    found = D.check(monitor=monitor)
+    if D.n > 1:
+        found.require_connected(D)
+        found.require_positive(D)
+        found.require_moderate(D)
+
+
+def _product(D: Dissimilarities, device: str, communicator: Communicator, monitor: Monitor) -> Product:
+    if device == "cpu":
+        return HostProduct(D, communicator, monitor)
+    from tartan.analytics.clusters.dapwc.device import DeviceProduct
+    from tartan.devices import open_device
+
+    return DeviceProduct(D, open_device(device), communicator, monitor)
+
+
+def _single() -> State:
+    """Return the clustering of one item."""
+    one, zero = np.ones(1), np.zeros(1)
+    return State(np.ones((1, 1)), np.zeros((1, 1)), one, one, zero, zero)
+
+
+def _correlation(state: State) -> NDArray[np.float64]:
+    """Return the mean dissimilarities of clusters, in units of the mean within clusters."""
+    distances = state.costs - state.inner
+    means: NDArray[np.float64] = distances.T @ state.members / state.sizes
+    within = float(np.diag(means).mean())
+    return means / within if within > 0 else means
+
+
+def _hard_hamiltonian(labels: NDArray[np.int64], k: int, product: Product) -> float:
+    """Return H of labels: for each cluster the sum of dissimilarities within, divided by its size."""
+    members = np.zeros((len(labels), k))
+    members[np.arange(len(labels)), labels] = 1.0
+    products, mass = product(members)
+    sizes = members.sum(0)
+    known = np.broadcast_to(sizes, members.shape) if mass is None else mass
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = np.where(members > 0, product.scale * products / known, 0.0)
+    return float(means.sum())

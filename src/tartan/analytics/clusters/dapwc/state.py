@@ -1,0 +1,135 @@
+"""Expectation-maximisation of pairwise clustering: costs of points in clusters, memberships, and their fixed point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan import _native
+from tartan.analytics.clusters.dapwc.product import Columns, Product
+
+__all__ = ["Settings", "State", "assign", "converge", "first_state", "update_costs"]
+
+Vector = NDArray[np.float64]
+
+_PRIOR_STEPS = 40
+_PRIOR_CHANGE = 1e-3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the steps are told; the parameters of :class:`tartan.analytics.DAPWC` of the same names."""
+
+    n_clusters: int
+    initial_cooling: float = 0.9
+    cooling: float = 0.99
+    final_cooling: float = 0.98
+    split_wait: int = 10
+    split_threshold: float = -0.01
+    min_split_size: float = 1
+    max_failed_splits: int | None = None
+    min_temperature: float = 1e-5
+    tol: float = 1e-3
+    max_iter: int = 2000
+    final_steps: int = 2000
+    freezing_limit: float = 0.002
+    min_cluster_size: float = 1
+    continuous_prior: bool = False
+    intermediate: bool = False
+
+
+@dataclass
+class State:
+    """Memberships of n points in k clusters, and what follows from them.
+
+    Attributes
+    ----------
+    members : ndarray (n, k)
+        M; rows sum to 1.
+    costs : ndarray (n, k)
+        epsilon = B + A, in units of dissimilarities.
+    prior : ndarray (k,)
+        P: shares of the clusters, or ones.
+    sizes, inner, change : ndarray (k,)
+        C and A of the memberships that the costs were computed from; the sum over points of |cost - cost before|.
+    """
+
+    members: Columns
+    costs: Columns
+    prior: Vector
+    sizes: Vector
+    inner: Vector
+    change: Vector
+
+    @property
+    def k(self) -> int:
+        return len(self.prior)
+
+    @property
+    def hamiltonian(self) -> float:
+        """H, the sum of sizes times widths."""
+        return float(-2.0 * (self.inner * self.sizes).sum())
+
+    @property
+    def freezing(self) -> Vector:
+        """Share of each cluster that is still undecided: sum of M (1 - M), by its size."""
+        sizes: Vector = self.members.sum(0)
+        squares: Vector = np.einsum("nk,nk->k", self.members, self.members)
+        return (sizes - squares) / np.maximum(sizes, np.finfo(float).tiny)
+
+    def copy(self) -> State:
+        return State(*(np.array(value) for value in self.arrays().values()))
+
+    def arrays(self) -> dict[str, NDArray[np.float64]]:
+        """Return all arrays by name."""
+        return {name: getattr(self, name) for name in ("members", "costs", "prior", "sizes", "inner", "change")}
+
+    def kept(self, columns: NDArray[np.bool_]) -> State:
+        """Return the state with some of its clusters; memberships are not yet shared out again."""
+        return State(*(np.ascontiguousarray(value[..., columns]) for value in self.arrays().values()))
+
+
+def first_state(members: Columns) -> State:
+    """Return a state of given memberships; its costs are not known yet."""
+    k = members.shape[1]
+    return State(members, np.zeros(members.shape), np.ones(k), np.zeros(k), np.zeros(k), np.zeros(k))
+
+
+def update_costs(state: State, product: Product) -> None:
+    """Compute costs, sizes and inner of the memberships that there are."""
+    products, mass = product(state.members)
+    scratch = np.empty(_native.pwc_scratch_len(*state.members.shape))
+    _native.pwc_costs(
+        products, mass, state.members, product.scale, product.unknown, state.costs, state.sizes, state.inner,
+        state.change, scratch,
+    )  # fmt: skip
+
+
+def assign(state: State, temperature: float, settings: Settings) -> None:
+    """Share the points out by their costs; with a continuous prior until shares and prior agree."""
+    copies = np.ones(state.k)
+    if not settings.continuous_prior:
+        _native.pwc_assign(state.costs, state.prior, copies, state.k, temperature, state.members)
+        return
+    for _ in range(_PRIOR_STEPS):
+        before = state.members.copy()
+        _native.pwc_assign(state.costs, state.prior, copies, state.k, temperature, state.members)
+        state.prior = state.members.mean(0)
+        if np.abs(state.members - before).sum() < _PRIOR_CHANGE * len(before):
+            break
+
+
+def converge(state: State, temperature: float, product: Product, settings: Settings, ignore: int = 0) -> int:
+    """Step until no cluster's costs change by more than ``tol`` on average; return the number of steps.
+
+    The first ``ignore`` steps are made in any case. ``tol`` is a share of the largest dissimilarity.
+    """
+    limit = settings.tol * product.unknown * len(state.members)
+    for step in range(1, settings.max_iter + 1):
+        update_costs(state, product)
+        assign(state, temperature, settings)
+        if step > ignore and state.change.max() <= limit:
+            break
+    return step

@@ -1,0 +1,1 @@
+"""Vector clustering with a sponge by deterministic annealing."""

@@ -1,0 +1,369 @@
+"""The annealing of vector-sponge clustering: expectation-maximisation steps, splits, clean-up, cooling.
+
+One step of the loop is: converge at this temperature, clean up, split; when nothing split, cool. All decisions follow
+from sums over points, so that every rank takes the same ones.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan.analytics.clusters.davs.field import Field, Step
+from tartan.analytics.clusters.davs.model import Settings
+from tartan.analytics.clusters.davs.split import close_pairs, find_splits
+from tartan.analytics.monitor import Monitor
+
+__all__ = ["HISTORY", "Annealing", "State"]
+
+Floats = NDArray[np.float64]
+
+_LEAST_PRIOR = 1e-7
+# A centre with less mass stays where it is.
+_NO_MASS = 1e-3
+# Clusters that are tested for closeness are tested again after such a fall of the temperature.
+_CLOSENESS_STEP = 0.25
+
+
+# Names of the numbers of one line of the history.
+HISTORY = ("temperature", "n_clusters", "energy", "mean_width", "sponge_mass")
+
+
+@dataclass
+class State:
+    """Everything that changes while annealing, but for lists and masses, which follow from it."""
+
+    positions: Floats
+    counts: Floats
+    widths: Floats
+    log_priors: Floats
+    waiting: NDArray[np.int64]
+    temperature: float
+    start: float
+    coarse: bool = False
+    has_sponge: bool = False
+    sponge_count: float = 0.0
+    sponge_log_prior: float = 0.0
+    has_split: bool = False
+    until_test: int = 0
+    until_cleanup: int = 0
+    since_lists: int = 0
+    closeness_at: float = np.inf
+    energy: float = np.nan
+    n_iter: int = 0
+    n_here: int = 0  # steps at this temperature
+    history: array[float] = field(default_factory=lambda: array("d"))
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters without the sponge."""
+        return len(self.positions)
+
+    @classmethod
+    def of(cls, positions: Floats, n_points: int, temperature: float, start: float) -> State:
+        """Return the state with these centres, each of the same share of points."""
+        k = len(positions)
+        counts, priors = np.full(k, n_points / k), np.full(k, -np.log(k))
+        return cls(positions, counts, np.zeros(k), priors, np.zeros(k, dtype=np.int64), temperature, start)
+
+    @classmethod
+    def restored(cls, saved: Mapping[str, Any]) -> State:
+        """Return a state that was saved."""
+        state = cls(**{one.name: saved[one.name] for one in fields(cls) if one.name != "history"})
+        state.history.frombytes(np.ascontiguousarray(saved["history"], dtype=np.float64).tobytes())
+        return state
+
+
+class Annealing:
+    """One clustering on its way.
+
+    Parameters
+    ----------
+    points : Field
+        What is clustered.
+    settings : Settings
+        How.
+    state : State
+        From where; changed in place.
+    monitor : Monitor
+        Gets reports and checkpoints.
+    saved : mapping, optional
+        What an annealing that was stopped has saved; ``state`` is that of ``State.restored(saved)``.
+    """
+
+    def __init__(
+        self, points: Field, settings: Settings, state: State, monitor: Monitor, saved: Mapping[str, Any] | None = None
+    ) -> None:
+        self.points, self.settings, self.state, self.monitor = points, settings, state, monitor
+        self._last: Step | None = None
+        if saved is None:
+            self._consider_sponge(np.inf)
+            self.rebuild()
+        else:
+            self._restore(saved)
+
+    def run(self) -> State:
+        """Anneal down to the lowest temperature and converge there."""
+        self.descend(self.settings.lowest_temperature(self.state.start))
+        self.finish()
+        return self.state
+
+    def descend(self, lowest: float, until_clusters: float = np.inf) -> None:
+        """Anneal down to a temperature, or until there are so many clusters."""
+        state, settings = self.state, self.settings
+        while state.temperature > lowest and state.n_clusters < until_clusters:
+            self.save()
+            self.converge(settings.tol, settings.max_iter)
+            self.note()
+            if not self.clean_up() and not self.split():
+                self.cool(lowest)
+
+    def refine(self, points: Field) -> Annealing:
+        """Return the annealing that goes on with more points."""
+        state = self.state
+        state.counts = state.counts * (points.n / self.points.n)
+        state.sponge_count *= points.n / self.points.n
+        state.coarse = False
+        return Annealing(points, self.settings, state, self.monitor)
+
+    def finish(self) -> None:
+        """Converge at the last temperature, until nothing is left to clean up."""
+        while True:
+            self.save()
+            self.converge(self.settings.final_tol, self.settings.final_max_iter, centres=True)
+            self.note()
+            self.state.until_cleanup = 0
+            if not self.clean_up():
+                return
+
+    def step(self) -> Step:
+        """Return centres and what decides on masses now."""
+        state = self.state
+        sponge = None
+        if state.has_sponge:
+            sponge = (state.sponge_log_prior, self.settings.sponge_factor(state.temperature) ** 2)
+        weights = 1 / self.settings.scales(state.positions, state.temperature, state.start)
+        return Step(state.positions, weights, state.log_priors, state.temperature, self.settings.cuts[0], sponge)
+
+    def rebuild(self) -> None:
+        """Make the lists of near centres anew."""
+        self._listed, self._last = self.step(), None
+        self._list()
+        self.state.since_lists = 0
+
+    def _list(self) -> None:
+        limits = self.settings.limits(self._listed.temperature)
+        self.points.rebuild(self._listed.positions, self._listed.weights, *limits)
+
+    def save(self) -> None:
+        """Give the monitor all from which lists, masses and the way on can be computed again."""
+        if self.monitor.checkpoint is None or self.points.rank > 0:
+            return
+        saved = {one.name: getattr(self.state, one.name) for one in fields(State)}
+        saved |= {f"listed_{name}": value for name, value in _saved_step(self._listed).items()}
+        if self._last is not None:
+            saved |= {f"last_{name}": value for name, value in _saved_step(self._last).items()}
+        self.monitor.save(saved)
+
+    def _restore(self, saved: Mapping[str, Any]) -> None:
+        self._listed = _restored_step(saved, "listed_")
+        self._list()
+        if "last_positions" in saved:
+            self._last = _restored_step(saved, "last_")
+            self.points.assign(self._last)
+
+    def converge(self, tolerance: float, max_iter: int, *, centres: bool = False) -> None:
+        """Make steps until masses stay, and, when asked, centres. A stopped call goes on after the last of them."""
+        state = self.state
+        while state.n_here < max_iter:
+            change, moved = self.improve()
+            state.n_here += 1
+            still = not centres or moved <= 1e-6 * self.mean_width()
+            if change <= tolerance and still:
+                break
+            self.save()
+        state.n_here = 0
+
+    def improve(self) -> tuple[float, float]:
+        """Make one expectation-maximisation step.
+
+        Returns
+        -------
+        change : float
+            Sum of changes of masses, for each point on average.
+        moved : float
+            Largest squared move of a centre in units of its scales.
+        """
+        state, step = self.state, self.step()
+        sums, totals = self.points.assign(step)
+        self._last = step
+        state.n_iter += 1
+        counts = sums[:, 0]
+        shares = 1 / np.maximum(counts, _NO_MASS)
+        moves = np.where((counts > _NO_MASS)[:, None], sums[:, 1:-1] * shares[:, None], 0.0)
+        state.positions = state.positions + moves
+        state.counts, state.widths = counts, sums[:, -1] * shares
+        state.sponge_count = float(totals[0])
+        state.energy = -2 * state.temperature * float(totals[2])
+        self.update_priors()
+        moved = (np.square(moves) * step.weights).sum(axis=1).max(initial=0.0)
+        return float(totals[1]) / self.points.n, float(moved)
+
+    def update_priors(self) -> None:
+        """Set priors from counts; the sponge's may be fixed."""
+        state, settings = self.state, self.settings
+        n, k = self.points.n, state.n_clusters
+        priors = state.counts / n if settings.priors else np.full(k, 1 / k)
+        if state.has_sponge and settings.sponge_prior is not None:
+            own = settings.sponge_prior / k
+            priors = priors * ((1 - own) / max(priors.sum(), _LEAST_PRIOR))
+        else:
+            own = state.sponge_count / n if settings.priors else 1 / (k + 1)
+        state.log_priors = np.log(np.maximum(priors, _LEAST_PRIOR))
+        state.sponge_log_prior = float(np.log(max(own, _LEAST_PRIOR)))
+
+    def mean_width(self) -> float:
+        """Return the mean energy of what clusters hold."""
+        total = self.state.counts.sum()
+        return float((self.state.widths * self.state.counts).sum() / total) if total > 0 else 0.0
+
+    def note(self) -> None:
+        """Add a line to the history and tell the monitor."""
+        state = self.state
+        width = self.mean_width()
+        state.history.extend((state.temperature, state.n_clusters, state.energy, width, state.sponge_count))
+        lowest = self.settings.lowest_temperature(state.start)
+        numbers = {"temperature": state.temperature, "lowest": lowest, "clusters": state.n_clusters, "width": width}
+        self.monitor.report("annealing", **numbers)
+
+    def cool(self, lowest: float) -> None:
+        """Go to the next temperature; create the sponge when its time has come."""
+        state, settings = self.state, self.settings
+        fine = state.has_split and state.n_clusters < settings.max_clusters
+        state.temperature = max(settings.cool(state.temperature, fine), lowest)
+        state.until_test -= 1
+        state.until_cleanup -= 1
+        state.since_lists += 1
+        self._consider_sponge(self.mean_width())
+        if state.since_lists >= settings.refresh:
+            self.rebuild()
+
+    def _consider_sponge(self, mean_width: float) -> None:
+        if not self.state.has_sponge and self.settings.wants_sponge(self.state.temperature, mean_width):
+            self.state.has_sponge = True
+            self.update_priors()
+
+    def split(self) -> bool:
+        """Split unstable clusters when it is time to look for them; say whether there were any."""
+        state, settings = self.state, self.settings
+        room = settings.max_clusters - state.n_clusters
+        if room <= 0 or (state.n_clusters > 1 and state.until_test > 0):
+            return False
+        state.until_test = settings.wait
+        eligible = (state.widths > settings.min_split_width) & (state.counts > settings.min_split_count)
+        eligible &= state.waiting == 0
+        state.waiting = np.maximum(state.waiting - 1, 0)
+        if not eligible.any():
+            return False
+        step = self.step()
+        moments, scales = self.points.moments(step), 1 / step.weights
+        found = find_splits(moments, state.counts, state.widths, scales, eligible, state.temperature)
+        most = min(room, settings.max_splits)
+        clusters, displacements = found.clusters[:most], found.displacements[:most]
+        if len(clusters):
+            self._divide(clusters, displacements)
+        return len(clusters) > 0
+
+    def _divide(self, clusters: NDArray[np.int64], displacements: Floats) -> None:
+        state = self.state
+        positions = state.positions.copy()
+        positions[clusters] += displacements
+        state.positions = np.concatenate([positions, state.positions[clusters] - displacements])
+        state.log_priors[clusters] -= np.log(2)
+        state.counts[clusters] *= 0.5
+        state.waiting[clusters] = 2
+        for name in ("log_priors", "counts", "widths", "waiting"):
+            values = getattr(state, name)
+            setattr(state, name, np.concatenate([values, values[clusters]]))
+        state.has_split = True
+        self.rebuild()
+
+    def clean_up(self) -> bool:
+        """Remove clusters that hold too little or lie too close to a larger one; say whether there were any."""
+        state, settings = self.state, self.settings
+        if state.until_cleanup > 0 or state.n_clusters == 1:
+            return False
+        least = settings.min_count_with_sponge if state.has_sponge else settings.min_count
+        gone = (state.counts < least) & (state.waiting == 0)
+        if settings.min_points > 0:
+            gone |= self._occupied() < settings.min_points
+        self._spare(gone)
+        if state.temperature < min(settings.closeness_temperature, state.closeness_at):
+            state.closeness_at = state.temperature - _CLOSENESS_STEP
+            gone |= self._too_close()
+        if not gone.any():
+            return False
+        if gone.all():
+            gone[np.argmax(state.counts)] = False
+        self._keep(~gone)
+        # Many clusters always leave something to remove: a look for splits must come between two removals.
+        state.until_test = max(state.until_test, settings.wait_after_removal)
+        state.until_cleanup = settings.wait_after_removal + 1
+        return True
+
+    def _spare(self, gone: NDArray[np.bool_]) -> None:
+        """Let one of each pair of small neighbours stay for now: the points of both may yet make one cluster.
+
+        Without it the fragments of a small cluster all go at once, and its points are noise.
+        """
+        state = self.state
+        small = np.flatnonzero(gone)
+        scales = self.settings.scales(state.positions, state.temperature, state.start)[small]
+        near = self.settings.sponge_factor(state.temperature) ** 2
+        pairs = small[close_pairs(state.positions[small], scales, near)]
+        gone[pairs[np.arange(len(pairs)), np.argmax(state.counts[pairs], axis=1)]] = False
+
+    def _occupied(self) -> NDArray[np.int64]:
+        step = self.step()
+        labels, _ = self.points.label(step.positions, step.weights, np.zeros(self.state.n_clusters))
+        return np.bincount(labels[labels >= 0], minlength=self.state.n_clusters)
+
+    def _too_close(self) -> NDArray[np.bool_]:
+        """Mark the smaller of every pair that is too close, unless it has gone already."""
+        state = self.state
+        scales = self.settings.scales(state.positions, state.temperature, state.start)
+        gone = np.zeros(state.n_clusters, dtype=np.bool_)
+        pairs = close_pairs(state.positions, scales, self.settings.closeness)
+        larger = np.where(state.counts[pairs[:, 0]] >= state.counts[pairs[:, 1]], 0, 1)
+        rows = np.arange(len(pairs))
+        keep, lose = pairs[rows, larger], pairs[rows, 1 - larger]
+        for at in np.argsort(-state.counts[keep], kind="stable"):
+            if not gone[keep[at]]:
+                gone[lose[at]] = True
+        return gone
+
+    def sort(self) -> None:
+        """Number clusters along coordinate 0."""
+        self._keep(np.lexsort(self.state.positions.T[::-1]))
+
+    def _keep(self, kept: NDArray[np.bool_] | NDArray[np.int64]) -> None:
+        state = self.state
+        for name in ("positions", "log_priors", "counts", "widths", "waiting"):
+            setattr(state, name, np.ascontiguousarray(getattr(state, name)[kept]))
+        self.rebuild()
+
+
+def _saved_step(step: Step) -> dict[str, Any]:
+    return {one.name: getattr(step, one.name) for one in fields(Step) if getattr(step, one.name) is not None}
+
+
+def _restored_step(saved: Mapping[str, Any], prefix: str) -> Step:
+    values: dict[str, Any] = {one.name: saved.get(prefix + one.name) for one in fields(Step)}
+    if values["sponge"] is not None:
+        values["sponge"] = tuple(values["sponge"].tolist())
+    return Step(**values)

@@ -1,0 +1,370 @@
+"""Vector-sponge clustering: deterministic annealing of points in a metric space, with a sponge for noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from tartan.analytics.clusters.davs.anneal import HISTORY, Annealing, State
+from tartan.analytics.clusters.davs.field import Field
+from tartan.analytics.clusters.davs.model import Settings, require_moderate
+from tartan.analytics.clusters.davs.options import checked
+from tartan.analytics.monitor import Monitor, as_monitor
+from tartan.base.checks import floats
+from tartan.base.checksum import checksum_of_array
+from tartan.comm.communicator import Communicator
+from tartan.errors import ConfigError
+
+__all__ = ["DAVS"]
+
+Floats = NDArray[np.float64]
+
+# A sample stands for all points while a cluster has so many of its points on average, and the temperature is at least
+# so many times the lowest.
+_SAMPLE_POINTS = 24
+_SAMPLE_ABOVE = 50.0
+
+
+class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+    """Cluster points by deterministic annealing, with a sponge that takes the noise.
+
+    All points begin in one cluster at a high temperature. As it falls, each cluster whose scaled covariance has an
+    eigenvalue above the temperature splits along that eigenvector. The number of clusters follows from the scales and
+    the lowest temperature; it is not given. A point x has the energy E = sum_i (x_i - Y_i)^2 / sigma_i^2 in a cluster
+    with centre Y, and its share there goes with P exp(-E / 2T); the sponge has the same energy for every point,
+    ``sponge_factor`` squared. Results are deterministic: nothing is drawn by chance.
+
+    Parameters
+    ----------
+    sigma : float or sequence of float, shape (n_features,)
+        Standard deviation expected of a cluster along each coordinate; with a relative scale of coordinate 0, that
+        as a fraction of the coordinate.
+    scaling : {"absolute", "relative", "annealed"}
+        "relative": coordinate 0 has the standard deviation sigma_0 Y_0, as a
+        mass-to-charge ratio has. "annealed": so too, and sigma_0 falls from ``initial_sigma`` at the first
+        temperature to its own value at ``final_sigma_temperature``, geometrically in the logarithm of T.
+    initial_sigma : float, optional
+        See "annealed"; default 100 times sigma_0.
+    final_sigma_temperature : float
+        See "annealed".
+    min_temperature : float, optional
+        Where the annealing ends. Clusters as wide as sigma split below 1. Default: the first temperature, divided by
+        ``temperature_ratio``.
+    temperature_ratio : float
+        See ``min_temperature``.
+    cooling, cooling_below : pair of float
+        Factors of the temperature while there was no split and after the last possible one, and between; from
+        ``cooling_switch`` upwards and below it.
+    cooling_switch : float
+        See ``cooling``.
+    max_clusters : int, optional
+        No more clusters than these; default: as many as points.
+    sample : int, optional
+        While clusters are few and the temperature is high, an even sample of at most so many points is annealed in the
+        place of all; None: never. Which clusters there are is decided later, by all points.
+    max_splits : int, optional
+        No more splits at a time, the most unstable first; default: all of them.
+    min_split_width, min_split_count : float
+        Clusters of a smaller mean energy or mass do not split.
+    wait, wait_after_removal : int
+        Coolings between two looks for splits; coolings after clusters were removed until the next look.
+    min_count, min_count_with_sponge : float
+        Clusters of less mass are removed.
+    min_points : int
+        Clusters that are the nearest of fewer points are removed; 0 for no such test.
+    closeness : float
+        Of two clusters whose scaled squared distance is smaller, the smaller one is removed.
+    closeness_temperature : float
+        Below it, closeness is tested.
+    priors : bool
+        Whether P is the share of points of a cluster; otherwise all are the same.
+    sponge : {"never", "late", "always"}
+        "late": there from the time that ``sponge_temperatures`` or ``sponge_width`` says.
+    sponge_factor : float
+        Distance from which a point is noise, in standard deviations, at the end.
+    sponge_factor_start : float, optional
+        The same at the beginning; default: as at the end.
+    sponge_temperatures : pair of float, optional
+        The factor goes linearly with T between these two, the higher one first; below the first the sponge is there.
+    sponge_width : float, optional
+        The sponge is there once the mean energy of clusters is at most this.
+    sponge_prior : float, optional
+        P of the sponge is this divided by the number of clusters; None: its share of points, as of other clusters.
+    assignment : {"distance", "mass"}
+        Which points are noise. "distance": those farther than ``sponge_factor`` standard deviations from every centre.
+        "mass": those that belong to the sponge more than to any cluster, priors and temperature included; at T above 1
+        this keeps more of the outskirts of large clusters.
+    centers_per_point : pair of int
+        Least and largest number of near centres that a point looks at.
+    cuts : pair of float
+        Shares below exp(-cut) of the nearest centre's are taken as 0; centres farther than the second cut do not enter
+        a point's list.
+    refresh : int
+        Coolings after which lists of near centres are made anew, if no split did so.
+    tol, final_tol : float
+        A temperature is done when the shares of a point change by less in sum, on average; at the last temperature
+        centres must stay, too.
+    max_iter, final_max_iter : int
+        No more steps at a temperature; at the last one.
+    restart_temperature : float, optional
+        Where to begin with the centres given to ``fit``; default: the lowest temperature.
+    verbose : int
+        1 shows progress on stderr, 2 every temperature.
+    checkpoint : path, optional
+        File from which the same call goes on after a stop.
+    monitor : Monitor, optional
+        Instead of the two.
+    communicator : Communicator, optional
+        Ranks that share the work; each is given all points.
+
+    Attributes
+    ----------
+    labels_ : ndarray of int64, shape (n_samples,)
+        Cluster of each point; -1 for noise.
+    energies_ : ndarray, shape (n_samples,)
+        Energy of each point in its nearest cluster.
+    cluster_centers_ : ndarray, shape (n_clusters_, n_features)
+        Sorted along coordinate 0.
+    n_clusters_ : int
+        Number of clusters without the sponge.
+    cluster_sizes_ : ndarray of int64, shape (n_clusters_,)
+        Points of each label.
+    cluster_masses_, cluster_widths_ : ndarray, shape (n_clusters_,)
+        Sum of shares, and mean energy, of each cluster.
+    cluster_sigmas_ : ndarray, shape (n_clusters_, n_features)
+        Standard deviations that were taken for each cluster.
+    sponge_size_ : int
+        Points with label -1.
+    sponge_mass_ : float
+        Sum of shares of the sponge.
+    start_temperature_, temperature_ : float
+        First and last temperature.
+    n_iter_ : int
+        Passes over the points.
+    history_ : dict of str to ndarray
+        Of each temperature step: temperature, n_clusters, energy (the free energy at this temperature), mean_width,
+        sponge_mass.
+    n_features_in_ : int
+        Coordinates of a point.
+
+    Notes
+    -----
+    One pass costs n times the length of the lists times the dimension, whatever the number of clusters. Centres are
+    found by a search along coordinate 0, so let that be the one that separates clusters best. Memory: about
+    150 bytes a point at lists of 10. Any number of threads and ranks gives the same bits.
+
+    References
+    ----------
+    Fox, Mani, Pyne: Parallel deterministic annealing clustering and its application to LC-MS data analysis. IEEE
+    International Conference on Big Data (2013) 665-673.
+    Rose: Deterministic annealing for clustering, compression, classification, regression, and related optimization
+    problems. Proc. IEEE 86 (1998) 2210-2239.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tartan.analytics import DAVS
+    >>> rng = np.random.default_rng(0)
+    >>> points = np.concatenate([rng.normal(centre, 0.1, (40, 2)) for centre in (0, 2, 4)] + [[[9.0, -9.0]]])
+    >>> found = DAVS(sigma=0.1, min_temperature=2, sponge="late", sponge_temperatures=(9, 3)).fit(points)
+    >>> found.n_clusters_, found.labels_[[0, 40, 80, -1]].tolist()
+    (3, [0, 1, 2, -1])
+    """
+
+    # What is read here; the others go to the settings by name.
+    assignment: str
+    restart_temperature: float | None
+    verbose: int
+    checkpoint: str | Path | None
+    monitor: Monitor | None
+    communicator: Communicator | None
+
+    def __init__(
+        self,
+        sigma: float | Sequence[float] = 1.0,
+        *,
+        scaling: str = "absolute",
+        initial_sigma: float | None = None,
+        final_sigma_temperature: float = 3.0,
+        min_temperature: float | None = None,
+        temperature_ratio: float = 1000.0,
+        cooling: Sequence[float] = (0.9875, 0.9975),
+        cooling_below: Sequence[float] = (0.99375, 0.999375),
+        cooling_switch: float = 12.0,
+        max_clusters: int | None = None,
+        sample: int | None = 20_000,
+        max_splits: int | None = None,
+        min_split_width: float = 1.5,
+        min_split_count: float = 4.0,
+        wait: int = 10,
+        wait_after_removal: int = 4,
+        min_count: float = 1.0,
+        min_count_with_sponge: float = 1.5,
+        min_points: int = 0,
+        closeness: float = 0.5,
+        closeness_temperature: float = 4.0,
+        priors: bool = True,
+        sponge: str = "never",
+        sponge_factor: float = 3.0,
+        sponge_factor_start: float | None = None,
+        sponge_temperatures: Sequence[float] | None = None,
+        sponge_width: float | None = None,
+        sponge_prior: float | None = 0.1,
+        assignment: str = "distance",
+        centers_per_point: Sequence[int] = (1, 20),
+        cuts: Sequence[float] = (20.0, 40.0),
+        refresh: int = 20,
+        tol: float = 0.005,
+        max_iter: int = 20,
+        final_tol: float = 0.005,
+        final_max_iter: int = 2000,
+        restart_temperature: float | None = None,
+        verbose: int = 0,
+        checkpoint: str | Path | None = None,
+        monitor: Monitor | None = None,
+        communicator: Communicator | None = None,
+    ) -> None:
+        values = locals()
+        for name in self._get_param_names():
+            setattr(self, name, values[name])
+
+    def fit(self, X: ArrayLike, y: Any = None, *, init: ArrayLike | None = None) -> DAVS:
+        """Cluster points.
+
+        Parameters
+        ----------
+        X : array-like, shape (n_samples, n_features)
+            Points, finite. With a relative scale coordinate 0 must be positive.
+        y : ignored
+        init : array-like, shape (n_clusters, n_features), optional
+            Centres of an earlier result to go on from, at ``restart_temperature``.
+
+        Returns
+        -------
+        DAVS
+            Itself.
+
+        Raises
+        ------
+        ConfigError
+            If a parameter or a point is not what it must be, or ``init`` does not fit to the points.
+        RunCancelledError
+            If the monitor was asked to stop; the same call goes on from the checkpoint, if there is one.
+        """
+        points = self._points(X, reset=True)
+        init = None if init is None else floats("init", init)
+        settings = checked(self.get_params(deep=False), points)
+        monitor = as_monitor(self.monitor, self.verbose, self.checkpoint)
+        asked = asdict(settings) | {"init": init}
+        asked["restart_temperature"] = self.restart_temperature
+        monitor.identify("DAVS", lambda: checksum_of_array(points), lambda: asked)
+        saved = monitor.load()
+        state = State.restored(saved) if saved is not None else self._first_state(points, settings, init)
+        with monitor.keeping():
+            annealing = self._annealing(points, settings, state, monitor, saved)
+            annealing.run()
+        self._conclude(annealing)
+        if annealing.points.rank == 0:
+            monitor.finish()
+        return self
+
+    def _annealing(
+        self, points: Floats, settings: Settings, state: State, monitor: Monitor, saved: dict[str, Any] | None
+    ) -> Annealing:
+        """Return the annealing of all points, after that of the sample."""
+        field = Field(points, self.communicator, monitor.check)
+        if not state.coarse:
+            return Annealing(field, settings, state, monitor, saved)
+        # Every so manieth point along coordinate 0: the sample has the density of all.
+        chosen = field.order[:: -(-len(points) // settings.sample)]
+        first = Annealing(Field(points[chosen], self.communicator, monitor.check), settings, state, monitor, saved)
+        lowest = _SAMPLE_ABOVE * settings.lowest_temperature(state.start)
+        first.descend(lowest, len(chosen) / _SAMPLE_POINTS)
+        return first.refine(field)
+
+    def _points(self, X: ArrayLike, *, reset: bool) -> Floats:
+        if np.ma.isMaskedArray(X):
+            X = floats("X", X)
+        try:
+            points = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite=False, order="C")
+        except ValueError as error:  # what is no number at all stays a TypeError, as scikit-learn has it
+            raise ConfigError(f"X is no array of points, (n_samples, n_features): {error}") from error
+        bad = np.argwhere(~np.isfinite(points))
+        if len(bad):
+            row, column = bad[0].tolist()
+            what = "NaN" if np.isnan(points[row, column]) else "infinity"
+            raise ConfigError(f"X: {what} in row {row}, column {column}; leave such points out or fill them in")
+        found: Floats = points
+        return found
+
+    def _first_state(self, points: Floats, settings: Settings, centres: Floats | None) -> State:
+        settings.require_moderate("X", points)
+        start = settings.first_temperature(points)
+        lowest = settings.lowest_temperature(start)
+        settings.require_range(start, lowest)
+        if centres is None:
+            state = State.of(points.mean(axis=0)[None], len(points), max(start, lowest), start)
+            state.coarse = len(points) > settings.sample
+            return state
+        if centres.ndim != 2 or centres.shape[1] != points.shape[1] or not len(centres):
+            raise ConfigError(f"init: centres of shape {centres.shape} for points of {points.shape[1]} coordinates")
+        if not np.isfinite(centres).all() or (settings.relative and (centres[:, 0] <= 0).any()):
+            raise ConfigError("init: centres must be finite, and positive in coordinate 0 where its scale is relative")
+        settings.require_moderate("init", centres)
+        state = State.of(centres, len(points), self.restart_temperature or lowest, start)
+        state.has_split, state.until_test = True, 10 * settings.wait
+        return state
+
+    def _conclude(self, annealing: Annealing) -> None:
+        annealing.sort()
+        state, settings = annealing.state, annealing.settings
+        step = annealing.step()
+        self.cluster_centers_, self.n_clusters_ = state.positions, state.n_clusters
+        self.cluster_masses_, self.cluster_widths_ = state.counts, state.widths
+        self.cluster_sigmas_ = np.sqrt(1 / step.weights)
+        self.sponge_mass_ = state.sponge_count
+        self.start_temperature_, self.temperature_, self.n_iter_ = state.start, state.temperature, state.n_iter
+        lines = np.array(state.history).reshape(-1, len(HISTORY))
+        self.history_ = dict(zip(HISTORY, lines.T.copy()))
+        self._offsets, self._noise_from = settings.rule(self.assignment, step)
+        self._limits = settings.limits(state.temperature)
+        self.labels_, self.energies_ = self._labels(annealing.points)
+        self.cluster_sizes_ = np.bincount(self.labels_[self.labels_ >= 0], minlength=self.n_clusters_)
+        self.sponge_size_ = int((self.labels_ < 0).sum())
+
+    def _labels(self, field: Field) -> tuple[NDArray[np.int64], Floats]:
+        weights = 1 / np.square(self.cluster_sigmas_)
+        labels, energies = field.label(self.cluster_centers_, weights, self._offsets)
+        labels[energies + self._offsets[labels] > self._noise_from] = -1
+        return labels, energies
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """Return the cluster of new points, -1 for noise, by the rule that made ``labels_``.
+
+        Parameters
+        ----------
+        X : array-like, shape (n_samples, n_features)
+            Points, finite.
+
+        Returns
+        -------
+        ndarray of int64, shape (n_samples,)
+
+        Raises
+        ------
+        ConfigError
+            If a point is not finite.
+        """
+        check_is_fitted(self)
+        points = self._points(X, reset=False)
+        require_moderate("X", points, self.cluster_sigmas_.min(axis=0))
+        field = Field(points, None)
+        field.rebuild(self.cluster_centers_, 1 / np.square(self.cluster_sigmas_), *self._limits)
+        return self._labels(field)[0]

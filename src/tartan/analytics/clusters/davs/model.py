@@ -1,0 +1,182 @@
+"""What vector-sponge clustering is told: scales, temperatures, the sponge, splits, lists. Pure functions of settings.
+
+Points x and centres Y have the energy E = sum_i (x_i - Y_i)^2 / s_i; masses go with exp(-E / 2T), so that a cluster
+whose standard deviation is the scale itself has the natural temperature 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan.analytics.clusters.davs.field import Step
+from tartan.errors import ConfigError
+
+__all__ = ["Settings", "require_moderate"]
+
+Floats = NDArray[np.float64]
+
+# Coordinates and standard deviations, in units of each other: the squares of these are numbers, and so are their sums.
+_LARGEST = 1e140
+# Temperatures fall by no more than this: the energies of the coldest are then what rounding makes of the hottest.
+_MOST_COOLING = 1e30
+
+
+def require_moderate(name: str, points: Floats, sigma: Floats) -> None:
+    """Raise ConfigError where points, in units of their standard deviations (d,), are beyond all numbers."""
+    small = sigma < 1 / _LARGEST
+    if small.any() or (sigma > _LARGEST).any():
+        wrong = float(sigma.min() if small.any() else sigma.max())
+        raise ConfigError(f"sigma is {wrong:g}, and its square is beyond float64; give points and sigma other units")
+    sizes = np.abs(points).max(axis=0, initial=0.0) / sigma
+    if sizes.max() > _LARGEST:
+        column = int(sizes.argmax())
+        value = points[np.abs(points[:, column]).argmax(), column]
+        raise ConfigError(
+            f"{name}: coordinate {column} has the value {value:g}, which is too large for sigma {sigma[column]:g}: its "
+            "energy is beyond float64; leave such points out"
+        )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Checked parameters of one clustering; see `DAVS` for their meaning."""
+
+    scaling: str
+    sigma: tuple[float, ...]
+    initial_sigma: float
+    final_sigma_temperature: float
+    min_temperature: float | None
+    temperature_ratio: float
+    cooling: tuple[float, float]
+    cooling_below: tuple[float, float]
+    cooling_switch: float
+    max_clusters: int
+    max_splits: int
+    sample: int
+    min_split_width: float
+    min_split_count: float
+    wait: int
+    wait_after_removal: int
+    min_count: float
+    min_count_with_sponge: float
+    min_points: int
+    closeness: float
+    closeness_temperature: float
+    priors: bool
+    sponge: str
+    sponge_factors: tuple[float, float]
+    sponge_temperatures: tuple[float, float] | None
+    sponge_width: float | None
+    sponge_prior: float | None
+    centers_per_point: tuple[int, int]
+    cuts: tuple[float, float]
+    refresh: int
+    tol: float
+    max_iter: int
+    final_tol: float
+    final_max_iter: int
+
+    @property
+    def relative(self) -> bool:
+        """Whether the scale of coordinate 0 goes with the coordinate."""
+        return self.scaling in ("relative", "annealed")
+
+    def first_temperature(self, points: Floats) -> float:
+        """Return 1.5 times the mean energy of all points in one cluster, with the scales of the beginning.
+
+        Raises
+        ------
+        ConfigError
+            If it is beyond all numbers.
+        """
+        centre = points.mean(axis=0)[None]
+        scales = self.scales(centre, self.final_sigma_temperature, 1.0)
+        if self.scaling == "annealed":
+            scales[:, 0] = np.square(self.initial_sigma * centre[:, 0])
+        with np.errstate(all="ignore"):
+            first = 1.5 * float((np.square(points - centre) / scales).sum(axis=1).mean())
+        if not math.isfinite(first):
+            raise ConfigError(f"X: points lie too far apart for sigma {self.sigma}: the squares of distances overflow")
+        return first
+
+    def require_moderate(self, name: str, points: Floats) -> None:
+        """Raise ConfigError where energies of these points would leave the range of float64."""
+        sigma = np.array(self.sigma)
+        if self.relative:
+            sigma[0] *= np.abs(points[:, 0]).min()
+        require_moderate(name, points, sigma)
+
+    def require_range(self, start: float, lowest: float) -> None:
+        """Raise ConfigError where the annealing would be longer than numbers can tell temperatures apart."""
+        if start > _MOST_COOLING * lowest:
+            raise ConfigError(
+                f"the temperature would fall from {start:.3g} to {lowest:.3g}, by more than {_MOST_COOLING:g}; leave "
+                "out points that lie far away, or raise min_temperature or sigma"
+            )
+
+    def lowest_temperature(self, start: float) -> float:
+        """Return where the annealing ends; points without any spread have no temperature of their own."""
+        if self.min_temperature is not None:
+            return self.min_temperature
+        return start / self.temperature_ratio or 1.0
+
+    def limits(self, temperature: float) -> tuple[int, int, float]:
+        """Return the largest and least length of lists, and the energy beyond the nearest at which they end."""
+        least, most = self.centers_per_point
+        return most, least, 2 * self.cuts[1] * temperature
+
+    def rule(self, assignment: str, step: Step) -> tuple[Floats, float]:
+        """Return what is added to the energy in each cluster before comparing, and the sum that makes noise."""
+        if assignment == "distance":
+            return np.zeros(len(step.positions)), np.inf if step.sponge is None else step.sponge[1]
+        offsets = -2 * step.temperature * step.log_priors
+        if step.sponge is None:
+            return offsets, np.inf
+        return offsets, step.sponge[1] - 2 * step.temperature * step.sponge[0]
+
+    def scales(self, positions: Floats, temperature: float, start: float) -> Floats:
+        """Return s_i of each centre, shape (K, d): squares of the standard deviations expected at a temperature.
+
+        ``start`` is the temperature at which annealed scales begin.
+        """
+        out = np.broadcast_to(np.square(self.sigma), positions.shape).copy()
+        if self.relative:
+            out[:, 0] = np.square(self.first_sigma(temperature, start) * positions[:, 0])
+        return out
+
+    def first_sigma(self, temperature: float, start: float) -> float:
+        """Return the relative standard deviation of coordinate 0 at a temperature: geometric in its logarithm."""
+        final, switch = self.sigma[0], self.final_sigma_temperature
+        if self.scaling != "annealed" or temperature <= switch or start <= switch:
+            return final
+        share = math.log(temperature / switch) / math.log(start / switch)
+        return float(final * (self.initial_sigma / final) ** min(share, 1.0))
+
+    def cool(self, temperature: float, fine: bool) -> float:
+        """Return the next temperature; ``fine`` from the first split to the last."""
+        factors = self.cooling if temperature >= self.cooling_switch else self.cooling_below
+        return temperature * factors[fine]
+
+    def sponge_factor(self, temperature: float) -> float:
+        """Return the distance of the sponge from every point in standard deviations."""
+        first, last = self.sponge_factors
+        if self.sponge_temperatures is None:
+            return last
+        high, low = self.sponge_temperatures
+        if temperature <= low:
+            return last
+        if temperature >= high:
+            return first
+        return last + (first - last) * (temperature - low) / (high - low)
+
+    def wants_sponge(self, temperature: float, mean_width: float) -> bool:
+        """Whether the sponge is there from now on."""
+        if self.sponge != "late":
+            return self.sponge == "always"
+        narrow = self.sponge_width is not None and mean_width <= self.sponge_width
+        cold = self.sponge_temperatures is not None and temperature < self.sponge_temperatures[0]
+        return narrow or cold

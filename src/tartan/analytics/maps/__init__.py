@@ -1,0 +1,1 @@
+"""Maps: points whose distances follow a matrix."""

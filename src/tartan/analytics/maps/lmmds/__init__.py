@@ -1,0 +1,1 @@
+"""Maps by Levenberg-Marquardt."""

@@ -1,0 +1,301 @@
+"""From parameters and a matrix to a descent that can start: everything checked, in stored units."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tartan.analytics.maps.acceleration import Acceleration, Lbfgs, Plain
+from tartan.analytics.maps.descent import Descent, Schedule
+from tartan.analytics.maps.guttman import ExactSolve, GradientSolve, Mask, Solve
+from tartan.analytics.maps.smacof import CpuPasses, Floats, Passes, Problem, Rule
+from tartan.analytics.maps.start import start_points
+from tartan.analytics.maps.weights import as_weights, squares_that_count
+from tartan.analytics.matrix import Dissimilarities
+from tartan.analytics.monitor import Monitor
+from tartan.base.checks import (
+    FRACTION,
+    NOT_NEGATIVE,
+    POSITIVE,
+    flag,
+    floats,
+    number,
+    require_apart,
+    require_near,
+    whole,
+)
+from tartan.comm.communicator import Communicator
+from tartan.errors import ConfigError
+
+__all__ = ["Options", "Preparation", "elementwise"]
+
+_ACCELERATIONS: dict[str, type[Acceleration]] = {"none": Plain, "lbfgs": Lbfgs}
+_CHOICES = {
+    "accelerate": ("auto", *_ACCELERATIONS),
+    "zeros": (None, "smallest", "keep"),
+    "precision": (None, "float32", "float64"),
+    "device": ("cpu", "cuda"),
+}
+#: Stored values within these bounds can be squared and summed in float32.
+_NARROW = (1e-9, 1e9)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The parameters of ``DAMDS`` of the same names, checked."""
+
+    n_components: int
+    annealing: bool
+    max_iter: int
+    tol: float
+    weights: Any
+    sammon: bool
+    fixed: Any
+    zeros: str | None
+    alpha: float
+    t_min_factor: float
+    max_temperatures: int | None
+    accelerate: str
+    cg_max_iter: int
+    cg_tol: float
+    precision: str | None
+    device: str
+
+    @staticmethod
+    def of(source: object) -> Options:
+        """Take the parameters from an object that has them."""
+        options = Options(**{field.name: getattr(source, field.name) for field in fields(Options)})
+        for name in ("n_components", "max_iter", "cg_max_iter"):
+            whole(name, getattr(options, name), 1)
+        if options.max_temperatures is not None:
+            whole("max_temperatures", options.max_temperatures, 1)
+        number("tol", options.tol, NOT_NEGATIVE)
+        # At 0 the temperature would fall for ever.
+        number("t_min_factor", options.t_min_factor, POSITIVE)
+        number("alpha", options.alpha, FRACTION)
+        number("cg_tol", options.cg_tol, FRACTION)
+        for name in ("annealing", "sammon"):
+            flag(name, getattr(options, name))
+        for name, choices in _CHOICES.items():
+            if getattr(options, name) not in choices:
+                raise ConfigError(f"{name} is {getattr(options, name)!r}; it is one of {', '.join(map(str, choices))}")
+        return options
+
+    @property
+    def acceleration(self) -> Acceleration:
+        """How steps are chosen."""
+        name = self.accelerate
+        if name == "auto":
+            name = "lbfgs" if self.tol > 0 else "none"
+        return _ACCELERATIONS[name]()
+
+    @property
+    def lift_zeros(self) -> bool:
+        """Whether zero dissimilarities count as the smallest positive one."""
+        return self.annealing if self.zeros is None else self.zeros == "smallest"
+
+
+class Preparation:
+    """What a fit is made of.
+
+    Parameters
+    ----------
+    options : Options
+    matrix : Dissimilarities
+        With an array, and checked.
+    init : str or array_like
+        As the parameter of ``DAMDS``.
+    communicator : Communicator, optional
+    monitor : Monitor
+
+    Attributes
+    ----------
+    problem : Problem
+    schedule : Schedule
+    free : ndarray of bool, shape (n,), or None
+        The points that may move; None: all.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        matrix: Dissimilarities,
+        init: Any,
+        communicator: Communicator | None,
+        monitor: Monitor,
+    ) -> None:
+        self._options, self._matrix, self._init = options, matrix, init
+        self._communicator, self._monitor = communicator, monitor
+        check = matrix.check()
+        check.require_positive(matrix)
+        check.require_moderate(matrix)
+        self.free = free_points(options.fixed, matrix.n)
+        if self.free is None:
+            check.require_connected(matrix)
+        self._given = self._given_points()
+        self.problem = self._problem()
+        self.schedule = self._schedule()
+
+    def _problem(self) -> Problem:
+        matrix, options, check = self._matrix, self._options, self._matrix.check()
+        weights = as_weights(options.weights, matrix.n, self._monitor)
+        scale, array = matrix.scale, matrix.array
+        if options.sammon:  # stored dissimilarities divide weights, while the stress is told in the user's units
+            weights = replace(weights, scale=weights.scale / scale)
+        assert array is not None  # the caller has materialised the matrix
+        floor = check.smallest_positive / scale if options.lift_zeros else 0.0
+        rule = Rule(
+            floor=floor,
+            tiny=(1e-10 * check.largest / scale) ** 2,
+            missing=check.n_missing > 0,
+            sammon=self._sammon_floor() if options.sammon else None,
+        )
+        squares = squares_that_count(matrix, weights, floor, self.free, self._monitor)
+        return Problem(array, options.n_components, weights, self._without_idle_floor(rule), squares, self._wide())
+
+    def _sammon_floor(self) -> float:
+        """Return a thousandth of the mean of all stored values, the diagonal among them as in the original."""
+        check = self._matrix.check()
+        return 0.001 * 2.0 * check.total / self._matrix.scale / (2.0 * check.n_valid + check.n)
+
+    def _without_idle_floor(self, rule: Rule) -> Rule:
+        """Leave the floor out where no pair is below it, so that the short loop does."""
+        return rule if self._matrix.check().n_zero else replace(rule, floor=0.0)
+
+    def _wide(self) -> bool:
+        """Whether to compute in float64."""
+        if self._options.precision is not None:
+            return self._options.precision == "float64"
+        check, scale = self._matrix.check(), self._matrix.scale
+        extreme = not _NARROW[0] < check.largest / scale < _NARROW[1]
+        return extreme or self._matrix.dtype.newbyteorder("=") == np.float64
+
+    def _schedule(self) -> Schedule:
+        options, check, scale = self._options, self._matrix.check(), self._matrix.scale
+        temperatures: tuple[float, ...] = (0.0,)
+        if options.annealing:
+            temperatures = Schedule.cooling(
+                check.largest / scale,
+                check.smallest_positive / scale,
+                options.n_components,
+                alpha=options.alpha,
+                t_min_factor=options.t_min_factor,
+                max_loops=options.max_temperatures,
+            )
+        return Schedule(temperatures, options.n_components, options.tol, options.max_iter)
+
+    def _given_points(self) -> Floats | None:
+        """Return the coordinates that the user gave, in stored units."""
+        init = self._init
+        if isinstance(init, str):
+            if self.free is not None:
+                raise ConfigError("fixed points need coordinates: give init as an array (n, n_components)")
+            return None
+        points = floats("init", init)
+        expected = (self._matrix.n, self._options.n_components)
+        if points.shape != expected:
+            raise ConfigError(f"init has shape {points.shape}; it is (n, n_components) = {expected}")
+        known = np.isfinite(points) if self.free is None else np.isfinite(points) | self.free[:, None]
+        if not known.all():
+            raise ConfigError(f"init: the coordinates of point {np.argwhere(~known)[0][0]} are not finite")
+        require_near("init", points[np.isfinite(points)], self._matrix.check().largest)
+        if np.isfinite(points).all():
+            require_apart("init", points)
+        return points / self._matrix.scale
+
+    def start(self, rng: Any) -> Floats:
+        """Return where the points begin: the same on all ranks."""
+        points = self._start(rng)
+        return points if self._communicator is None else self._communicator.broadcast(points)
+
+    def _start(self, rng: Any) -> Floats:
+        if self._given is None:
+            return start_points(self._init, self._matrix, self._options.n_components, rng, self._monitor)
+        points = self._given
+        unknown = ~np.isfinite(points)
+        if unknown.any():
+            random = start_points("random", self._matrix, self._options.n_components, rng, self._monitor)
+            assert self.free is not None  # otherwise all are known
+            centre = points[~self.free].mean(axis=0)
+            points = np.where(unknown, random + centre, points)
+        return points
+
+    def descent(self, points: Floats) -> Descent:
+        """Return a descent from these points."""
+        passes = self._passes()
+        solve = self._solve(passes)
+        return Descent(passes, solve, self._options.acceleration, self.problem.squares, points)
+
+    def _passes(self) -> Passes:
+        if self._options.device == "cpu":
+            return CpuPasses(self.problem, self._communicator, self._monitor)
+        if self._communicator is not None:
+            raise ConfigError("device='cuda' works without a communicator; give one of the two")
+        from tartan.analytics.maps.smacof_gpu import GpuPasses
+        from tartan.devices.cuda import import_cupy
+
+        return GpuPasses(self.problem, import_cupy(), self._monitor)
+
+    def _solve(self, passes: Passes) -> Solve:
+        problem, options = self.problem, self._options
+        if problem.exact:
+            return ExactSolve(problem.n, self.free)
+        shape = (problem.n, problem.dim)
+        return GradientSolve(passes, shape, self.free, max_iter=options.cg_max_iter, tol=options.cg_tol)
+
+    def rule_in_units(self, scale: float) -> Rule:
+        """Return the rule in the user's units, for new points."""
+        rule = self.problem.rule
+        sammon = None if rule.sammon is None else rule.sammon * scale
+        return Rule(floor=rule.floor * scale, tiny=rule.tiny * scale**2, sammon=sammon, missing=True)
+
+
+def free_points(fixed: ArrayLike | None, n: int) -> Mask | None:
+    """Return which points may move; None: all.
+
+    Raises
+    ------
+    ConfigError
+        If a fixed point is named twice or does not exist, or all are fixed.
+    """
+    if fixed is None:
+        return None
+    given = np.asarray(fixed)
+    free = np.ones(n, np.bool_)
+    if given.dtype == np.bool_ and given.shape == (n,):
+        free = ~given
+    else:
+        free[_indices(given, n)] = False
+    if not free.any():
+        raise ConfigError(f"all {n} points are fixed; nothing is left to place")
+    return None if free.all() else free
+
+
+def _indices(given: NDArray[Any], n: int) -> NDArray[np.int64]:
+    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+        raise ConfigError(f"fixed has shape {given.shape}, type {given.dtype}; it is a list of points, or n booleans")
+    indices = given.astype(np.int64)
+    if ((indices < 0) | (indices >= n)).any():
+        raise ConfigError(f"fixed point {indices[(indices < 0) | (indices >= n)][0]}; the points are 0 to {n - 1}")
+    if len(np.unique(indices)) != len(indices):
+        values, counts = np.unique(indices, return_counts=True)
+        raise ConfigError(f"point {values[counts > 1][0]} is fixed twice")
+    return indices
+
+
+def elementwise(transform: Any) -> Callable[[Floats], Floats]:
+    """Return a transform of dissimilarities that needs no statistics of the matrix as a function of an array."""
+    if callable(transform):
+        function: Callable[[Floats], Floats] = transform
+        return function
+    if isinstance(transform, numbers.Real):
+        return lambda values: values ** float(transform)
+    raise ConfigError(
+        f"new points cannot be placed with distance_transform={transform!r}; "
+        "transform both matrices yourself, or give an exponent or a function"
+    )

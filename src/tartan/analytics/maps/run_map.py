@@ -1,0 +1,238 @@
+"""The map that a run keeps, and new items on it: each placed by majorisation while all others stay where they are.
+
+A map is made from the first ``n_fitted`` items of a run. Items that were added since are placed by their
+dissimilarities to those alone, so the places do not depend on when and in which order items came, and no item that is
+on the map moves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan.analytics.maps.embed import Embedding
+from tartan.analytics.maps.interpolation import Interpolation, row_stress
+from tartan.analytics.maps.smacof import Floats, Rule
+from tartan.analytics.matrix import Dissimilarities
+from tartan.analytics.matrix.open import grown
+from tartan.analytics.monitor import Monitor, as_monitor
+from tartan.base.files import FileWriter
+from tartan.base.lock import FolderLock
+from tartan.errors import ConfigError, StoreError
+from tartan.store.maps import FILE_NAME, StoredMap, read_map, write_map
+from tartan.store.run import Run
+
+__all__ = ["Fit", "extend_map", "fit_of", "keep_map", "map_of", "require_keepable"]
+
+_BLOCK_BYTES = 32 << 20
+#: New items that fit so much worse than the old ones call for a new map: the median stress is above this, ...
+_POOR_STRESS = 0.01
+#: ... and so many times that of the items that the map was made from.
+_POOR_FACTOR = 2.0
+#: So many placed items for each fitted one call for a new map too.
+_MANY_PLACED = 0.5
+
+
+def map_of(run: Run) -> StoredMap | None:
+    """Return the map that a run keeps; None where there is none.
+
+    Raises
+    ------
+    StoreError
+        If it is of another run, or of a newer Tartan; CorruptResultError if it is damaged.
+    """
+    found = read_map(run.path)
+    if found is not None and (found.run != run.manifest.created or len(found) > run.n_items):
+        raise StoreError(
+            f"{run.path / FILE_NAME} is the map of another run; remove it, or make the map afresh by "
+            f"`tartan embed {run.path}`",
+            code="other-run",
+        )
+    return found
+
+
+def require_keepable(options: Any) -> None:
+    """Refuse what cannot be written down, before a map is computed.
+
+    Raises
+    ------
+    ConfigError
+        If a conversion is a function of Python, or is hidden in the estimator.
+    """
+    for name in ("similarity", "transform", "missing"):
+        if callable(options.get(name)):
+            raise ConfigError(f"{name}: a function cannot be kept with the map of a run; write it as a formula")
+    for name in ("distance_transform", "missing_value"):
+        if options.get(name) is not None:
+            raise ConfigError(f"{name} cannot be kept with the map of a run; give transform or missing instead")
+
+
+def keep_map(run: Run, found: Embedding) -> StoredMap:
+    """Write a map into the folder of its run, in place of the one that is there.
+
+    Raises
+    ------
+    ConfigError
+        If no item could be placed on such a map.
+    StoreError
+        If the folder is locked, cannot be written, or has grown since.
+    """
+    require_keepable(found.recipe["matrix"])
+    if found.recipe["rule"] is None:
+        raise ConfigError(f"new items cannot be placed on this map: {found.recipe['why']}")
+    with FolderLock(run.path):
+        now = Run(run.path)
+        if now.n_items != len(found.points):
+            raise StoreError(f"{run.path} has {now.n_items} items now, the map {len(found.points)}; make it again")
+        recipe = json.loads(json.dumps({name: found.recipe[name] for name in ("matrix", "rule", "n_neighbors")}))
+        made = StoredMap(
+            points=found.points,
+            stress=found.item_stress,
+            n_fitted=len(found.points),
+            method=found.method,
+            run=now.manifest.created,
+            recipe=recipe,
+            numbers=json.loads(json.dumps(found.numbers, default=float)),
+        )
+        write_map(run.path, made, FileWriter(run.path))
+    return made
+
+
+def extend_map(run: Run, monitor: Monitor | None = None) -> StoredMap:
+    """Place the items of a run that its map does not have yet, and keep the larger map.
+
+    Returns
+    -------
+    StoredMap
+        With a row for every item of the run. Items without a dissimilarity to any item that the map was made from
+        have no place.
+
+    Raises
+    ------
+    ConfigError
+        If the run has no map or is not finished, or a score of a new item cannot become a dissimilarity.
+    StoreError
+        If the folder is locked or cannot be written.
+
+    Notes
+    -----
+    Reads the scores of new items with fitted ones, in blocks; needs memory of n times the dimension and a block.
+    """
+    monitor = as_monitor(monitor)
+    with FolderLock(run.path) as held:
+        now = Run(run.path)
+        old = map_of(now)
+        if old is None:
+            raise ConfigError(f"{run.path} keeps no map; `tartan embed {run.path}` makes one")
+        left = now.n_pairs - now.n_pairs_done - now.n_pairs_failed
+        if left:
+            raise ConfigError(
+                f"{run.path} is not finished, {left:,} pairs are to be computed; `tartan resume {run.path}` does that, "
+                f"then `tartan embed {run.path} --extend` places the new items"
+            )
+        if len(old) == now.n_items:
+            return old
+        matrix = grown(now, old.n_fitted, **old.recipe["matrix"])
+        points, stress = [old.points], [old.stress]
+        for start, placed, stresses in _Placing(old, matrix).blocks(monitor):
+            held.renew()
+            monitor.report("place", items=start, of=now.n_items)
+            points.append(placed)
+            stress.append(stresses)
+        made = replace(old, points=np.concatenate(points), stress=np.concatenate(stress))
+        write_map(run.path, made, FileWriter(run.path))
+    return made
+
+
+class _Placing:
+    """New items against the items that a map was made from."""
+
+    def __init__(self, old: StoredMap, matrix: Dissimilarities) -> None:
+        self._matrix, self._first, self._n_fitted = matrix, len(old), old.n_fitted
+        self._known = np.flatnonzero(np.isfinite(old.points[: old.n_fitted]).all(axis=1))
+        self._points = np.ascontiguousarray(old.points[self._known])
+        self._rule = Rule(**old.recipe["rule"], missing=True)
+        self._interpolation = Interpolation(self._points, self._rule, old.recipe["n_neighbors"])
+
+    def blocks(self, monitor: Monitor) -> Iterator[tuple[int, Floats, Floats]]:
+        """Yield (first item, places, stress) of new items, some at a time."""
+        height = max(1, _BLOCK_BYTES // (8 * self._n_fitted))
+        for start in range(self._first, self._matrix.n, height):
+            monitor.check()
+            yield start, *self._placed(start, min(self._matrix.n, start + height), monitor)
+
+    def _placed(self, start: int, stop: int, monitor: Monitor) -> tuple[Floats, Floats]:
+        rows = self._matrix.values(slice(start, stop), slice(0, self._n_fitted))[:, self._known]
+        self._refuse(rows, start)
+        points = self._interpolation.place(rows, monitor)
+        points[np.isnan(rows).all(axis=1)] = np.nan
+        return points, row_stress(self._points, points, rows, self._rule.tiny)
+
+    def _refuse(self, rows: Floats, start: int) -> None:
+        wrong = np.isinf(rows) | (rows < 0)
+        if wrong.any():
+            i, j = (int(at) for at in np.argwhere(wrong)[0])
+            new, old = self._matrix.name_of(start + i), self._matrix.name_of(int(self._known[j]))
+            raise ConfigError(
+                f"{self._matrix.label}: the dissimilarity of the new item {new} and {old} is {rows[i, j]:.9g}; it must "
+                f"be finite and not negative. Make the map afresh with another --similarity or --transform"
+            )
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How well the items of a map fit.
+
+    Attributes
+    ----------
+    n_fitted, n_placed : int
+        Items that the map was made from, and items that were placed on it later.
+    without_place : tuple of int
+        Items without a place: they have no dissimilarity.
+    stress_fitted, stress_placed : float
+        Median stress of either kind; NaN where there is none.
+    worst : int or None
+        The placed item with the largest stress.
+    poor : bool
+        Whether the map should be made afresh: the placed items fit much worse than the others, or are many.
+    """
+
+    n_fitted: int
+    n_placed: int
+    without_place: tuple[int, ...]
+    stress_fitted: float
+    stress_placed: float
+    worst: int | None
+    poor: bool
+
+    def numbers(self) -> dict[str, Any]:
+        """Return the numbers by name."""
+        return asdict(self)
+
+
+def fit_of(made: StoredMap) -> Fit:
+    """Say how well the items fit on a map, the placed ones against those it was made from."""
+    has = np.isfinite(made.points).all(axis=1)
+    old, new = made.stress[: made.n_fitted], made.stress[made.n_fitted :]
+    fitted, placed = _median(old), _median(new)
+    known = np.flatnonzero(np.isfinite(new))
+    bad = placed > _POOR_STRESS and placed > _POOR_FACTOR * fitted
+    return Fit(
+        n_fitted=made.n_fitted,
+        n_placed=len(new),
+        without_place=tuple(np.flatnonzero(~has).tolist()),
+        stress_fitted=fitted,
+        stress_placed=placed,
+        worst=int(made.n_fitted + known[new[known].argmax()]) if len(known) else None,
+        poor=bool(bad or len(new) > _MANY_PLACED * made.n_fitted),
+    )
+
+
+def _median(values: NDArray[np.float64]) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else float("nan")

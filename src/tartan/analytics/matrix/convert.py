@@ -1,0 +1,207 @@
+"""Similarities that become dissimilarities, functions of dissimilarities, and values that mean "missing".
+
+int16 has few values: there a function is a table, computed once.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan.analytics.matrix.check import squares
+from tartan.analytics.matrix.dissimilarities import Dissimilarities
+from tartan.analytics.matrix.formula import Formula
+from tartan.analytics.matrix.gamma import to_four_dimensions
+from tartan.analytics.matrix.sources import Mapped, Source, native
+from tartan.errors import ConfigError
+
+__all__ = [
+    "Transform",
+    "applied",
+    "from_similarity",
+    "function_of_similarity",
+    "function_of_transform",
+    "transformed",
+    "with_missing",
+]
+
+Values = NDArray[np.float64]
+Function = Callable[[Values], Values]
+Transform = str | float | Function
+
+_ROUNDING = 1e-5
+
+
+def with_missing(source: Source, missing: str | float | None, label: str) -> Source:
+    """Return a source in which what means "missing" is NaN, or -1 in int16."""
+    if missing is None or missing in ("nan", "error"):
+        return source
+    integer = native(source.dtype) == np.int16
+    if missing == "negative":
+        return source if integer else Mapped(source, _negative_to_nan, source.dtype, None)
+    if isinstance(missing, bool) or not isinstance(missing, numbers.Real):
+        raise ConfigError(f"{label}: missing is {missing!r}; it is 'nan', 'negative', 'error' or a number")
+    value = float(missing)
+    instead = native(source.dtype).type(-1 if integer else np.nan)
+    return Mapped(source, lambda tile: np.where(tile == value, instead, tile), native(source.dtype), None)
+
+
+def _negative_to_nan(tile: NDArray[Any]) -> NDArray[Any]:
+    with np.errstate(invalid="ignore"):
+        return np.where(tile < 0, tile.dtype.type(np.nan), tile)
+
+
+def from_similarity(D: Dissimilarities, similarity: str | Function) -> Dissimilarities:
+    """Return dissimilarities made of similarities: a formula of ``s``, or a function of arrays."""
+    return applied(D, *function_of_similarity(D, similarity))
+
+
+def transformed(D: Dissimilarities, transform: Transform) -> Dissimilarities:
+    """Return a function of dissimilarities: a formula of ``d``, an exponent, "4D", "sqrt(4D)", or a function."""
+    return applied(D, *function_of_transform(D, transform))
+
+
+def function_of_similarity(D: Dissimilarities, similarity: str | Function) -> tuple[Function, str]:
+    """Return the function that a conversion means, with the statistics of this matrix, and what messages call it."""
+    if callable(similarity):
+        return similarity, f"similarity={_name(similarity)}"
+    if not isinstance(similarity, str):
+        raise ConfigError(f"similarity={similarity!r}: it is a formula of s such as '1-s', or a function")
+    return _with_statistics(D, Formula(similarity, "s")), f"similarity={similarity!r}"
+
+
+def function_of_transform(D: Dissimilarities, transform: Transform) -> tuple[Function, str]:
+    """Return the function that a transform means, with the statistics of this matrix, and what messages call it."""
+    if callable(transform):
+        return transform, f"transform={_name(transform)}"
+    what = f"transform={transform!r}"
+    if isinstance(transform, str) and transform.lower() in ("4d", "sqrt(4d)"):
+        checked = D.check()
+        checked.require_positive(D)
+        four = to_four_dimensions(checked.mean, checked.std, checked.largest)
+        return (four if transform.lower() == "4d" else lambda values: np.sqrt(four(values))), what
+    if isinstance(transform, str):
+        named = {"sqrt": "sqrt(d)", "square": "d^2"}.get(transform, transform)
+        return _with_statistics(D, Formula(named, "d")), what
+    return _power(transform), what
+
+
+def _power(exponent: float) -> Function:
+    if isinstance(exponent, bool) or not isinstance(exponent, int | float) or not 0 < exponent < math.inf:
+        raise ConfigError(f"transform={exponent!r}: an exponent is a number above 0, a formula is a text")
+    return lambda values: values**exponent
+
+
+def _with_statistics(D: Dissimilarities, formula: Formula) -> Function:
+    """Bind ``max`` and ``mean`` of a formula, which takes a pass over the matrix."""
+    if not formula.names:
+        return formula
+    names = _statistics(D)
+    return lambda values: formula(values, **{name: names[name] for name in formula.names})
+
+
+def _statistics(D: Dissimilarities) -> dict[str, float]:
+    """Return the largest value and the mean over all pairs that are there; the diagonal counts where it is stored."""
+    largest, total, count = -math.inf, 0.0, 0
+    for rows, columns in squares(D.n, D.dtype.itemsize):
+        values = D.values(rows, columns)
+        pairs = ~np.isnan(values)
+        if rows == columns:
+            stored = values[pairs & (not D.source.symmetric)]
+            largest = max(largest, float(stored.max(initial=-math.inf)))
+            pairs &= np.triu(np.ones(pairs.shape, bool), 1)
+        chosen = values[pairs]
+        largest = max(largest, float(chosen.max(initial=-math.inf)))
+        total, count = total + float(chosen.sum()), count + len(chosen)
+    return {"max": largest, "mean": total / count if count else math.nan}
+
+
+def applied(D: Dissimilarities, function: Function, what: str) -> Dissimilarities:
+    """Return a function of every dissimilarity; messages call it ``what``."""
+    integer = native(D.dtype) == np.int16
+    dtype = np.dtype(np.float32) if integer else native(D.dtype)
+    checked = _numeric(function, what)
+    made = _table(checked, D.scale) if integer else _applied(checked, D.scale)
+
+    def named(tile: NDArray[Any]) -> NDArray[Any]:
+        found = made(tile).astype(dtype, copy=False)
+        if found.shape != tile.shape:
+            raise ConfigError(f"{what} made {found.shape} of {tile.shape}; a function of arrays keeps their shape")
+        return found
+
+    source = _Guarded(D, named, dtype, what)
+    return Dissimilarities(source, names=D.names, label=D.label, missing_allowed=D.missing_allowed)
+
+
+def _numeric(function: Function, what: str) -> Function:
+    """Refuse whatever a function makes that is no array of numbers."""
+
+    def made(values: Values) -> Values:
+        found = np.asarray(function(values))
+        if found.dtype.kind not in "fiub":
+            raise ConfigError(f"{what} made {found.dtype} of numbers; it must make numbers")
+        return found.astype(np.float64, copy=False)
+
+    return made
+
+
+class _Guarded(Mapped):
+    """A function that must be finite for every pair that is there."""
+
+    def __init__(self, D: Dissimilarities, function: Function, dtype: np.dtype[Any], what: str) -> None:
+        super().__init__(D.source, function, dtype, 0.0)
+        self._D, self._what = D, what
+
+    def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
+        found = super().tile(rows, columns)
+        wrong = ~np.isfinite(found)
+        if wrong.any():
+            self._refuse_made(rows, columns, wrong)
+        return found
+
+    def _refuse_made(self, rows: slice, columns: slice, wrong: NDArray[np.bool_]) -> None:
+        """Refuse what is not finite, except where the input is not."""
+        D = self._D
+        values = D.values(rows, columns)
+        wrong &= np.isfinite(values)
+        if wrong.any():
+            i, j = (int(at) for at in np.argwhere(wrong)[0])
+            row, column = rows.start + i, columns.start + j
+            raise ConfigError(
+                f"{D.label}: {self._what} is not defined for the value {values[i, j]:.9g} of {D.name_of(row)} and "
+                f"{D.name_of(column)}; choose another function, or make such values missing (missing={values[i, j]:g})",
+                context={"row": row, "column": column, "value": float(values[i, j])},
+            )
+
+
+def _applied(function: Function, scale: float) -> Callable[[NDArray[Any]], Values]:
+    def apply(tile: NDArray[Any]) -> Values:
+        values = tile.astype(np.float64)
+        with np.errstate(all="ignore"):
+            return _without_rounding(function(values if scale == 1.0 else values * scale))
+
+    return apply
+
+
+def _table(function: Function, scale: float) -> Callable[[NDArray[Any]], Values]:
+    stored = np.arange(1 << 16, dtype=np.uint16).view(np.int16)
+    with np.errstate(all="ignore"):
+        made = function(np.maximum(stored, 0) * scale)
+    if made.shape != stored.shape:
+        return lambda tile: made  # refused by the caller
+    made = np.where(stored < 0, np.nan, _without_rounding(made))
+    return lambda tile: made[np.ascontiguousarray(tile).view(np.uint16)]
+
+
+def _without_rounding(values: Values) -> Values:
+    """Set to 0 what is below it by rounding only."""
+    return np.where((values < 0) & (values > -_ROUNDING), 0.0, values)
+
+
+def _name(function: Function) -> str:
+    return getattr(function, "__name__", type(function).__name__)

@@ -1,0 +1,93 @@
+"""A matrix written once as one square array, in memory or in a mapped temporary file."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan.analytics.matrix.check import squares
+from tartan.analytics.matrix.dissimilarities import Dissimilarities
+from tartan.analytics.matrix.sources import Array, native
+from tartan.errors import ConfigError, DiskFullError
+
+if TYPE_CHECKING:
+    from tartan.analytics.monitor import Monitor
+
+__all__ = ["INT16_ONE", "materialized", "new_square"]
+
+INT16_ONE = 32767
+_TAKEN = (np.dtype(np.int16), np.dtype(np.float32), np.dtype(np.float64))
+
+
+def materialized(
+    D: Dissimilarities,
+    dtype: np.dtype[Any],
+    memory_bytes: int,
+    folder: str | Path | None,
+    monitor: Monitor | None,
+) -> Dissimilarities:
+    """See :meth:`Dissimilarities.materialized`."""
+    if dtype not in _TAKEN:
+        raise ConfigError(f"a matrix is kept as int16, float32 or float64, not as {dtype}")
+    one = _largest(D) / INT16_ONE if dtype == np.int16 and native(D.dtype) != np.int16 else 0.0
+    array = new_square(D.n, dtype, memory_bytes, folder)
+    _fill(array, D, one, monitor)
+    scale = one or (D.scale if dtype == np.int16 or native(D.dtype) != np.int16 else 1.0)
+    return Dissimilarities(Array(array), scale=scale, names=D.names, label=D.label, missing_allowed=D.missing_allowed)
+
+
+def _largest(D: Dissimilarities) -> float:
+    largest = D.check().largest
+    return largest if largest > 0 else 1.0
+
+
+def _fill(array: NDArray[Any], D: Dissimilarities, one: float, monitor: Monitor | None) -> None:
+    for rows, columns in squares(D.n, D.dtype.itemsize):
+        array[rows, columns] = _converted(D, rows, columns, array.dtype, one)
+        if rows != columns:
+            mirrored = array[rows, columns].T if D.source.symmetric else _converted(D, columns, rows, array.dtype, one)
+            array[columns, rows] = mirrored
+        if monitor is not None:
+            monitor.report("materialize", rows=rows.stop, of=D.n)
+            monitor.check()
+
+
+def _converted(D: Dissimilarities, rows: slice, columns: slice, dtype: np.dtype[Any], one: float) -> NDArray[Any]:
+    tile = D.source.tile(rows, columns)
+    if tile.dtype.kind == dtype.kind:
+        return tile
+    values = D.values(rows, columns)
+    if not one:
+        return values
+    return np.where(np.isnan(values), -1.0, np.clip(np.rint(values / one), 0, INT16_ONE))
+
+
+def new_square(
+    n: int, dtype: np.dtype[Any], memory_bytes: int = 1 << 30, folder: str | Path | None = None
+) -> NDArray[Any]:
+    """Return an (n, n) array of zeros: in memory up to a size, beyond it in a temporary file without a name.
+
+    Raises
+    ------
+    DiskFullError
+        If the file system has no room for the file.
+    """
+    size = n * n * dtype.itemsize
+    if size <= memory_bytes:
+        return np.zeros((n, n), dtype)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            where = folder or tempfile.gettempdir()
+            raise DiskFullError(
+                f"{where} has no room for a matrix of {size / 1e9:.3g} GB: {error.strerror}; name another folder"
+            ) from error
+        mapped = mmap.mmap(file.fileno(), size)
+    return np.frombuffer(mapped, dtype).reshape(n, n)

@@ -1,0 +1,303 @@
+"""Any input as ``Dissimilarities``: arrays, Zarr arrays, runs, and files of every format that is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tartan.analytics.matrix.convert import (
+    Transform,
+    applied,
+    from_similarity,
+    function_of_similarity,
+    function_of_transform,
+    transformed,
+    with_missing,
+)
+from tartan.analytics.matrix.dissimilarities import Dissimilarities
+from tartan.analytics.matrix.files import FORMATS, RawLayout, format_of, is_zarr, open_file, square_source, zarr_source
+from tartan.analytics.matrix.materialize import INT16_ONE
+from tartan.analytics.matrix.sources import Source, Windowed, filled, native
+from tartan.base.checks import POSITIVE, number
+from tartan.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tartan.store.run import Run
+
+__all__ = ["as_dissimilarities", "grown", "read_matrix"]
+
+
+def as_dissimilarities(
+    D: Any,
+    *,
+    missing: str | float | None = None,
+    similarity: Any = None,
+    transform: Transform | None = None,
+    maximum: float = 1.0,
+    triangle: str | None = None,
+    output: str | None = None,
+    names: Sequence[str] | None = None,
+) -> Dissimilarities:
+    """Return any input in the form that the algorithms take.
+
+    Parameters
+    ----------
+    D : array_like (n, n) or (n (n - 1) / 2,), Dissimilarities, Run, Zarr array, or path
+        Condensed arrays have the pairs i < j row by row, as scipy's ``squareform`` orders them. For the formats of
+        files see :func:`read_matrix`. int16 means 32767 for ``maximum``, negative for missing.
+    missing : {"nan", "negative", "error"} or number, optional
+        What means that a pair has no dissimilarity. Default: negative in int16, masked values of masked arrays, and
+        scores that a run does not have; a NaN anywhere else is an error. "error" makes negative int16 one too. A
+        number is a value as it is stored.
+    similarity : str or callable, optional
+        How similarities become dissimilarities: a formula of s such as "1-s", "sqrt(2-2s)", "-log(s)", "max-s", or a
+        function of float64 arrays. Items are then at distance 0 from themselves, whatever the diagonal has.
+    transform : str, float or callable, optional
+        Applied to the dissimilarities: an exponent, a formula of d such as "sqrt(d)", "-log(1-2d)" or
+        "min(1,d)^0.125", "4D" or "sqrt(4D)" (Gamma law to four dimensions, divided by its largest value), or a
+        function of float64 arrays.
+    maximum : float
+        What 32767 stands for in int16.
+    triangle : {"upper", "lower"}, optional
+        Read only this triangle of a square array; the other may hold anything.
+    output : str, optional
+        Output of a run, or array of a Zarr group; default: the first output, the only array.
+    names : sequence of str, optional
+        Names of the items; default: those of the input, if it has any.
+
+    Raises
+    ------
+    ConfigError
+        If the input is no matrix of numbers, or an option does not fit. What the values are is looked at by
+        ``check``.
+
+    Notes
+    -----
+    Nothing is copied here and no value is read, except that formulas with max or mean and "4D" take one pass.
+
+    Examples
+    --------
+    >>> D = as_dissimilarities(np.array([0.5, 1.0, 0.8]), transform="sqrt", names="abc")
+    >>> D.block(0, 1).round(3)
+    array([[0.   , 0.707, 1.   ]])
+    """
+    options = _Options(missing, similarity, transform, maximum, triangle, output, names)
+    if isinstance(D, str | os.PathLike):
+        return _from_path(Path(D), None, RawLayout(), options)
+    return _built(D, "D", options)
+
+
+def read_matrix(
+    path: str | os.PathLike[str],
+    format: str | None = None,  # noqa: A002 - as in Run.export
+    *,
+    n: int | None = None,
+    byteorder: str | None = None,
+    **options: Any,
+) -> Dissimilarities:
+    """Open the matrix in a file or folder; files of numbers are memory-mapped.
+
+    Parameters
+    ----------
+    path : path
+    format : str, optional
+        "npy" (square or condensed), "zarr", "run" (a Tartan run), "phylip" (square, lower or upper triangle), "csv" or
+        "tsv" (with or without names), or the raw formats "int16", "float32", "float64": the square matrix row by row,
+        or its pairs i < j, without a header. Default: by what the file is called or begins with.
+    n : int, optional
+        Number of items, for raw files; default: by the size of the file.
+    byteorder : {"little", "big"}, optional
+        For raw files; default: found out from the values.
+    **options
+        As for :func:`as_dissimilarities`.
+
+    Raises
+    ------
+    ConfigError
+        If the file is not of its format, or of the wrong size or byte order.
+
+    Notes
+    -----
+    Text is read once into an array: in memory up to 1 GB, beyond it in a mapped temporary file.
+    """
+    if format is not None and format not in FORMATS:
+        raise ConfigError(f"format is {format!r}; it is one of {', '.join(FORMATS)}")
+    return _from_path(Path(path), format, RawLayout(n, byteorder), _Options(**options))
+
+
+def grown(
+    run: Run,
+    n_old: int,
+    *,
+    missing: str | float | None = None,
+    similarity: str | None = None,
+    transform: str | float | None = None,
+    output: str | None = None,
+) -> Dissimilarities:
+    """Return the dissimilarities of a run that has grown, as they were made when it had ``n_old`` items.
+
+    Formulas with max or mean, and "4D", take these numbers from the first ``n_old`` items, in a pass over them. Values
+    that such a formula puts below 0, because a new score is beyond the old ones, are 0.
+    """
+    options = _Options(missing=missing, output=output, similarity=similarity)
+    whole = _with_options(_of_run(run, options), options)
+    old = whole.chosen(np.arange(n_old))
+    conversions: list[tuple[Any, Any]] = [(similarity, function_of_similarity), (transform, function_of_transform)]
+    for given, function_of in conversions:
+        if given is None:
+            continue
+        function, what = function_of(old, given)
+        if "max" in str(given) or "mean" in str(given):
+            function = _not_below_zero(function)
+        whole, old = applied(whole, function, what), applied(old, function, what)
+    return whole
+
+
+def _not_below_zero(function: Any) -> Any:
+    return lambda values: np.maximum(function(values), 0.0)
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Options of ``as_dissimilarities``."""
+
+    missing: str | float | None = None
+    similarity: Any = None
+    transform: Transform | None = None
+    maximum: float = 1.0
+    triangle: str | None = None
+    output: str | None = None
+    names: Sequence[str] | None = None
+
+
+def _from_path(path: Path, kind: str | None, layout: RawLayout, options: _Options) -> Dissimilarities:
+    if not path.exists():
+        raise ConfigError(f"there is no file {path}", context={"path": str(path)})
+    content, names = open_file(path, kind or format_of(path), layout)
+    if options.names is None and names is not None:
+        options = replace(options, names=names)
+    return _built(content, str(path), options)
+
+
+def _built(content: Any, label: str, options: _Options) -> Dissimilarities:
+    """Put together what an input is, what is missing in it, and what is made of it."""
+    if isinstance(content, Dissimilarities):
+        _refuse_idle(content.label, options, ("output", "triangle", "maximum"))
+        plain = content
+    elif _is_run(content):
+        _refuse_idle(str(content.path), options, ("triangle", "maximum"))
+        plain = _of_run(content, options)
+    else:
+        plain = _of_array(content, label, options)
+    plain = _with_options(plain, options)
+    if options.similarity is not None:
+        plain = from_similarity(plain, options.similarity)
+    return plain if options.transform is None else transformed(plain, options.transform)
+
+
+def _refuse_idle(label: str, options: _Options, names: Sequence[str]) -> None:
+    """Refuse options that say how an array is read, of what is none any more."""
+    for name in names:
+        if getattr(options, name) != getattr(_Options, name):
+            raise ConfigError(
+                f"{label}: {name}={getattr(options, name)!r} is for arrays and files, and this is none; give it "
+                "where the array is opened"
+            )
+
+
+def _with_options(plain: Dissimilarities, options: _Options) -> Dissimilarities:
+    names = plain.names if options.names is None else _listed_names(plain, options.names)
+    if names is not None and len(names) != plain.n:
+        raise ConfigError(f"{plain.label}: {len(names)} names for {plain.n} items")
+    allowed = plain.missing_allowed
+    if options.missing is not None:
+        allowed = options.missing != "error"
+    if (options.missing, names, allowed) == (None, plain.names, plain.missing_allowed):
+        return plain
+    source = with_missing(plain.source, options.missing, plain.label)
+    return Dissimilarities(source, scale=plain.scale, names=names, label=plain.label, missing_allowed=allowed)
+
+
+def _listed_names(plain: Dissimilarities, names: Any) -> tuple[str, ...]:
+    try:
+        return tuple(map(str, names))
+    except TypeError:
+        raise ConfigError(f"{plain.label}: names is {names!r}; it is a name for each of {plain.n} items") from None
+
+
+def _of_array(given: Any, label: str, options: _Options) -> Dissimilarities:
+    """Take an array of numbers, square or condensed; masked values are missing."""
+    if is_zarr(given):
+        source: Source = zarr_source(given, label, options.output, options.triangle)
+        return _scaled(source, label, options, masked=False)
+    masked = isinstance(given, np.ma.MaskedArray)
+    names = _column_names(given)
+    if options.output is not None:
+        raise ConfigError(f"{label} is one matrix; output={options.output!r} is for runs and groups of Zarr arrays")
+    values = filled(given) if masked else _as_array(given, label)
+    if values.dtype.kind not in "fiub":
+        raise ConfigError(f"{label}: dissimilarities are numbers; these are {values.dtype}")
+    plain = _scaled(square_source(values, label, options.triangle), label, options, masked=masked)
+    if names is not None:
+        plain.names = names
+    return plain
+
+
+def _as_array(given: Any, label: str) -> np.ndarray[Any, Any]:
+    if hasattr(given, "nnz") and hasattr(given, "toarray"):
+        raise ConfigError(f"{label} is sparse, and what it leaves out would be at distance 0: give {label}.toarray()")
+    try:
+        values = np.asarray(given)
+    except ValueError as error:  # lists of unlike lengths
+        raise ConfigError(f"{label} is no matrix: its rows have unlike lengths") from error
+    if values.dtype.kind != "O":
+        return values
+    try:
+        return values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{label}: dissimilarities are numbers; one of these objects is none: {error}") from error
+
+
+def _scaled(source: Source, label: str, options: _Options, *, masked: bool) -> Dissimilarities:
+    integer = native(source.dtype) == np.int16
+    maximum = number("maximum", options.maximum, ("what 32767 stands for, a number above 0", POSITIVE[1]))
+    scale = maximum / INT16_ONE if integer else 1.0
+    return Dissimilarities(source, scale=scale, label=label, missing_allowed=integer or masked)
+
+
+def _column_names(given: Any) -> tuple[str, ...] | None:
+    """Return the row names of a data frame."""
+    index = getattr(given, "index", None)
+    if index is None or callable(index) or not hasattr(given, "columns") or len(index) != len(given):
+        return None
+    return tuple(map(str, index))
+
+
+def _is_run(given: Any) -> bool:
+    # Runs are recognised by their face, so that arrays need no import of the store.
+    return all(hasattr(given, name) for name in ("view", "manifest", "larger_is_nearer", "keys"))
+
+
+def _of_run(run: Run, options: _Options) -> Dissimilarities:
+    """Take an output of a run; scores that it does not have are missing."""
+    label = str(run.path)
+    if not run.manifest.symmetric or run.shape[0] != run.shape[1]:
+        raise ConfigError(f"{label} is not symmetric; this needs the scores of all pairs of one set of items")
+    if run.larger_is_nearer and options.similarity is None:
+        raise ConfigError(
+            f"{label} has similarities; say how they become distances, such as similarity='1-s' or 'sqrt(2-2s)'"
+        )
+    view = run.view(options.output)
+    if view.dtype.kind == "c":
+        raise ConfigError(f"{label}: dissimilarities are numbers; those of output {view.name!r} are {view.dtype}")
+    diagonal = None if options.similarity is not None else 0.0
+    source = Windowed(
+        run.n_items, view.dtype, lambda rows, columns: view.window(rows, columns, diagonal), symmetric=True
+    )
+    names = tuple(map(str, run.keys))
+    return Dissimilarities(source, names=names, label=label, missing_allowed=True)

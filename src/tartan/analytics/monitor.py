@@ -1,0 +1,327 @@
+"""What long calls report to and ask: progress, the wish to stop, and the checkpoint from which they go on.
+
+An algorithm calls ``report`` and ``save`` once an iteration and ``check`` between calls of native code, each of which
+takes less than half a second; so a stop is heard within a second wherever the algorithm is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import numbers
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from tartan.base.checksum import checksum_of_array
+from tartan.errors import ConfigError, RunCancelledError
+
+__all__ = ["Monitor", "as_monitor", "cancel_on_signals"]
+
+State = dict[str, Any]
+_FORMAT = 2
+_ABOUT = "__about__"
+_LIVE_SECONDS = 0.1
+_PLAIN_SECONDS = 5.0
+
+
+class Monitor:
+    """Progress, cancel and checkpoint of one long call.
+
+    Parameters
+    ----------
+    verbose : int
+        0 says nothing; 1 shows the latest report: one live line on a terminal, a plain line now and then elsewhere;
+        2 prints every report as a line.
+    checkpoint : path, optional
+        File (.npz) from which the call goes on when it is made again, with the same input and parameters.
+    every_seconds : float
+        How often the checkpoint is written, at most. It is also written when the call is stopped.
+    stream : text stream, optional
+        Where progress goes; default: stderr.
+    clock : callable, optional
+        Gives seconds; for tests.
+
+    Examples
+    --------
+    >>> monitor = Monitor()
+    >>> monitor.cancel()
+    >>> monitor.check()
+    Traceback (most recent call last):
+        ...
+    tartan.errors.RunCancelledError: stopped on request
+    """
+
+    def __init__(
+        self,
+        verbose: int = 0,
+        checkpoint: str | Path | None = None,
+        *,
+        every_seconds: float = 60.0,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        level: Any = verbose
+        if not isinstance(level, numbers.Integral):
+            raise ConfigError(f"verbose is {verbose!r}; it is 0, 1 or 2")
+        if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
+            raise ConfigError(f"checkpoint is {checkpoint!r}; it is a path or None")
+        self.verbose = int(verbose)
+        self.checkpoint = None if checkpoint is None else Path(checkpoint)
+        self.every_seconds = every_seconds
+        self._stream = sys.stderr if stream is None else stream
+        self._clock = clock
+        self._started = clock()
+        self._shown, self._saved = float("-inf"), clock()
+        self._width = 0
+        self._about: dict[str, Any] = {}
+        self._pending: State | None = None
+        self._stop = threading.Event()
+        self._signal: int | None = None
+        self._phases: set[str] = set()
+
+    def report(self, phase: str, **numbers: Any) -> None:
+        """Say where the call is: a phase and named numbers. May be called as often as one likes."""
+        if not self.verbose:
+            return
+        live = self._stream.isatty() and self.verbose == 1
+        now = self._clock()
+        wait = 0.0 if self.verbose > 1 else _LIVE_SECONDS if live else _PLAIN_SECONDS
+        if now - self._shown < wait and phase in self._phases:
+            return
+        self._phases.add(phase)
+        self._shown = now
+        line = _line(now - self._started, phase, numbers)
+        if live:
+            self._stream.write("\r" + line.ljust(self._width))
+            self._width = len(line)
+        else:
+            self._stream.write(line + "\n")
+        self._stream.flush()
+
+    def cancel(self, signal_number: int | None = None) -> None:
+        """Ask the call to stop; from any thread or signal handler."""
+        self._signal = signal_number
+        self._stop.set()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody has asked the call to stop."""
+        return self._stop.is_set()
+
+    def check(self) -> None:
+        """Raise if somebody has asked the call to stop; the last saved state is written before.
+
+        Raises
+        ------
+        RunCancelledError
+        """
+        if not self._stop.is_set():
+            return
+        self._end_line()
+        kept = self._write()
+        where = f"; the same call goes on from {self.checkpoint}" if kept else ""
+        context = {} if self._signal is None else {"signal": self._signal}
+        raise RunCancelledError(f"stopped on request{where}", context=context)
+
+    def identify(
+        self, algorithm: str, fingerprint: Callable[[], str], parameters: Callable[[], Mapping[str, Any]]
+    ) -> None:
+        """Say what is computed, before the first ``load`` or ``save``.
+
+        Parameters
+        ----------
+        algorithm : str
+        fingerprint : callable
+            Gives that of the input, such as ``Dissimilarities.fingerprint``; called only where there is a checkpoint.
+        parameters : callable
+            Gives the mapping of what the result depends on; values are compared as text, arrays by their contents,
+            functions by their names.
+        """
+        if self.checkpoint is None:
+            return
+        self._about = {
+            "format": _FORMAT,
+            "algorithm": algorithm,
+            "input": fingerprint(),
+            "parameters": {name: _as_text(value) for name, value in sorted(parameters().items())},
+        }
+
+    def load(self) -> State | None:
+        """Return the state that was saved last, or None where there is no checkpoint.
+
+        Raises
+        ------
+        ConfigError
+            If the file is no checkpoint, or one of another algorithm, input or parameters; the message says which. Also
+            if its folder is not there: that is said now, not when the first state is lost.
+        """
+        if self.checkpoint is None:
+            return None
+        if not self.checkpoint.parent.is_dir():
+            raise ConfigError(
+                f"checkpoint: there is no folder {self.checkpoint.parent}; create it or name another file"
+            )
+        if not os.access(self.checkpoint.parent, os.W_OK):
+            raise ConfigError(
+                f"checkpoint: the folder {self.checkpoint.parent} cannot be written to; name another file"
+            )
+        if not self.checkpoint.exists():
+            return None
+        try:
+            with np.load(self.checkpoint, allow_pickle=False) as file:
+                about = json.loads(str(file[_ABOUT][()]))
+                state = {name: _value(file[name]) for name in file.files if name != _ABOUT}
+        except Exception as error:  # a damaged archive raises whatever its layers raise
+            raise ConfigError(
+                f"{self.checkpoint} cannot be read as a checkpoint ({error}); remove it to start afresh"
+            ) from error
+        self._refuse_other(about)
+        return state
+
+    def _refuse_other(self, about: Mapping[str, Any]) -> None:
+        problem = _difference(about, self._about)
+        if problem:
+            raise ConfigError(
+                f"{self.checkpoint} is the checkpoint of another call: {problem}; remove it or name another file",
+                context={"checkpoint": str(self.checkpoint)},
+            )
+
+    def save(self, state: Mapping[str, Any]) -> None:
+        """Remember a state from which the call can go on: arrays, numbers and texts by name.
+
+        Arrays are copied. The file is written if the last time was ``every_seconds`` ago, and by ``check`` when the
+        call is stopped.
+        """
+        if self.checkpoint is None:
+            return
+        self._pending = {name: np.array(value) for name, value in state.items()}
+        if self._clock() - self._saved >= self.every_seconds:
+            self._write()
+
+    @contextlib.contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Write the last saved state when Ctrl-C comes as a KeyboardInterrupt, as it does without signal handlers."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._end_line()
+            self._write()
+            raise
+
+    def finish(self) -> None:
+        """Say that the result is there: the checkpoint is removed, the live line ended."""
+        self._end_line()
+        self._pending = None
+        if self.checkpoint is not None:
+            self.checkpoint.unlink(missing_ok=True)
+            self._unfinished().unlink(missing_ok=True)
+
+    def _write(self) -> bool:
+        """Write the remembered state; return whether there is a checkpoint now."""
+        if self.checkpoint is None:
+            return False
+        if self._pending is not None:
+            try:
+                self._write_state(self.checkpoint, self._pending)
+            except OSError as error:  # what is computed is worth more than its checkpoint
+                self._end_line()
+                self._stream.write(f"checkpoint {self.checkpoint} could not be written: {error.strerror}; going on\n")
+            self._pending = None
+            self._saved = self._clock()
+        return self.checkpoint.exists()
+
+    def _write_state(self, path: Path, state: State) -> None:
+        unfinished = self._unfinished()
+        try:
+            with open(unfinished, "wb") as file:
+                np.savez(file, allow_pickle=False, **state, **{_ABOUT: np.array(json.dumps(self._about))})
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    def _unfinished(self) -> Path:
+        """Return where a checkpoint is while it is written; a kill at that time leaves it there."""
+        assert self.checkpoint is not None
+        return self.checkpoint.with_name(f".{self.checkpoint.name}.unfinished")
+
+    def _end_line(self) -> None:
+        if self._width:
+            self._stream.write("\n")
+            self._width = 0
+
+
+def as_monitor(monitor: Monitor | None = None, verbose: int = 0, checkpoint: str | Path | None = None) -> Monitor:
+    """Return the monitor that was given, or one made of the two options."""
+    return Monitor(verbose, checkpoint) if monitor is None else monitor
+
+
+@contextlib.contextmanager
+def cancel_on_signals(monitor: Monitor) -> Iterator[None]:
+    """Let the first SIGINT or SIGTERM ask a monitor to stop; the second one acts as if we were not here.
+
+    Outside the main thread nothing is done.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before: dict[signal.Signals, Any] = {}
+
+    def handle(number: int, _: Any) -> None:
+        for caught, handler in before.items():
+            signal.signal(caught, signal.SIG_DFL if handler is None else handler)
+        monitor.cancel(number)
+
+    for caught in (signal.SIGINT, signal.SIGTERM):
+        before[caught] = signal.signal(caught, handle)
+    try:
+        yield
+    finally:
+        for caught, handler in before.items():
+            signal.signal(caught, signal.SIG_DFL if handler is None else handler)
+
+
+def _line(seconds: float, phase: str, numbers: Mapping[str, Any]) -> str:
+    texts = (
+        f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}" for name, value in numbers.items()
+    )
+    return "  ".join([f"{seconds:8.1f} s", phase, *texts])
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"array {value.shape} {value.dtype} {checksum_of_array(value)}"
+    if isinstance(value, np.random.RandomState):
+        return f"RandomState {hashlib.blake2b(repr(value.get_state()).encode(), digest_size=16).hexdigest()}"
+    if callable(value):  # the address of a function differs from process to process
+        return f"function {getattr(value, '__qualname__', type(value).__qualname__)}"
+    return repr(value)
+
+
+def _value(array: np.ndarray) -> Any:
+    return array if array.ndim else array.item()
+
+
+def _difference(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+    """Say in which way two descriptions differ; "" if they do not."""
+    if stored.get("format") != _FORMAT:
+        return "it has the format of another version"
+    if stored["algorithm"] != asked.get("algorithm"):
+        return f"it is of {stored['algorithm']}, not of {asked.get('algorithm')}"
+    if stored["input"] != asked["input"]:
+        return "its input is not this input"
+    before, now = stored["parameters"], asked["parameters"]
+    for name in sorted(before.keys() | now.keys()):
+        if before.get(name) != now.get(name):
+            return f"{name} was {before.get(name, 'not there')} and is now {now.get(name, 'not there')}"
+    return ""

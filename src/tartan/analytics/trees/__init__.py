@@ -1,0 +1,1 @@
+"""Trees: linkages, neighbour joining, Newick."""

@@ -1,0 +1,307 @@
+"""Which photos were taken by the same camera: sensor noise patterns (PRNU), all against all.
+
+`Forensics` decodes photos, extracts their noise patterns and scores pairs by normalised cross-correlation (NCC) or
+by peak-to-correlation energy (PCE). `cameras` groups photos by the scores. Photos are compared pixel by pixel in
+sensor coordinates: they must have equal sizes (or be cropped to one), and EXIF rotation is ignored on purpose.
+
+The arithmetic lives in `prnu.py`; here are formats, options and limits. Files are not trusted: sizes are checked before
+anything is decoded, and a damaged file fails instead of being filled with grey.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tartan.application import Application
+from tartan.apps.forensics.prnu import GREY_SCALE, noise_pattern, pce_tile, spectrum
+from tartan.errors import ConfigError, ItemError
+
+__all__ = ["PCE_THRESHOLD", "Forensics", "cameras", "ncc_threshold"]
+
+PCE_THRESHOLD = 60.0  # the customary decision threshold: Goljan, Fridrich, Filler, SPIE 7254 (2009)
+
+_SMALLEST_SIDE = 16
+_LUMA = np.array([0.299, 0.587, 0.114], np.float32)
+_JPEG = b"\xff\xd8\xff"
+_STRIP_PIXELS = 1 << 17
+
+
+class Forensics(Application):
+    """Compare photos by the noise of the sensors that took them.
+
+    Parameters
+    ----------
+    crop : int or str, optional
+        Take the centre of each photo: a side in pixels (``1024``) or height x width (``"768x1024"``). Photos of
+        unlike size need it. Stored as ``"HxW"``.
+    score : {"ncc", "pce"}
+        "ncc": normalised cross-correlation, in [-1, 1]; a tile is one matrix product. "pce": signed peak-to-
+        correlation energy at zero shift, which does not depend on the size of the photos; output "ncc" comes with
+        it. Uses an even width: the last column of an odd one is dropped.
+    max_megapixels : float
+        Photos with more pixels (10^6) are refused before they are decoded.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter has no meaning.
+
+    Notes
+    -----
+    Parsed items are grey photos, uint16 (h, w) in units of 1/257: 2 bytes a pixel, while 8-bit grey would lose 3 %
+    of PCE and RGB needs 3 bytes. Preprocessed items take 4 bytes a pixel: float32 (h, w) patterns of unit norm, or
+    float32 (2, h, w // 2 + 1) spectra for "pce". Decoding, filtering and products run outside the interpreter lock.
+
+    Examples
+    --------
+    >>> app = Forensics(crop=512)
+    >>> app.crop, app.score
+    ('512x512', 'ncc')
+    """
+
+    name = "forensics"
+    releases_gil = True
+    similarity = True
+    ragged = False
+    tile_side = 16
+    item_suffixes = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp")
+
+    def __init__(self, *, crop: int | str | None = None, score: str = "ncc", max_megapixels: float | str = 250) -> None:
+        self._sides = None if crop is None else read_sides(crop, "crop")
+        self.crop = None if self._sides is None else "{}x{}".format(*self._sides)
+        if score not in ("ncc", "pce"):
+            raise ConfigError(f"score: {score!r} is neither 'ncc' nor 'pce'", context={"option": "score"})
+        if score == "pce" and self._sides is not None and self._sides[1] % 2:
+            raise ConfigError(f"crop: score=pce needs an even width, not {self._sides[1]}", context={"option": "crop"})
+        self.score = score
+        self.max_megapixels = _read_megapixels(max_megapixels)
+        self.outputs = {"scores": np.float32, "ncc": np.float32} if score == "pce" else {"scores": np.float32}
+
+    def parse(self, key: str, data: Any) -> np.ndarray:
+        """Decode a photo to grey, uint16 (h, w) in units of 1/257.
+
+        Raises
+        ------
+        ItemError
+            If the data is empty, damaged, no image, larger than ``max_megapixels`` or smaller than the crop.
+        """
+        if not len(data):
+            raise ItemError(f"{key}: the file is empty", context={"key": key})
+        if bytes(data[:3]) == _JPEG:
+            return self._parse_jpeg(key, data)
+        return self._parse_other(key, data)
+
+    def preprocess(self, item: Any, xp: Any) -> Any:
+        """Extract the noise pattern (float32, unit norm), or its scaled half spectrum when the score is PCE."""
+        return spectrum(item, xp) if self.score == "pce" else noise_pattern(item, xp)
+
+    def compare(self, left: Any, right: Any, xp: Any) -> Any:
+        """Score a tile: NCC (m, k), or a dict of signed PCE ("scores") and "ncc"."""
+        if self.score == "pce":
+            scores, ncc = pce_tile(left, right, xp)
+            return {"scores": scores, "ncc": ncc}
+        return left.reshape(left.shape[0], -1) @ right.reshape(right.shape[0], -1).T
+
+    def describe_failure(self, item: Any) -> str | None:
+        """Name a photo without a pattern."""
+        return None if item.any() else "the photo is flat (one grey value everywhere): it holds no noise pattern"
+
+    def _parse_jpeg(self, key: str, data: Any) -> np.ndarray:
+        import simplejpeg
+
+        try:
+            height, width, colour, _ = simplejpeg.decode_jpeg_header(data)
+            rows, columns = self._window(key, height, width)
+            # Strict: without it a truncated photo would be completed with grey, and compared.
+            photo = simplejpeg.decode_jpeg(data, "GRAY" if colour == "Gray" else "RGB", strict=True)
+        except ValueError as error:
+            if isinstance(error, ItemError):
+                raise
+            raise _unreadable(key, "JPEG", error) from error
+        return _to_grey(photo[rows, columns])
+
+    def _parse_other(self, key: str, data: Any) -> np.ndarray:
+        reader = _reader(bytes(data[:8]))
+        if reader is None:
+            raise ItemError(
+                f"{key}: not a JPEG, PNG, TIFF or BMP image (it begins with {bytes(data[:8])!r})",
+                context={"key": key},
+            )
+        try:
+            with reader(io.BytesIO(data)) as image:
+                rows, columns = self._window(key, image.height, image.width)
+                pixels = _pixels(key, image)
+        except (ItemError, MemoryError):
+            raise
+        except Exception as error:  # decoders of damaged files raise whatever they stumble over
+            raise _unreadable(key, "image", error) from error
+        return _to_grey(pixels[rows, columns])
+
+    def _window(self, key: str, height: int, width: int) -> tuple[slice, slice]:
+        """Check the size of a photo that is not decoded yet; return the rows and columns to keep."""
+        size = f"{width} x {height} pixels"
+        if height * width > self.max_megapixels * 1e6:
+            raise ItemError(
+                f"{key}: {size} are more than max_megapixels={self.max_megapixels:g} allows; "
+                "raise it if the photo is genuine",
+                context={"key": key, "option": "max_megapixels"},
+            )
+        rows, columns = self._sides or (height, width - width % 2 if self.score == "pce" else width)
+        if rows > height or columns > width:
+            raise ItemError(
+                f"{key}: crop={self.crop} (height x width) is larger than the photo of {size}; use a smaller crop",
+                context={"key": key, "option": "crop"},
+            )
+        if min(rows, columns) < _SMALLEST_SIDE:
+            raise ItemError(f"{key}: {size} are too few; {_SMALLEST_SIDE} a side are needed", context={"key": key})
+        top, left = (height - rows) // 2, (width - columns) // 2
+        return slice(top, top + rows), slice(left, left + columns)
+
+
+def cameras(scores: Any, threshold: float | None = None, *, n_pixels: int | None = None) -> np.ndarray:
+    """Group photos by camera: average linkage of their scores, cut at a threshold.
+
+    Parameters
+    ----------
+    scores : float array (n, n)
+        Symmetric NCC or PCE matrix; the diagonal is ignored. Items whose scores are all NaN have failed.
+    threshold : float, optional
+        Groups are joined while their mean score reaches it: `PCE_THRESHOLD` for PCE, for NCC the default is
+        ``ncc_threshold(n_pixels)``.
+    n_pixels : int, optional
+        Pixels of one (cropped) photo, for the default.
+
+    Returns
+    -------
+    int array (n,)
+        Camera of each photo, 0, 1, ... in order of appearance; -1 for failed items.
+
+    Raises
+    ------
+    ConfigError
+        If neither threshold nor n_pixels is given, or the matrix is not square.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> cameras(np.array([[1, 0.001, 0.09], [0.001, 1, 0.002], [0.09, 0.002, 1]]), n_pixels=512 * 512)
+    array([0, 1, 0])
+    """
+    scores = np.array(scores, np.float64)
+    if scores.ndim != 2 or scores.shape[0] != scores.shape[1]:
+        raise ConfigError(f"scores: a square matrix is needed, not one of shape {scores.shape}")
+    if threshold is None and n_pixels is None:
+        raise ConfigError("cameras needs a threshold, or n_pixels to choose one for NCC")
+    cut = threshold if threshold is not None else ncc_threshold(int(n_pixels or 0))
+    np.fill_diagonal(scores, np.nan)
+    good = np.flatnonzero(~np.isnan(scores).all(axis=1))
+    labels = np.full(len(scores), -1)
+    if len(scores) == 1:
+        labels[0] = 0
+    elif good.size:
+        labels[good] = _average_link(np.nan_to_num(scores[np.ix_(good, good)], nan=0.0), cut)
+    return labels
+
+
+def ncc_threshold(n_pixels: int) -> float:
+    """Return the NCC at which the PCE of white patterns is 60: sqrt(60 / n_pixels), 7.7 standard deviations.
+
+    Patterns of unlike cameras correlate by 1 / sqrt(n_pixels) at random; the Wiener step makes patterns nearly
+    white, and the margin covers what cameras of one model share.
+    """
+    if n_pixels < 1:
+        raise ConfigError(f"n_pixels: {n_pixels} must be positive", context={"option": "n_pixels"})
+    return float(np.sqrt(PCE_THRESHOLD / n_pixels))
+
+
+def _average_link(similarity: np.ndarray, threshold: float) -> np.ndarray:
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from scipy.spatial.distance import squareform
+
+    nearest = max(float(similarity.max()), threshold)
+    distance = nearest - similarity
+    np.fill_diagonal(distance, 0)
+    groups = fcluster(linkage(squareform(distance, checks=False), "average"), nearest - threshold, "distance")
+    _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse]
+
+
+def _to_grey(pixels: np.ndarray) -> np.ndarray:
+    """Turn (h, w), (h, w, 1) or (h, w, 3) pixels into grey, uint16 in units of 1/257; 16-bit grey stays."""
+    if pixels.ndim == 3 and pixels.shape[2] == 1:
+        pixels = pixels[..., 0]
+    if pixels.dtype == np.uint16:
+        return np.ascontiguousarray(pixels)
+    if pixels.ndim == 2:
+        return pixels * np.uint16(GREY_SCALE)
+    grey = np.empty(pixels.shape[:2], np.uint16)
+    step = max(1, _STRIP_PIXELS // pixels.shape[1])
+    for start in range(0, len(grey), step):
+        values = pixels[start : start + step].astype(np.float32) @ (_LUMA * GREY_SCALE)
+        values += np.float32(0.5)
+        grey[start : start + step] = values
+    return grey
+
+
+def _reader(start: bytes) -> Callable[[Any], Any] | None:
+    """Return Pillow's reader of a format; opened so, Pillow leaves the limit on the size to us."""
+    from PIL import BmpImagePlugin, PngImagePlugin, TiffImagePlugin
+
+    if start.startswith(b"\x89PNG"):
+        return PngImagePlugin.PngImageFile
+    if start[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
+        return TiffImagePlugin.TiffImageFile
+    return BmpImagePlugin.BmpImageFile if start.startswith(b"BM") else None
+
+
+def _pixels(key: str, image: Any) -> np.ndarray:
+    """Decode a Pillow image to uint8 grey or RGB, or to uint16 grey."""
+    if image.mode.startswith("I;16"):
+        return np.asarray(image).astype(np.uint16)
+    if image.mode in ("I", "F"):
+        raise ItemError(
+            f"{key}: pixels of mode {image.mode} have no known range; convert the photo to 8 or 16 bits",
+            context={"key": key},
+        )
+    return np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"))
+
+
+def _unreadable(key: str, kind: str, error: Exception) -> ItemError:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return ItemError(f"{key}: damaged or truncated {kind}: {reason}", context={"key": key})
+
+
+def read_sides(value: Any, option: str) -> tuple[int, int]:
+    """Read the size of a photo: ``1024``, ``"1024"``, ``"768x1024"`` (height x width) or a pair of numbers.
+
+    Raises
+    ------
+    ConfigError
+        If it is none of these, or a side is below 16 pixels.
+    """
+    text = "x".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+    match = re.fullmatch(r"\s*(\d{1,7})(?:\s*x\s*(\d{1,7}))?\s*", text, re.IGNORECASE)
+    if match is None:
+        raise ConfigError(
+            f"{option}: {value!r} is neither a side in pixels such as 1024 nor height x width such as 768x1024",
+            context={"option": option},
+        )
+    sides = int(match.group(1)), int(match.group(2) or match.group(1))
+    if min(sides) < _SMALLEST_SIDE:
+        raise ConfigError(f"{option}: {value!r} is below {_SMALLEST_SIDE} pixels a side", context={"option": option})
+    return sides
+
+
+def _read_megapixels(value: float | str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise ConfigError(f"max_megapixels: {value!r} is no positive number", context={"option": "max_megapixels"})
+    return int(number) if number.is_integer() else number

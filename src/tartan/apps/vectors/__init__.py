@@ -1,0 +1,7 @@
+"""Metrics of vectors."""
+
+from __future__ import annotations
+
+from tartan.apps.vectors.app import Vectors
+
+__all__ = ["Vectors"]

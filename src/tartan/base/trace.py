@@ -1,0 +1,194 @@
+"""Records what every stage did when, for a trace that Perfetto and chrome://tracing open.
+
+Recording costs one ``list.append`` of a tuple and may be done from any thread; all formatting waits until the
+end. A tracer is bounded: what comes after the limit is counted, not kept. ``NO_TRACER`` records nothing and is
+what a run without ``--trace`` gets, so that callers never ask whether there is one.
+
+A row is named "process/thread" ("cpu/compare", "host/read-3"): the viewer groups the threads of a process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tartan.base.files import whole_file
+
+__all__ = ["NO_TRACER", "Interval", "NoTracer", "Tracer"]
+
+FORMAT_VERSION = 1
+MAX_EVENTS = 2_000_000
+
+
+# name, stage, "process/thread", start and end in ns on the clock of ``time.perf_counter_ns`` (which all processes
+# of a machine share), more values or None. A bare tuple: half the price of a named one, and a million of them do
+# not slow the garbage collector down.
+Interval = tuple[str, str, str, int, int, Mapping[str, Any] | None]
+
+
+class Tracer:
+    """Collects intervals.
+
+    Parameters
+    ----------
+    limit : int
+        Intervals kept at most.
+    clock : callable
+        Nanoseconds; the origin of the trace is the call at construction.
+    """
+
+    enabled = True
+
+    def __init__(self, limit: int = MAX_EVENTS, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._intervals: list[Interval] = []
+        self._limit = limit
+        self._dropped: list[None] = []  # its length is the count: appending needs no lock
+        self._clock = clock
+        self._origin_ns = clock()
+
+    @property
+    def n_events(self) -> int:
+        """Intervals kept."""
+        return len(self._intervals)
+
+    @property
+    def n_dropped(self) -> int:
+        """Intervals that came after the limit."""
+        return len(self._dropped)
+
+    def now(self) -> int:
+        """Return the clock of the trace, in nanoseconds."""
+        return self._clock()
+
+    def record(
+        self,
+        name: str,
+        stage: str,
+        row: str,
+        start_ns: int,
+        end_ns: int,
+        args: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add one interval; below a microsecond, from any thread.
+
+        Parameters
+        ----------
+        name, stage : str
+            What was done ("compare 3,7"), and the stage it belongs to.
+        row : str
+            "process/thread".
+        start_ns, end_ns : int
+            Times of ``now``.
+        args : mapping, optional
+            More values, shown on a click.
+        """
+        if len(self._intervals) < self._limit:
+            self._intervals.append((name, stage, row, start_ns, end_ns, args))
+        else:
+            self._dropped.append(None)
+
+    def extend(self, intervals: Iterable[Interval]) -> None:
+        """Add intervals that another process recorded."""
+        for interval in intervals:
+            self.record(*interval)
+
+    @contextmanager
+    def measure(self, name: str, stage: str, row: str, **args: Any) -> Iterator[None]:
+        """Record the time that a ``with`` block takes, also when it raises."""
+        start = self._clock()
+        try:
+            yield
+        finally:
+            self.record(name, stage, row, start, self._clock(), args or None)
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Yield the events of the Chrome trace format: the names of rows first, then the intervals."""
+        intervals = self._intervals[:]
+        rows = _number_rows(intervals)
+        yield from _names(rows)
+        for interval in intervals:
+            yield _event(interval, rows[interval[2]], self._origin_ns)
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the trace as one JSON file, by temporary name and rename."""
+        with whole_file(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
+            file.writelines(self._lines())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _lines(self) -> Iterator[str]:
+        about = {"format_version": FORMAT_VERSION, "dropped_events": self.n_dropped}
+        yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": [\n'
+        separator = ""
+        for event in self.events():
+            yield separator + json.dumps(event, default=str)
+            separator = ",\n"
+        yield "\n]}\n"
+
+
+class NoTracer(Tracer):
+    """Records nothing."""
+
+    enabled = False
+
+    def __init__(self) -> None:
+        super().__init__(limit=0)
+
+    def record(
+        self,
+        name: str,
+        stage: str,
+        row: str,
+        start_ns: int,
+        end_ns: int,
+        args: Mapping[str, Any] | None = None,
+    ) -> None:
+        return
+
+
+NO_TRACER = NoTracer()
+
+_Row = tuple[int, int]  # process and thread number
+
+
+def _number_rows(intervals: Iterable[Interval]) -> dict[str, _Row]:
+    processes: dict[str, int] = {}
+    rows: dict[str, _Row] = {}
+    for row in dict.fromkeys(interval[2] for interval in intervals):
+        process = processes.setdefault(row.partition("/")[0], len(processes) + 1)
+        rows[row] = (process, len(rows) + 1)
+    return rows
+
+
+def _names(rows: Mapping[str, _Row]) -> Iterator[dict[str, Any]]:
+    named: set[int] = set()
+    for row, (process, thread) in rows.items():
+        process_name, _, thread_name = row.partition("/")
+        if process not in named:
+            named.add(process)
+            yield _metadata("process_name", process, 0, name=process_name)
+            yield _metadata("process_sort_index", process, 0, sort_index=process)
+        yield _metadata("thread_name", process, thread, name=thread_name or process_name)
+
+
+def _metadata(kind: str, process: int, thread: int, **args: Any) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": args}
+
+
+def _event(interval: Interval, row: _Row, origin_ns: int) -> dict[str, Any]:
+    name, stage, _, start_ns, end_ns, args = interval
+    event = {
+        "name": name,
+        "cat": stage,
+        "ph": "X",
+        "ts": (start_ns - origin_ns) / 1000,  # the format counts microseconds
+        "dur": (end_ns - start_ns) / 1000,
+        "pid": row[0],
+        "tid": row[1],
+    }
+    return event | {"args": dict(args)} if args else event

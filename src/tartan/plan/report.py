@@ -1,0 +1,219 @@
+"""What ``tartan plan`` says: predictions of described runs, beside published figures where there are any.
+
+Pure: descriptions in, numbers and text out. ``tartan.plan`` reads descriptions from files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+
+from tartan.core.replay import Machine, WorkloadCosts, replay
+from tartan.core.workload import AllPairs, Rectangle, Workload
+
+__all__ = ["VARIANTS", "Plan", "PlanReport", "Prediction", "Published", "predict"]
+
+#: Order and disk level of the four replays of a plan.
+VARIANTS = (("panel", False), ("panel", True), ("quadrant", False), ("quadrant", True))
+
+RESOURCES = ("read", "parse", "upload", "compute", "download", "disk")
+
+
+@dataclass(frozen=True)
+class Published:
+    """What somebody measured for the same workload and machine; None where nothing is said."""
+
+    source: str
+    load_factor: float | None = None
+    system_efficiency: float | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A described run.
+
+    Attributes
+    ----------
+    name : str
+    costs : WorkloadCosts
+    machine : Machine
+    n_left : int or None
+        Items of A in A x B; None for all pairs.
+    diagonal : bool
+        Whether each item is compared with itself.
+    published : Published or None
+    """
+
+    name: str
+    costs: WorkloadCosts
+    machine: Machine
+    n_left: int | None = None
+    diagonal: bool = False
+    published: Published | None = None
+
+    @property
+    def workload(self) -> Workload:
+        if self.n_left is not None:
+            return Rectangle(self.n_left, self.costs.n_items)
+        return AllPairs(self.costs.n_items, self.diagonal)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the replay of one plan in one variant tells.
+
+    Attributes
+    ----------
+    busy : dict of str to float
+        Share of the time in which a resource works, over all its servers, 0 to 1.
+    """
+
+    name: str
+    order: str
+    disk_level: bool
+    n_items: int
+    n_pairs: int
+    loads: int
+    load_factor: float
+    load_factor_bound: float
+    seconds: float
+    modelled_seconds: float
+    system_efficiency: float
+    tiles: int
+    uploads: int
+    disk_hits: int
+    busy: dict[str, float]
+
+
+def predict(plan: Plan, order: str, disk_level: bool, seed: int = 0) -> Prediction:
+    """Replay a plan.
+
+    Parameters
+    ----------
+    plan : Plan
+    order : {"panel", "quadrant"}
+    disk_level : bool
+        Whether preprocessed items are kept on a local disk.
+    seed : int
+        For the stage times that have a spread.
+    """
+    machine = plan.machine
+    result = replay(plan.costs, machine, workload=plan.workload, order=order, disk_level=disk_level, seed=seed)
+    devices = len(machine.device_slots)
+    servers = {"parse": machine.cpu_workers, "upload": devices, "compute": devices, "download": devices}
+    busy = {name: result.busy_seconds[name] / servers.get(name, 1) / result.seconds for name in RESOURCES}
+    return Prediction(
+        name=plan.name,
+        order=order,
+        disk_level=disk_level,
+        n_items=result.n_items,
+        n_pairs=result.n_pairs,
+        loads=result.loads,
+        load_factor=result.load_factor,
+        load_factor_bound=result.load_factor_bound,
+        seconds=result.seconds,
+        modelled_seconds=result.modelled_seconds,
+        system_efficiency=result.system_efficiency,
+        tiles=result.tiles,
+        uploads=result.uploads,
+        disk_hits=result.disk_hits,
+        busy=busy,
+    )
+
+
+@dataclass(frozen=True)
+class PlanReport:
+    """Plans and their predictions, in the order of the plans."""
+
+    plans: Sequence[Plan]
+    predictions: Sequence[Prediction]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values: one entry a plan, with its predictions and the published figures."""
+        return {"plans": [self._entry(plan) for plan in self.plans]}
+
+    def as_text(self) -> str:
+        """Return a table a plan."""
+        return "\n\n".join(_table(plan, self._of(plan)) for plan in self.plans)
+
+    def _of(self, plan: Plan) -> list[Prediction]:
+        return [prediction for prediction in self.predictions if prediction.name == plan.name]
+
+    def _entry(self, plan: Plan) -> dict[str, Any]:
+        return {
+            "name": plan.name,
+            "n_items": plan.costs.n_items,
+            "n_pairs": plan.workload.n_pairs,
+            "host_slots": plan.machine.host_slots,
+            "device_slots": list(plan.machine.device_slots),
+            "published": asdict(plan.published) if plan.published else None,
+            "predictions": [asdict(prediction) for prediction in self._of(plan)],
+        }
+
+
+_COLUMNS = ("order", "disk level", "R", "R_min", "R/R_min", "time", "model", "efficiency")
+
+
+def _table(plan: Plan, predictions: Sequence[Prediction]) -> str:
+    rows = [[*_COLUMNS, *RESOURCES], *(_row(prediction) for prediction in predictions)]
+    if plan.published is not None:
+        rows.append(_published_row(plan.published))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(_aligned(row, widths)).rstrip() for row in rows]
+    return "\n".join([_title(plan), *(f"  {line}" for line in lines)])
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    return [
+        cell.ljust(width) if column < 2 else cell.rjust(width)
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]
+
+
+def _title(plan: Plan) -> str:
+    machine = plan.machine
+    devices = ", ".join(_device(slots, len(list(same))) for slots, same in groupby(machine.device_slots))
+    return (
+        f"{plan.name}: {plan.costs.n_items:,} items, {plan.workload.n_pairs:,} pairs; "
+        f"{_number(machine.cpu_workers, 'CPU worker')}, {_number(machine.host_slots, 'host slot')}, {devices}"
+    )
+
+
+def _device(slots: int | None, count: int) -> str:
+    room = "in host memory" if slots is None else f"of {_number(slots, 'slot')}"
+    return f"{_number(count, 'device')} {room}"
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _row(p: Prediction) -> list[str]:
+    return [
+        p.order,
+        "yes" if p.disk_level else "no",
+        f"{p.load_factor:.2f}",
+        f"{p.load_factor_bound:.2f}",
+        f"{p.load_factor / p.load_factor_bound:.2f}",
+        _clock(p.seconds),
+        _clock(p.modelled_seconds),
+        f"{p.system_efficiency:.1%}",
+        *(f"{p.busy[name]:.0%}" for name in RESOURCES),
+    ]
+
+
+def _published_row(published: Published) -> list[str]:
+    def text(value: float | None, form: str) -> str:
+        return "" if value is None else format(value, form)
+
+    seconds = "" if published.seconds is None else _clock(published.seconds)
+    known = [text(published.load_factor, ".2f"), "", "", seconds, "", text(published.system_efficiency, ".1%")]
+    return [published.source, "", *known, *[""] * len(RESOURCES)]
+
+
+def _clock(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}" if seconds >= 10 else f"{seconds:.2f} s"

@@ -1,0 +1,63 @@
+"""Replays in processes of their own, so that they share the cores.
+
+A child is a fresh interpreter that gets its task through a pipe: no main guard is needed in the caller's script, and
+what the caller has running (threads, locks) is not copied.
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from tartan.errors import InternalError, TartanError
+from tartan.plan.report import Plan, Prediction, predict
+
+__all__ = ["predict_all"]
+
+Task = tuple[Plan, str, bool]
+
+
+def predict_all(tasks: Sequence[Task], processes: int) -> list[Prediction]:
+    """Return ``predict(*task)`` of every task, ``processes`` at a time.
+
+    Raises
+    ------
+    TartanError
+        The first that a replay raised.
+    InternalError
+        If a child ended without an answer.
+    """
+    pool = ThreadPoolExecutor(processes)
+    try:
+        return list(pool.map(_predict_in_child, tasks))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _predict_in_child(task: Task) -> Prediction:
+    child = subprocess.run(
+        [sys.executable, "-m", "tartan.plan.side_by_side"], input=pickle.dumps(task), capture_output=True, check=False
+    )
+    if child.returncode:
+        raise InternalError(f"a replay ended with status {child.returncode}: {child.stderr.decode()[-500:]}")
+    answer = pickle.loads(child.stdout)
+    if isinstance(answer, TartanError):
+        raise answer
+    assert isinstance(answer, Prediction)
+    return answer
+
+
+def _answer() -> None:
+    """Answer the task on stdin; what the child runs."""
+    try:
+        answer: Prediction | TartanError = predict(*pickle.loads(sys.stdin.buffer.read()))
+    except TartanError as error:
+        answer = error
+    sys.stdout.buffer.write(pickle.dumps(answer))
+
+
+if __name__ == "__main__":
+    _answer()

@@ -1,0 +1,1 @@
+"""The story of a run: request, plan, execute, reopen, result. The only door to execution."""

@@ -1,0 +1,431 @@
+"""From application, items and options to an execution: what items are, how much room there is, how pairs are cut.
+
+A few items are loaded first. They tell the form and size of items, what a load and a pair cost, and one of them later
+takes the place of items that fail.
+"""
+
+from __future__ import annotations
+
+import resource
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tartan.application import Application, compares_pairs, output_dtypes
+from tartan.base.machine import memory
+from tartan.core.cache import Room
+from tartan.core.grid import Grid
+from tartan.core.sizing import Costs, Layout, choose_grid, choose_layout, device_room
+from tartan.core.workload import Workload
+from tartan.devices.protocol import Device
+from tartan.errors import ConfigError, RunCancelledError, RunFailedError
+from tartan.options import RunOptions, Size
+from tartan.runtime.host import HostItems, RaggedBlobs, RaggedObjects, UniformItems
+from tartan.runtime.items import ItemFailure, ItemForm, takes_rows
+from tartan.runtime.tasks import LoadTask, Probe, probe_compare, probe_item, probe_rows
+from tartan.sources.items import Source
+from tartan.store.manifest import Manifest
+from tartan.workers.executor import Cancelled, Completed, Died, Executor, Outcome, Raised, TimedOut
+
+__all__ = ["Facts", "KnownForm", "Plan", "learn", "plan_grid", "plan_run"]
+
+PROBES = 3
+MOST_PROBES = 16
+HOST_SHARE = 0.4
+SLOW_PAIR_SECONDS = 0.01
+DEVICE_SHARE = 0.8
+SIZE_MARGIN = 1.25
+EVEN_SHARE = 0.95
+WINDOW_FACTOR = 64
+LARGEST_ADDRESSES = 2**43
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a few items of a run told.
+
+    Attributes
+    ----------
+    form, parsed : ItemForm or None
+        Of ready and of parsed items; None when items differ in size or are no arrays.
+    item_bytes : float
+        Mean size of a ready item.
+    largest_bytes : int
+    substitute : object
+        A good ready item.
+    parsed_substitute : object
+        The same, parsed.
+    costs : Costs
+        Of a new run; what fixes its grid.
+    item_seconds : float
+        Time to parse and preprocess an item.
+    """
+
+    form: ItemForm | None
+    parsed: ItemForm | None
+    item_bytes: float
+    largest_bytes: int
+    substitute: Any
+    parsed_substitute: Any
+    costs: Costs
+    item_seconds: float
+
+
+@dataclass(frozen=True)
+class KnownForm:
+    """What the manifest of a run says of its items: their form, or None where each has its own."""
+
+    form: ItemForm | None
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> KnownForm:
+        item = manifest.application["item"]
+        return cls(None if item is None else ItemForm(np.dtype(item["dtype"]), tuple(item["shape"])))
+
+    def mismatch(self, probe: Probe) -> str | None:
+        """Say why an item does not belong to the run, or None."""
+        if self.form is None or probe.ready == self.form:
+            return None
+        return f"it is {probe.ready}, where the items of this run are {self.form}"
+
+
+def ask(executor: Executor, function: Callable[..., Any], *args: Any, timeout: float | None = None) -> Outcome:
+    """Run one function on a worker and wait for it."""
+    ended = threading.Event()
+    outcomes: list[Outcome] = []
+
+    def done(outcome: Outcome) -> None:
+        outcomes.append(outcome)
+        ended.set()
+
+    executor.submit(function, args, done, timeout_seconds=timeout)
+    ended.wait()
+    return outcomes[0]
+
+
+def learn(
+    app: Application, source: Source, executor: Executor, options: RunOptions, known: KnownForm | None = None
+) -> Facts:
+    """Load a few items and compare one with itself.
+
+    Parameters
+    ----------
+    known : KnownForm, optional
+        Of a run that exists: its items keep their form, whatever new ones look like.
+
+    Raises
+    ------
+    RunFailedError
+        If none of the first items can be loaded.
+    """
+    probes = _probe_rows(app, source, executor, known) or _probe_items(app, source, executor, options, known)
+    form, parsed = _common_form(app, probes, known)
+    costs = Costs() if known is not None else _costs(app, executor, probes, form is not None, options)
+    mean_bytes, largest_bytes = _sizes(probes, source if form is None else None)
+    return Facts(
+        form,
+        parsed,
+        mean_bytes,
+        largest_bytes,
+        probes[0].item,
+        probes[0].parsed_item,
+        costs,
+        float(np.mean([p.parse_seconds + p.preprocess_seconds for p in probes])),
+    )
+
+
+def _probe_rows(app: Application, source: Source, executor: Executor, known: KnownForm | None) -> list[Probe]:
+    """Look at the first rows of an array that goes to the application a block at a time."""
+    if source.kind != "array" or not takes_rows(app) or app.ragged:
+        return []
+    for start in range(0, min(source.n_items, 4096), 64):
+        stop = min(source.n_items, start + 64)
+        rows = np.array(source.read_block(start, stop))
+        found = _value(ask(executor, probe_rows, source.keys[start:stop], rows))
+        if isinstance(found, Probe) and (known is None or known.mismatch(found) is None):
+            return [found]
+    return []
+
+
+def _probe_items(
+    app: Application, source: Source, executor: Executor, options: RunOptions, known: KnownForm | None
+) -> list[Probe]:
+    wanted = 1 if app.ragged is False or (known is not None and known.form is not None) else PROBES
+    probes: list[Probe] = []
+    failures: list[ItemFailure] = []
+    for index in _spread(source.n_items, MOST_PROBES):
+        found = _load_one(source, executor, index, options)
+        if isinstance(found, ItemFailure):
+            failures.append(found)
+        elif known is not None and (mismatch := known.mismatch(found)) is not None:
+            failures.append(ItemFailure("preprocess", f"{source.keys[index]}: {mismatch}"))
+        else:
+            probes.append(found._replace(position=index))
+        if len(probes) == min(wanted, source.n_items):
+            break
+    if not probes:
+        first = failures[0]
+        raise RunFailedError(
+            f"none of the {len(failures)} items that were tried can be loaded; first: {first.reason}",
+            code="no-good-item",
+            context={"traceback": first.traceback, "reason": first.reason},
+        )
+    return probes
+
+
+def _sizes(probes: Sequence[Probe], source: Source | None) -> tuple[float, int]:
+    """Return the mean and the largest size of items; of files of unequal size, as their lengths make expect."""
+    known = np.array([probe.n_bytes for probe in probes], np.float64)
+    stamps = None if source is None else source.fingerprints()
+    if stamps is not None:
+        lengths = np.maximum(stamps[0], 0).astype(np.float64)
+        looked_at = lengths[[probe.position for probe in probes]].sum()
+        if looked_at > 0:
+            growth = known.sum() / looked_at
+            return float(growth * lengths.mean()), int(max(known.max(), growth * lengths.max()))
+    return float(known.mean()), int(known.max())
+
+
+def _spread(n: int, most: int) -> list[int]:
+    """Return up to ``most`` indices, far apart and the ends first."""
+    return list(dict.fromkeys([0, n - 1, n // 2, *np.linspace(0, n - 1, min(n, most)).astype(int).tolist()]))
+
+
+def _load_one(source: Source, executor: Executor, index: int, options: RunOptions) -> Probe | ItemFailure:
+    key = source.keys[index]
+    try:
+        payload = source.read(index)
+    except Exception as error:
+        return ItemFailure("read", str(error))
+    outcome = ask(executor, probe_item, key, payload, timeout=options.tile_timeout_seconds)
+    if isinstance(outcome, Died):
+        return ItemFailure("parse", f"{key}: the worker ended ({outcome.how}) while it was parsed", outcome.traceback)
+    if isinstance(outcome, TimedOut):
+        return ItemFailure("parse", f"{key}: it took more than {outcome.seconds:g} s to parse")
+    value = _value(outcome)
+    assert isinstance(value, Probe | ItemFailure)
+    return value
+
+
+def _value(outcome: Outcome) -> Any:
+    if isinstance(outcome, Completed):
+        return outcome.value
+    if isinstance(outcome, Raised):
+        raise outcome.error
+    if isinstance(outcome, Cancelled):
+        raise RunCancelledError("the run was stopped before it began")
+    return ItemFailure("parse", str(outcome))
+
+
+def _common_form(
+    app: Application, probes: Sequence[Probe], known: KnownForm | None
+) -> tuple[ItemForm | None, ItemForm | None]:
+    """Return the form that all items have, ready and parsed, if they have one."""
+    if app.ragged or (known is not None and known.form is None):
+        return None, None
+    forms = {probe.ready for probe in probes}
+    if None in forms or probes[0].ready is None or probes[0].ready.dtype.hasobject:
+        if app.ragged is False:
+            raise ConfigError(f"{type(app).__name__} declares ragged = False, but its items are no plain arrays")
+        return None, None
+    if len(forms) > 1:
+        if app.ragged is False:
+            first, second = list(forms)[:2]
+            raise ConfigError(f"items differ ({first} and {second}); bring them to one size")
+        return None, None
+    parsed = {probe.parsed for probe in probes}
+    return probes[0].ready, probes[0].parsed if len(parsed) == 1 else None
+
+
+def _costs(app: Application, executor: Executor, probes: Sequence[Probe], uniform: bool, options: RunOptions) -> Costs:
+    """Measure what a pair costs, for the size of tiles.
+
+    The shapes of tiles decide the last bits of scores, so two runs of the same input must choose the same: of
+    applications that take a tile at a time only the order of magnitude of very slow pairs counts.
+    """
+    dtypes = {name: dtype.str for name, dtype in output_dtypes(app).items()}
+    outcome = ask(executor, probe_compare, probes[0].item, uniform, dtypes, timeout=options.tile_timeout_seconds)
+    seconds = outcome.value if isinstance(outcome, Completed) else 0.0
+    if compares_pairs(app):
+        return Costs(compare_seconds=2.0 ** round(np.log2(seconds)) if seconds > 1e-6 else 0.0)
+    return Costs(compare_seconds=10.0 ** round(np.log10(seconds)) if seconds > SLOW_PAIR_SECONDS else 0.0)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one execution uses the memory it has.
+
+    Attributes
+    ----------
+    slots : int
+        Room of the host level in items (a mean where items differ in size).
+    layout : Layout
+    host_bytes : int
+        Size of the host arena.
+    device_rooms : list of Room or None
+    span_bytes : callable or None
+    task : LoadTask
+    """
+
+    slots: int
+    layout: Layout
+    host_bytes: int
+    device_rooms: list[Room | None]
+    span_bytes: Callable[[int], int] | None
+    task: LoadTask
+
+
+def plan_grid(
+    workload: Workload, facts: Facts, options: RunOptions, devices: Sequence[Device], app: Application
+) -> Grid:
+    """Cut the pairs of a new run."""
+    own = [
+        device_slots(device, facts, options, workload.n_items) for device in devices if not device.shares_host_memory
+    ]
+    return choose_grid(
+        workload,
+        _planned_slots(host_slots(workload.n_items, facts, options), workload.n_items, facts),
+        device_slots=min(own) if own else None,
+        chunk=None if options.tile is None else min(options.tile, workload.n_items),
+        order=options.order,
+        costs=facts.costs,
+        tile_side=app.tile_side,
+    )
+
+
+def _planned_slots(slots: int, n_items: int, facts: Facts) -> int:
+    """Return the host slots to plan with: where items differ in size, some are larger than expected."""
+    return max(2, int(slots * EVEN_SHARE)) if facts.form is None and slots < n_items else slots
+
+
+def plan_run(
+    grid: Grid,
+    workload: Workload,
+    facts: Facts,
+    options: RunOptions,
+    devices: Sequence[Device],
+    app: Application,
+    in_processes: bool,
+) -> Plan:
+    """Divide the memory of one execution."""
+    n = grid.n_items
+    slots = host_slots(n, facts, options)
+    pair_bytes = sum(d.itemsize for d in output_dtypes(app).values()) * (1 if app.symmetric else 2) + 1
+    layout = choose_layout(grid, workload, _planned_slots(slots, n, facts), options.order, pair_bytes)
+    rooms = [
+        None if device.shares_host_memory else device_room(grid, device_slots(device, facts, options, n))
+        for device in devices
+    ]
+    on_device = all(room is not None for room in rooms) and _preprocesses(app) and facts.form is not None
+    parsed = facts.parsed if on_device and _parsed_fits(facts) else None
+    substitute = facts.parsed_substitute if parsed is not None else facts.substitute
+    if facts.form is not None:
+        items: HostItems = UniformItems(facts.form)
+        host_bytes = layout.room.total * facts.form.nbytes
+        return Plan(slots, layout, host_bytes, rooms, None, LoadTask(items, parsed, facts.form, substitute))
+    return _plan_ragged(grid, facts, options, layout, slots, rooms, in_processes)
+
+
+def _plan_ragged(
+    grid: Grid,
+    facts: Facts,
+    options: RunOptions,
+    layout: Layout,
+    slots: int,
+    rooms: list[Room | None],
+    in_processes: bool,
+) -> Plan:
+    """Count bytes instead of slots (or items, where the user gave a number of items)."""
+    in_items = options.host_cache is not None and options.host_cache.in_items
+    item_bytes = max(1, int(facts.item_bytes))
+    capacity = slots if in_items else max(host_capacity_bytes(options), 2 * facts.largest_bytes)
+    _check_ragged(grid, capacity, 1 if in_items else item_bytes, in_items)
+    room = Room(0, capacity, addressed=False)
+    ragged = Layout(room, layout.panel_items, layout.column_window, layout.open_chunks)
+
+    def span_bytes(span: int) -> int:
+        return grid.span_length(span) * (1 if in_items else item_bytes)
+
+    items: HostItems = RaggedObjects()
+    host_bytes = 1
+    if in_processes:
+        # One item may be far larger than those that were looked at. Addresses cost nothing, if they are not rationed.
+        window = max(1 << 20, grid.longest_span * facts.largest_bytes * WINDOW_FACTOR + (1 << 16))
+        if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+            window = max(window, host_capacity_bytes(options))
+        window = min(window, LARGEST_ADDRESSES // grid.n_spans) // 4096 * 4096
+        items, host_bytes = RaggedBlobs(window), window * grid.n_spans
+    task = LoadTask(items, None, None, facts.substitute)
+    return Plan(slots, ragged, host_bytes, rooms, None if in_items else span_bytes, task)
+
+
+def _check_ragged(grid: Grid, capacity: int, item_size: int, in_items: bool) -> None:
+    """Refuse a host cache that cannot hold the items of one tile."""
+    least = min(grid.longest_strip + grid.longest_span, grid.n_items) * item_size
+    if capacity < least:
+        unit = "items" if in_items else ""
+        raise ConfigError(
+            f"--host-cache has room for {capacity:,} {unit or 'bytes'}; a tile of this run needs about {least:,}: "
+            f"give --host-cache {least}{unit} or more",
+            context={"option": "--host-cache", "least": least},
+        )
+
+
+def _preprocesses(app: Application) -> bool:
+    return type(app).preprocess is not Application.preprocess or callable(getattr(app, "preprocess_block", None))
+
+
+def _parsed_fits(facts: Facts) -> bool:
+    """Parsed items wait in the slots of the ready ones, if they are no larger."""
+    return facts.parsed is not None and facts.form is not None and facts.parsed.nbytes <= facts.form.nbytes
+
+
+def host_capacity_bytes(options: RunOptions) -> int:
+    """Return the room of the host level in bytes: what was asked for, else a share of what is free.
+
+    The share is a power of two: what other programs use at the moment shall not change how pairs are cut.
+    """
+    if options.host_cache is not None and not options.host_cache.in_items:
+        return options.host_cache.amount
+    return 1 << (int(memory().available_bytes * HOST_SHARE).bit_length() - 1)
+
+
+def host_slots(n_items: int, facts: Facts, options: RunOptions) -> int:
+    """Return the room of the host level in items, at most all of them.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot hold two items.
+    """
+    asked = options.host_cache
+    item_bytes = max(1, facts.form.nbytes if facts.form else int(facts.item_bytes))
+    slots = asked.amount if asked is not None and asked.in_items else host_capacity_bytes(options) // item_bytes
+    if slots < 2 and n_items > 1:
+        least = Size(2 * item_bytes)
+        raise ConfigError(
+            f"--host-cache{f' {asked}' if asked else ''} holds {slots} items of {item_bytes:,} bytes; comparing needs "
+            f"at least 2: give --host-cache {least} or more",
+            context={"option": "--host-cache", "least_bytes": least.amount},
+        )
+    return int(min(slots, max(n_items, 2)))
+
+
+def device_slots(device: Device, facts: Facts, options: RunOptions, n_items: int) -> int:
+    """Return the room of a device with memory of its own, in items."""
+    asked = options.device_cache
+    if asked is not None and asked.in_items:
+        slots = asked.amount
+    else:
+        n_bytes = asked.amount if asked is not None else int(device.free_bytes() * DEVICE_SHARE)
+        slots = n_bytes // max(1, facts.form.nbytes if facts.form else int(facts.largest_bytes * SIZE_MARGIN))
+    if slots < 2 and n_items > 1:
+        raise ConfigError(
+            f"--device-cache{f' {asked}' if asked else ''} holds {slots} items on {device.name}; comparing needs at "
+            "least 2: give --device-cache 2items or more",
+            context={"option": "--device-cache"},
+        )
+    return int(min(slots, max(n_items, 2)))

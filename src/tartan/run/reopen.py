@@ -1,0 +1,75 @@
+"""The inputs of a run, opened again: the items that it has, whatever else has come to their folders since.
+
+The manifest knows patterns, the table of items knows keys. Where a pattern finds more files than before, those that the
+table names are taken. What does not fit is told by whoever compares the tables (store/manifest.py).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tartan.errors import ConfigError, StoreError
+from tartan.sources.items import FileSource, Source, join_sources, open_source
+from tartan.store.items import ItemTable
+from tartan.store.manifest import Manifest, leaves
+
+__all__ = ["open_inputs"]
+
+_NAMED = 3  # items listed by key before "and N more"
+
+
+def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, suffixes: tuple[str, ...]) -> Source:
+    """Open the inputs of a run as its manifest names them.
+
+    Parameters
+    ----------
+    path : Path
+        The run folder, for messages.
+    manifest : Manifest
+    items : ItemTable or None
+        The items that the run has; None where they are the rows of an array.
+    suffixes : tuple of str
+        As of ``open_source``.
+
+    Raises
+    ------
+    ConfigError
+        If the items were objects of a program, or nothing is found under their names.
+    StoreError
+        If some of the files are gone.
+    """
+    given = list(leaves(manifest.inputs))
+    ends = _ends(manifest)
+    sources = []
+    for index, inputs in enumerate(given):
+        named: list[str] | str | None = inputs.get("patterns") or inputs.get("path")
+        if not named:
+            raise ConfigError(f"{path} was computed from objects in memory; give them again with tartan.allpairs")
+        source = open_source(named, suffixes=suffixes)
+        if isinstance(source, FileSource) and items is not None and len(ends) == len(given) + 1:
+            of_leaf = slice(ends[index], ends[index + 1])
+            stamped = None
+            if items.sizes is not None and items.mtimes is not None:
+                stamped = items.sizes[of_leaf], items.mtimes[of_leaf]
+            source = source.only(items.keys[of_leaf], stamped)
+            if source.n_items < len(items.keys[of_leaf]):
+                _refuse_gone(path, source.lacks(items.keys[of_leaf]))
+        sources.append(source)
+    return join_sources(*sources, allow_repeats=True)
+
+
+def _refuse_gone(path: Path, keys: list[str]) -> None:
+    """Name items that are gone here: later the keys of those that are left may be others."""
+    named = ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
+    raise StoreError(
+        f"{path}: items that are gone: {named}; bring them back, or start a new run in another folder",
+        code="other-run",
+        context={"path": str(path), "items": keys},
+    )
+
+
+def _ends(manifest: Manifest) -> list[int]:
+    """Return where the items of each leaf begin, and the end of the last."""
+    if manifest.workload["kind"] == "rectangle":
+        return [0, int(manifest.workload["n_left"]), manifest.n_items]
+    return [0, *manifest.generations]

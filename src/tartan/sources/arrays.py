@@ -1,0 +1,187 @@
+"""Arrays as sources of items: in memory, mapped from a ``.npy`` file, or chunked in Zarr.
+
+An item is a row, the slice ``array[i]``. Nothing here copies a whole array: memory and mapped files are
+handed out as views, Zarr is decoded a band at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from tartan.errors import ConfigError
+from tartan.sources.paths import absolute, is_url
+
+__all__ = ["ArraySource", "IndexKeys", "ZarrSource", "open_stored_array"]
+
+_BAND_BUDGET_BYTES = 256 * 2**20
+
+
+class IndexKeys(Sequence[str]):
+    """The keys "0", "1", ... of n items, made when asked for."""
+
+    def __init__(self, n_items: int) -> None:
+        self._range = range(n_items)
+
+    def __len__(self) -> int:
+        return len(self._range)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        if isinstance(index, slice):
+            return [str(i) for i in self._range[index]]
+        return str(self._range[index])
+
+
+class ArraySource:
+    """Rows of anything with ``shape``, ``dtype`` and slicing; an item is one row.
+
+    Parameters
+    ----------
+    array : array-like
+        Shape (n, ...). NumPy arrays and memory maps are returned as views, other arrays are converted block
+        by block.
+    path : str, optional
+        File that it is mapped from.
+    """
+
+    kind: Literal["array"] = "array"
+
+    def __init__(self, array: Any, path: str | None = None) -> None:
+        self._array = array
+        self.path = path
+        self.n_items = int(array.shape[0])
+        self.keys: Sequence[str] = IndexKeys(self.n_items)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the whole array, (n, ...)."""
+        return tuple(int(side) for side in self._array.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type of the rows."""
+        dtype: np.dtype[Any] = np.dtype(self._array.dtype)
+        return dtype
+
+    def read(self, index: int) -> np.ndarray:
+        row: np.ndarray = self.read_block(index, index + 1)[0]
+        return row
+
+    def read_block(self, start: int, stop: int) -> np.ndarray:
+        return np.asarray(self._slice(start, stop))
+
+    def _slice(self, start: int, stop: int) -> Any:
+        return self._array[start:stop]
+
+    def fingerprints(self) -> None:
+        return None
+
+    def describe(self) -> dict[str, Any]:
+        text: dict[str, Any] = {"kind": self.kind, "shape": list(self.shape), "dtype": self.dtype.str}
+        if self.path is not None:
+            status = Path(self.path).stat()
+            text["patterns"] = [absolute(self.path)]
+            text |= {"size_bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
+        return text
+
+
+class ZarrSource(ArraySource):
+    """Rows of a Zarr array, decoded a band (the rows of one chunk) at a time.
+
+    Neighbouring blocks share bands, so the last few stay decoded: each chunk is decoded about once a pass
+    whatever the block size. A band larger than the budget is left to Zarr.
+
+    Parameters
+    ----------
+    array : zarr.Array
+        Shape (n, ...).
+    path : str
+        Folder or URL it was opened from.
+    budget_bytes : int
+        Room for decoded bands.
+    """
+
+    def __init__(self, array: Any, path: str, budget_bytes: int = _BAND_BUDGET_BYTES) -> None:
+        super().__init__(array, path)
+        self._band = int(array.chunks[0])
+        band_bytes = max(1, self._band * (int(array.size) // self.n_items) * self.dtype.itemsize)
+        self._room = budget_bytes // band_bytes
+        self._bands: OrderedDict[int, np.ndarray] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read_block(self, start: int, stop: int) -> np.ndarray:
+        if self._room == 0 or stop <= start:
+            return np.asarray(self._slice(start, stop))
+        first, last = start // self._band, (stop - 1) // self._band
+        offset = first * self._band
+        bands = [self._decoded(band) for band in range(first, last + 1)]
+        rows = bands[0] if len(bands) == 1 else np.concatenate(bands)
+        return rows[start - offset : stop - offset]
+
+    def _decoded(self, band: int) -> np.ndarray:
+        with self._lock:
+            rows = self._bands.get(band)
+            if rows is not None:
+                self._bands.move_to_end(band)
+                return rows
+        # Outside the lock: two threads may decode one band twice, none waits for another's decoding.
+        rows = np.asarray(self._slice(band * self._band, min((band + 1) * self._band, self.n_items)))
+        with self._lock:
+            self._bands[band] = rows
+            while len(self._bands) > self._room:
+                self._bands.popitem(last=False)
+        return rows
+
+    def describe(self) -> dict[str, Any]:
+        text = {"kind": self.kind, "shape": list(self.shape), "dtype": self.dtype.str}
+        return text | {"patterns": [absolute(str(self.path))]}
+
+
+def open_stored_array(name: str) -> ArraySource | None:
+    """Open a path or URL as rows of an array, or return None where it is not one.
+
+    Raises
+    ------
+    ConfigError
+        If it looks like an array and cannot be opened.
+    """
+    if is_url(name):
+        return _open_zarr(name) if name.rstrip("/").endswith(".zarr") else None
+    path = Path(name)
+    if path.is_dir():
+        markers = ("zarr.json", ".zarray", ".zgroup")
+        return _open_zarr(name) if any((path / marker).exists() for marker in markers) else None
+    if path.suffix.lower() == ".npy" and path.is_file():
+        return _open_npy(name)
+    return None
+
+
+def _open_npy(path: str) -> ArraySource | None:
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ConfigError(f"array {path!r} cannot be opened: {error}", context={"input": path}) from error
+    return ArraySource(np.asarray(array), path) if array.ndim >= 2 else None
+
+
+def _open_zarr(path: str) -> ArraySource:
+    import zarr
+
+    try:
+        array = zarr.open(path, mode="r")
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise ConfigError(f"Zarr {path!r} cannot be opened: {error}", context={"input": path}) from error
+    if not isinstance(array, zarr.Array):
+        raise ConfigError(f"{path!r} is a Zarr group; name one of its arrays: {', '.join(sorted(array))}")
+    if array.ndim == 0 or array.shape[0] == 0:
+        raise ConfigError(f"Zarr array {path!r} of shape {array.shape} holds no items", code="no-input")
+    return ZarrSource(array, path)

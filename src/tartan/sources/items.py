@@ -1,0 +1,439 @@
+"""Where items come from: files, rows of an array, elements of a sequence.
+
+``open_source`` accepts what a user writes and answers with a ``Source``: n items in a fixed order, each with
+a stable key. A source reads; it never parses, and keeps nothing that it has read (but a Zarr source, the few
+decoded bands that the next blocks will ask for).
+
+Invariants: the order and the keys depend on the input alone; every method may be called from any thread;
+``read`` raises ``ItemError`` and nothing else for an item that cannot be read.
+"""
+
+from __future__ import annotations
+
+import bisect
+import errno
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from tartan.errors import ConfigError, ItemError
+from tartan.sources.arrays import ArraySource, IndexKeys, ZarrSource, open_stored_array
+from tartan.sources.paths import (
+    Location,
+    absolute,
+    expand,
+    find_keys,
+    has_magic,
+    item_keys,
+    read_location,
+    stamps,
+)
+
+__all__ = [
+    "ArraySource",
+    "FileSource",
+    "SequenceSource",
+    "Source",
+    "ZarrSource",
+    "join_sources",
+    "open_source",
+]
+
+Kind = Literal["files", "array", "sequence"]
+Fingerprints = tuple[np.ndarray, np.ndarray]
+
+DEFAULT_MAX_ITEM_BYTES = 8 * 2**30
+
+
+@runtime_checkable
+class Source(Protocol):
+    """n items in a fixed order.
+
+    Attributes
+    ----------
+    kind : {"files", "array", "sequence"}
+        What ``read`` returns: bytes, a row, or an element.
+    n_items : int
+        Number of items.
+    keys : sequence of str
+        Stable names, all different; of array items lazily "0", "1", ...
+    """
+
+    @property
+    def kind(self) -> Kind: ...
+    @property
+    def n_items(self) -> int: ...
+    @property
+    def keys(self) -> Sequence[str]: ...
+
+    def read(self, index: int) -> Any:
+        """Return the bytes of a file, a row of an array, an element of a sequence.
+
+        Raises
+        ------
+        ItemError
+            If it cannot be read; the message names the key and the reason.
+        """
+        ...
+
+    def read_block(self, start: int, stop: int) -> np.ndarray:
+        """Return rows start..stop of kind "array", shape (stop - start, ...), a view where possible.
+
+        Raises
+        ------
+        TypeError
+            If the source is of another kind.
+        """
+        ...
+
+    def fingerprints(self) -> Fingerprints | None:
+        """Return sizes in bytes and times of last change in ns, two int64 arrays (n,), -1 where unknown.
+
+        None for sources that are no files. Taken when first asked for; a file that has changed since cannot be read.
+        """
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the manifest records of the input (JSON-able), with absolute paths."""
+        ...
+
+
+class _NoBlocks:
+    """What sources without rows answer."""
+
+    kind: Kind
+
+    def read_block(self, start: int, stop: int) -> np.ndarray:
+        raise TypeError(f"a source of kind {self.kind!r} has no blocks; use read")
+
+
+class FileSource(_NoBlocks):
+    """Files on the local file system or behind fsspec; an item is the bytes of one.
+
+    Parameters
+    ----------
+    locations : sequence of Location
+        The files in order.
+    patterns : sequence of str
+        What the user named, for the manifest.
+    max_item_bytes : int
+        Larger files fail as items.
+    """
+
+    kind: Kind = "files"
+
+    def __init__(
+        self,
+        locations: Sequence[Location],
+        patterns: Sequence[str] = (),
+        max_item_bytes: int = DEFAULT_MAX_ITEM_BYTES,
+    ) -> None:
+        self._locations = list(locations)
+        self._patterns = [absolute(pattern) for pattern in patterns]
+        self._max_item_bytes = max_item_bytes
+        self.n_items = len(self._locations)
+        self.keys: Sequence[str] = _distinct(item_keys(self.paths))
+        self._stamps: np.ndarray | None = None
+
+    @property
+    def paths(self) -> list[str]:
+        """Path or URL of each item."""
+        return [location.name for location in self._locations]
+
+    def only(self, keys: Sequence[str], stamped: Fingerprints | None) -> FileSource:
+        """Return the files with these keys, without what has come beside them; all files where none is there.
+
+        ``stamped`` are the fingerprints that the files had: they decide where several could be meant.
+        """
+        if list(self.keys) == list(keys):
+            return self
+        chosen = find_keys(self._locations, keys, stamped)
+        return FileSource(chosen, self._patterns, self._max_item_bytes) if chosen else self
+
+    def lacks(self, keys: Sequence[str]) -> list[str]:
+        """Return the keys that have no file here."""
+        return [key for key in keys if not find_keys(self._locations, [key], None)]
+
+    def read(self, index: int) -> bytes:
+        try:
+            data = read_location(self._locations[index], self._max_item_bytes)
+            self._check_unchanged(index)
+        except Exception as error:  # a remote file system raises what it likes
+            raise self._failure(index, error) from error
+        return data
+
+    def _check_unchanged(self, index: int) -> None:
+        """Refuse a file that is another one than when the fingerprints were taken: items are read more than once."""
+        if self._stamps is not None and next(stamps(self._locations[index : index + 1])) != (*self._stamps[index],):
+            raise OSError(0, "the file has changed since the run began")
+
+    def _failure(self, index: int, error: Exception) -> ItemError:
+        key = self.keys[index]
+        number = getattr(error, "errno", None) or None
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        name = f" ({errno.errorcode.get(number, number)})" if number else ""
+        return ItemError(
+            f"{key}: cannot be read: {reason}{name}",
+            code="read",
+            context={"key": key, "index": index, "path": self._locations[index].name, "errno": number},
+        )
+
+    def fingerprints(self) -> Fingerprints:
+        if self._stamps is None:
+            flat = itertools.chain.from_iterable(stamps(self._locations))
+            self._stamps = np.fromiter(flat, dtype=np.int64, count=2 * self.n_items).reshape(-1, 2)
+        return self._stamps[:, 0].copy(), self._stamps[:, 1].copy()
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": self.kind, "patterns": list(self._patterns)}
+
+
+class SequenceSource(_NoBlocks):
+    """Python objects; an item is one of them. Use it directly where a list of texts *is* the input.
+
+    Parameters
+    ----------
+    items : sequence
+        The objects, kept by reference.
+    keys : sequence of str, optional
+        Their names; default "0", "1", ...
+
+    Raises
+    ------
+    ConfigError
+        If two keys are equal.
+    """
+
+    kind: Kind = "sequence"
+
+    def __init__(self, items: Sequence[Any], keys: Sequence[str] | None = None) -> None:
+        self._items = items
+        self.n_items = len(items)
+        self.keys: Sequence[str] = IndexKeys(self.n_items) if keys is None else _distinct(keys)
+
+    def read(self, index: int) -> Any:
+        try:
+            return self._items[index]
+        except Exception as error:  # a user's sequence may load lazily
+            key = self.keys[index]
+            raise ItemError(
+                f"{key}: cannot be read: {type(error).__name__}: {error}", code="read", context={"key": key}
+            ) from error
+
+    def fingerprints(self) -> None:
+        return None
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": self.kind}
+
+
+def _distinct(keys: Sequence[str]) -> Sequence[str]:
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            raise ConfigError(f"key {key!r} is given twice", code="duplicate-item", context={"key": key})
+        seen.add(key)
+    return keys
+
+
+class _JoinedSource:
+    """Several sources, one after the other, in one index space."""
+
+    def __init__(self, sources: Sequence[Source], keys: Sequence[str]) -> None:
+        self.parts = list(sources)
+        self._starts = [0, *itertools.accumulate(source.n_items for source in sources)]
+        self.kind: Kind = self.parts[0].kind
+        self.n_items = self._starts[-1]
+        self.keys = keys
+
+    def read(self, index: int) -> Any:
+        position = bisect.bisect_right(self._starts, index) - 1
+        return self.parts[position].read(index - self._starts[position])
+
+    def read_block(self, start: int, stop: int) -> np.ndarray:
+        blocks = []
+        for source, first in zip(self.parts, self._starts, strict=False):
+            low, high = max(start - first, 0), min(stop - first, source.n_items)
+            if low < high:
+                blocks.append(source.read_block(low, high))
+        if not blocks:
+            return self.parts[0].read_block(0, 0)
+        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+
+    def fingerprints(self) -> Fingerprints | None:
+        parts = [source.fingerprints() for source in self.parts]
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
+            return None
+        return np.concatenate([part[0] for part in known]), np.concatenate([part[1] for part in known])
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": self.kind, "parts": [source.describe() for source in self.parts]}
+
+
+def join_sources(*sources: Source, allow_repeats: bool = False) -> Source:
+    """Put sources one after the other: A x B workloads, and items added to a run.
+
+    Keys of earlier sources never change. A later file whose key is taken is known by its path instead.
+
+    Parameters
+    ----------
+    *sources : Source
+        At least one, all of one kind; arrays must agree in row shape and dtype.
+    allow_repeats : bool
+        Whether one file may occur on both sides (A x B); its second key is then its path.
+
+    Raises
+    ------
+    ConfigError
+        If the kinds or the row shapes differ, or a file occurs twice without ``allow_repeats``.
+    """
+    if len(sources) == 1:
+        return sources[0]
+    _same_kind(sources)
+    if not allow_repeats:
+        _refuse_repeats(sources)
+    if sources[0].kind == "array":
+        return _JoinedSource(sources, IndexKeys(sum(source.n_items for source in sources)))
+    return _JoinedSource(sources, _joined_keys(sources))
+
+
+def _same_kind(sources: Sequence[Source]) -> None:
+    kinds = [source.kind for source in sources]
+    if len(set(kinds)) > 1:
+        raise ConfigError(f"inputs of unlike kinds cannot be joined: {', '.join(kinds)}")
+    rows = {_row_type(source) for source in sources if source.kind == "array"}
+    if len(rows) > 1:
+        listed = " and ".join(sorted(f"{dtype} of shape {shape}" for shape, dtype in rows))
+        raise ConfigError(f"arrays with unlike rows cannot be joined: {listed}")
+
+
+def _row_type(source: Source) -> tuple[tuple[int, ...], str]:
+    block = source.read_block(0, 1)
+    return block.shape[1:], str(block.dtype)
+
+
+def _refuse_repeats(sources: Sequence[Source]) -> None:
+    paths = (absolute(path) for source in sources for path in _files_of(source))
+    seen: set[str] = set()
+    for path in paths:
+        if path in seen:
+            raise ConfigError(
+                f"input {path!r} is already an item of this run; name new ones only",
+                code="duplicate-item",
+                context={"input": path},
+            )
+        seen.add(path)
+
+
+def _files_of(source: Source) -> Iterator[str]:
+    """Yield the files that a source reads, by item or whole."""
+    if isinstance(source, _JoinedSource):
+        for part in source.parts:
+            yield from _files_of(part)
+    elif isinstance(source, ArraySource):
+        yield from [source.path] if source.path is not None else []
+    else:
+        yield from getattr(source, "paths", ())
+
+
+def _joined_keys(sources: Sequence[Source]) -> list[str]:
+    taken: dict[str, None] = dict.fromkeys(sources[0].keys)
+    for source in sources[1:]:
+        paths: Sequence[str] = getattr(source, "paths", ())
+        start = len(taken)
+        for index, key in enumerate(source.keys):
+            # Array-like keys of sequences count on; a file goes by its path; a suffix ends every dispute.
+            other = absolute(paths[index]) if paths else str(start + index)
+            candidates = itertools.chain((key, other), (f"{other}#{count}" for count in itertools.count(2)))
+            taken[next(name for name in candidates if name not in taken)] = None
+    return list(taken)
+
+
+def open_source(items: Any, *, suffixes: tuple[str, ...] = (), max_item_bytes: int = DEFAULT_MAX_ITEM_BYTES) -> Source:
+    """Open whatever a user gives as items.
+
+    Parameters
+    ----------
+    items : object
+        A path, a glob (``**`` goes through folders), a folder, an fsspec URL, or a list of those: files,
+        sorted by name inside each glob and folder. A single ``.npy`` file of two or more dimensions (memory
+        mapped), or a Zarr array: its rows. An array: its rows. A mapping of names to objects, a
+        sequence or an iterable of objects: its elements. A Source is returned as it is.
+    suffixes : tuple of str
+        Lower-case endings that a folder is searched for (``Application.item_suffixes``).
+    max_item_bytes : int
+        Larger files fail as items.
+
+    Returns
+    -------
+    Source
+        With at least one item.
+
+    Raises
+    ------
+    ConfigError
+        If there is no item, a named file does not exist, or a file is named twice.
+
+    Examples
+    --------
+    >>> source = open_source([[1, 2], [3], [4, 5, 6]])
+    >>> source.n_items, source.keys[2], source.read(1)
+    (3, '2', [3])
+    """
+    source = _open(items, suffixes, max_item_bytes)
+    if source.n_items == 0:
+        raise ConfigError(f"no items: {type(items).__name__} is empty; give at least one", code="no-input")
+    return source
+
+
+def _open(items: Any, suffixes: tuple[str, ...], max_item_bytes: int) -> Source:
+    if isinstance(items, Source):
+        return items
+    if isinstance(items, str | os.PathLike):
+        items = [items]
+    if isinstance(items, Mapping):
+        return SequenceSource(list(items.values()), [str(key) for key in items])
+    if hasattr(items, "shape") or hasattr(items, "__array_interface__"):
+        return _open_array(items)
+    listed = _listed(items)
+    if not listed or not all(isinstance(item, str | os.PathLike) for item in listed):
+        return SequenceSource(listed)
+    return _open_paths([os.fsdecode(item) for item in listed], suffixes, max_item_bytes)
+
+
+def _listed(items: Any) -> Sequence[Any]:
+    if isinstance(items, Set | bytes | bytearray | memoryview) or not isinstance(items, Iterable | Sequence):
+        raise ConfigError(f"items are a {type(items).__name__}; give paths, an array, or objects in a fixed order")
+    return items if isinstance(items, Sequence) else list(items)
+
+
+def _open_array(array: Any) -> Source:
+    if hasattr(array, "tocsr"):
+        raise ConfigError("items are a sparse matrix; give a dense array, or a list of rows")
+    if not hasattr(array, "dtype"):  # a table: its rows are items
+        array = np.asarray(array)
+    if np.ma.is_masked(array):
+        raise ConfigError("items are a masked array; fill it with array.filled(value), or drop its masked rows")
+    if len(array.shape) == 0:
+        raise ConfigError("items are an array without dimensions; its first axis must count the items")
+    if array.dtype == np.dtype(object):
+        return SequenceSource(list(array))
+    return ArraySource(array)
+
+
+def _open_paths(patterns: Sequence[str], suffixes: tuple[str, ...], max_item_bytes: int) -> Source:
+    if len(patterns) == 1 and not has_magic(patterns[0]):
+        source = open_stored_array(absolute(patterns[0]))
+        if source is not None:
+            return source
+    found = expand(patterns, suffixes)
+    if len(found) == 1 and found[0].filesystem is None:
+        # One file is one item, which has no pairs: where it can be read as rows, that is what was meant.
+        source = open_stored_array(absolute(found[0].path))
+        if source is not None:
+            return source
+    return FileSource(found, patterns, max_item_bytes)

@@ -1,0 +1,1 @@
+"""Where code of applications runs: processes and threads, the memory they share, how an application travels."""

@@ -1,0 +1,319 @@
+"""What runs user code: the contract of executors, and what the two of them share.
+
+An executor calls module-level functions as ``function(context, *args)`` on its workers, which are threads
+(``ThreadExecutor``) or processes (``ProcessExecutor``), and hands the outcome of each call to a callback.
+
+Invariants
+----------
+- ``done`` is called exactly once for each submit, whatever happens: return, exception, death of the worker,
+  timeout, cancel, close. When ``close`` returns, every ``done`` has been called.
+- ``done`` runs on a thread of the executor, and no lock of the executor is held meanwhile: it may submit. It
+  must be short, since other outcomes wait for it.
+- The lower priority value goes first; equal priorities go in the order of submits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import importlib
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from tartan.base.reasons import traceback_of
+from tartan.errors import InternalError, TartanError
+from tartan.workers.arena import Arena
+
+__all__ = [
+    "Cancelled",
+    "Completed",
+    "Died",
+    "Executor",
+    "Outcome",
+    "Raised",
+    "TimedOut",
+    "WorkerContext",
+    "open_executor",
+]
+
+
+@dataclass(frozen=True)
+class Completed:
+    """The function returned ``value``."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Raised:
+    """The function raised.
+
+    Attributes
+    ----------
+    error : Exception
+        The exception itself, without its frames; a TartanError with code "user-error" in its place when it
+        cannot travel between processes or is no Exception (SystemExit).
+    name : str
+        Name of the exception's class.
+    message : str
+        Its text.
+    traceback : str
+        The full text of the traceback, from the called function on.
+    """
+
+    error: Exception
+    name: str
+    message: str
+    traceback: str
+
+
+@dataclass(frozen=True)
+class Died:
+    """The worker process ended while the function ran.
+
+    Attributes
+    ----------
+    how : str
+        "killed by SIGSEGV", "exit status 1".
+    seconds : float
+        How long the function had run.
+    traceback : str
+        Where the code was, when the process could still say so, else "".
+    """
+
+    how: str
+    seconds: float
+    traceback: str = ""
+
+
+@dataclass(frozen=True)
+class TimedOut:
+    """The function ran for longer than its limit."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """The function was dropped before it started, or abandoned by ``close(kill=True)``."""
+
+
+Outcome: TypeAlias = Completed | Raised | Died | TimedOut | Cancelled
+Function: TypeAlias = str | Callable[..., Any]
+Done: TypeAlias = Callable[[Outcome], None]
+
+
+@dataclass
+class WorkerContext:
+    """What a function finds on its worker; threads share one, each process has its own.
+
+    Attributes
+    ----------
+    application : Any
+        The user's application.
+    arenas : dict of str to Arena
+        The memory that executor and workers share.
+    state : dict
+        Room for whatever functions want to keep between calls.
+    """
+
+    application: Any
+    arenas: dict[str, Arena] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+class Executor(Protocol):
+    """Runs functions on workers; see the module for the invariants."""
+
+    @property
+    def n_workers(self) -> int:
+        """How many functions run at a time."""
+
+    @property
+    def in_processes(self) -> bool:
+        """Whether workers are processes, which see nothing of this one but its shared arenas."""
+
+    @property
+    def n_pending(self) -> int:
+        """How many functions have not started."""
+
+    def submit(
+        self,
+        function: Function,
+        args: tuple[Any, ...],
+        done: Done,
+        *,
+        priority: int = 0,
+        timeout_seconds: float | None = None,
+    ) -> None:
+        """Queue one call.
+
+        Parameters
+        ----------
+        function : str or callable
+            A module-level function, by preference as "package.module:name".
+        args : tuple
+            Its arguments after the context; small and picklable.
+        done : callable
+            Gets the outcome.
+        priority : int
+            Lower goes first.
+        timeout_seconds : float, optional
+            Longest time the function may run, counted from its start.
+
+        Raises
+        ------
+        InternalError
+            If the executor is closed.
+        """
+
+    def share(self, name: str, arena: Arena) -> None:
+        """Put one more arena into the context of every worker; calls submitted from now on find it there."""
+
+    def cancel_pending(self) -> int:
+        """Drop what has not started; return how many calls that were."""
+
+    def close(self, *, kill: bool = False) -> None:
+        """Drop what has not started, wait for what has, and stop the workers.
+
+        With ``kill`` nothing is waited for: processes are killed, threads abandoned. Harmless when repeated.
+        """
+
+
+@dataclass(eq=False)
+class Task:
+    """One submitted call."""
+
+    function: Function
+    args: tuple[Any, ...]
+    done: Done
+    priority: int
+    timeout_seconds: float | None
+    number: int = 0
+    message: bytes = b""
+
+    def deliver(self, outcome: Outcome) -> None:
+        """Call ``done``. An error in it is a defect of the caller: it is printed, and the executor goes on."""
+        try:
+            self.done(outcome)
+        except Exception:
+            kind, error, trace = sys.exc_info()
+            hook = threading.ExceptHookArgs((kind or Exception, error, trace, threading.current_thread()))
+            threading.excepthook(hook)
+
+
+class Backlog:
+    """The tasks that have not started, in the order in which they shall. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Task]] = []
+        self._n_submitted = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, task: Task) -> None:
+        """Queue a task behind those of the same priority; a task that comes back finds its old place."""
+        if task.number == 0:
+            self._n_submitted += 1
+            task.number = self._n_submitted
+        heapq.heappush(self._heap, (task.priority, task.number, task))
+
+    def take(self) -> Task:
+        """Remove and return the next task; there must be one."""
+        return heapq.heappop(self._heap)[2]
+
+    def clear(self) -> list[Task]:
+        """Remove and return all tasks, in order."""
+        tasks = [entry[2] for entry in sorted(self._heap, key=lambda entry: entry[:2])]
+        self._heap.clear()
+        return tasks
+
+
+def call(function: Function, context: WorkerContext, args: tuple[Any, ...]) -> Completed | Raised:
+    """Call a function on this worker and catch whatever it does."""
+    try:
+        return Completed(_resolve(function)(context, *args))
+    except BaseException as error:  # user code may raise anything, SystemExit included
+        return describe_error(error)
+
+
+def describe_error(error: BaseException) -> Raised:
+    """Turn an exception that was just caught into an outcome, and let go of its frames."""
+    frames = error.__traceback__.tb_next if error.__traceback__ else None
+    text = traceback_of(error, frames)
+    _forget_frames(error)
+    name, message = type(error).__name__, _text(error)
+    return Raised(error if isinstance(error, Exception) else rebuild(name, message), name, message, text)
+
+
+def rebuild(name: str, message: str) -> TartanError:
+    """Return a stand-in for an exception that cannot travel."""
+    return TartanError(f"{name}: {message}" if message else name, code="user-error")
+
+
+def open_executor(
+    application: Any,
+    n_workers: int,
+    *,
+    arenas: Mapping[str, Arena] | None = None,
+    in_processes: bool | None = None,
+) -> Executor:
+    """Start the executor that an application asks for.
+
+    Parameters
+    ----------
+    application : Application
+        Goes to every worker.
+    n_workers : int
+        Number of threads or processes.
+    arenas : mapping of str to Arena, optional
+        Memory that workers see; must be shared ones for processes.
+    in_processes : bool, optional
+        Processes or threads; by default threads where the application declares ``releases_gil``.
+
+    Raises
+    ------
+    ConfigError
+        If the application cannot travel to processes.
+    """
+    if in_processes is None:
+        in_processes = not getattr(application, "releases_gil", False)
+    if in_processes:
+        from tartan.workers.processes import ProcessExecutor
+
+        return ProcessExecutor(application, n_workers, arenas=arenas)
+    from tartan.workers.threads import ThreadExecutor
+
+    return ThreadExecutor(application, n_workers, arenas=arenas)
+
+
+def closed_error() -> InternalError:
+    """Return the error of a submit after close."""
+    return InternalError("the executor is closed", code="executor-closed")
+
+
+def _resolve(function: Function) -> Callable[..., Any]:
+    if not isinstance(function, str):
+        return function
+    module, _, name = function.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _text(error: BaseException) -> str:
+    with contextlib.suppress(Exception):
+        return str(error)
+    return ""
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    # Frames hold the arguments of user code, views of the arena among them.
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,219 @@
+"""The parent's side of one worker process: start it, talk to it, bury it. No policy, no threads.
+
+A handle belongs to one thread, the one that started the process: the kernel kills a worker when the thread that
+started it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import pickle
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+
+from tartan.workers.arena import Arena, memory_file
+from tartan.workers.executor import Raised, Task
+from tartan.workers.worker import ATTACH, pack, unpack
+
+__all__ = ["WorkerHandle", "worker_environment"]
+
+# Everything that starts threads of its own: the workers are the threads.
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+)
+# The search path is set before anything is imported: user code finds the modules it finds in the parent, and a
+# file in the working directory cannot hide a module of the standard library.
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
+    "from tartan.workers.worker import main; main(*map(int, sys.argv[1:]))"
+)
+_RECEIVE_BYTES = 1 << 18
+_CRASH_REPORT_BYTES = 1 << 16
+_REAP_SECONDS = 5.0
+
+
+class WorkerHandle:
+    """One worker process and what it was told.
+
+    Attributes
+    ----------
+    tasks : deque of Task
+        Sent and not answered; the first one runs.
+    ready : bool
+        Whether the application is loaded.
+    stopping : bool
+        Whether it was told to end.
+    failure : Raised or None
+        Why it cannot start.
+    started : float
+        When the first task, or the process, started.
+    deadline : float
+        When that takes too long; infinity for never.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.tasks: deque[Task] = deque()
+        self.ready = False
+        self.stopping = False
+        self.failure: Raised | None = None
+        self.started = 0.0
+        self.deadline = math.inf
+        self._inbox = bytearray()
+        self._outbox: deque[tuple[memoryview, int | None]] = deque()
+        self._crash_fd = memory_file(0)
+        self.socket, theirs = socket.socketpair()
+        try:
+            self.process = _start(theirs.fileno(), self._crash_fd, environment)
+        except BaseException:
+            self.socket.close()
+            os.close(self._crash_fd)
+            raise
+        finally:
+            theirs.close()
+        self.socket.setblocking(False)
+        self.exit_fd = _exit_descriptor(self.process.pid)
+
+    def send(self, kind: int, number: int = 0, payload: bytes = b"") -> None:
+        """Queue one message and write what the socket takes."""
+        self._outbox.append((memoryview(pack(kind, number, payload)), None))
+        self.flush()
+
+    def attach(self, name: str, arena: Arena) -> None:
+        """Hand over an arena."""
+        self._outbox.append((memoryview(pack(ATTACH, 0, pickle.dumps((name, arena.n_bytes)))), None))
+        self._outbox.append((memoryview(b"\0"), arena.fd))
+        self.flush()
+
+    @property
+    def wants_to_write(self) -> bool:
+        """Whether messages wait for the socket."""
+        return bool(self._outbox)
+
+    def flush(self) -> None:
+        """Write what the socket takes; a dead worker takes everything."""
+        while self._outbox:
+            data, fd = self._outbox[0]
+            try:
+                n = self.socket.send(data) if fd is None else socket.send_fds(self.socket, [data], [fd])
+            except BlockingIOError:
+                return
+            except OSError:
+                self._outbox.clear()  # it hung up, which reading will tell
+                return
+            if n < len(data):
+                self._outbox[0] = (data[n:], None)
+            else:
+                self._outbox.popleft()
+
+    def receive(self) -> list[tuple[int, int, bytes]] | None:
+        """Read once; return the complete messages as (kind, number, payload), None when it hung up."""
+        try:
+            data = self.socket.recv(_RECEIVE_BYTES)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        if not data:
+            return None
+        self._inbox += data
+        return unpack(self._inbox)
+
+    def receive_rest(self) -> list[tuple[int, int, bytes]]:
+        """Read all that a dead worker had still sent."""
+        messages: list[tuple[int, int, bytes]] = []
+        before = -1
+        while (more := self.receive()) is not None and (more or len(self._inbox) != before):
+            before = len(self._inbox)
+            messages += more
+        return messages
+
+    def kill(self) -> None:
+        """Kill the process; harmless when it is dead."""
+        self.process.kill()
+
+    def bury(self) -> tuple[str, str]:
+        """Wait for a killed or dead process and close what belongs to it.
+
+        Returns
+        -------
+        tuple of str
+            How it ended, and the traceback that it left, or "".
+        """
+        self._reap()
+        how = _describe_exit(self.process.returncode)
+        report = os.pread(self._crash_fd, _CRASH_REPORT_BYTES, 0).decode(errors="replace")
+        report = report.partition("\n\nExtension modules")[0]
+        self.socket.close()
+        os.close(self._crash_fd)
+        if self.exit_fd is not None:
+            os.close(self.exit_fd)
+        return how, report
+
+    def _reap(self) -> None:
+        # A killed process is gone at once, unless it hangs inside the kernel (a dead network drive).
+        if self.exit_fd is not None:
+            poll = select.poll()
+            poll.register(self.exit_fd, select.POLLIN)
+            poll.poll(_REAP_SECONDS * 1000)
+            self.process.poll()
+        else:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(_REAP_SECONDS)
+
+
+def worker_environment() -> dict[str, str]:
+    """Return the environment of a worker: that of this process, but one thread for every library."""
+    return {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, "1")}
+
+
+def _start(connection_fd: int, crash_fd: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    paths = [str(Path(entry).absolute()) for entry in sys.path if isinstance(entry, str)]
+    numbers = [str(number) for number in (connection_fd, crash_fd, os.getpid())]
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", _BOOT, *numbers, json.dumps(paths)],
+        stdin=subprocess.DEVNULL,
+        stdout=_stderr(),  # standard output is for data, and user code prints
+        stderr=_stderr(),
+        pass_fds=(connection_fd, crash_fd),
+        env=environment,
+    )
+
+
+def _stderr() -> int:
+    try:
+        os.fstat(2)
+    except OSError:
+        return subprocess.DEVNULL
+    return 2
+
+
+def _exit_descriptor(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except OSError:  # an old kernel: the socket's end has to do
+        return None
+
+
+def _describe_exit(status: int | None) -> str:
+    if status is None:
+        return "killed, and still hanging inside the system"
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"

@@ -1,0 +1,178 @@
+"""The main loop of a worker process, and the messages that it exchanges with its parent.
+
+A worker is a fresh interpreter (exec'd, never forked) that receives the application, then tasks, one after the
+other, and answers each. It inherits a socket and a crash file, and nothing else.
+
+It never outlives its parent: the kernel kills it when the parent's spawning thread ends (which works while user
+code holds the interpreter lock), and a watcher thread ends it when the socket closes (which works where the
+parent is gone before the worker could ask the kernel).
+
+A message is a header (kind, number, length) and that many bytes; an ATTACH is followed by one byte that carries
+a descriptor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+import pickle
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+from dataclasses import replace
+
+import cloudpickle
+
+from tartan.workers import shipping
+from tartan.workers.arena import Arena
+from tartan.workers.executor import Completed, Raised, WorkerContext, call, describe_error, rebuild
+
+__all__ = ["main"]
+
+# Parent to worker
+LOAD, ATTACH, TASK, STOP = 1, 2, 3, 4
+# Worker to parent
+READY, BROKEN, VALUE, ERROR = 11, 12, 13, 14
+
+_HEADER = struct.Struct("<BQQ")
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+
+
+def pack(kind: int, number: int, payload: bytes) -> bytes:
+    """Frame one message."""
+    return _HEADER.pack(kind, number, len(payload)) + payload
+
+
+def unpack(inbox: bytearray) -> list[tuple[int, int, bytes]]:
+    """Remove the complete messages from the front of ``inbox``; return them as (kind, number, payload)."""
+    messages = []
+    start = 0
+    while len(inbox) - start >= _HEADER.size:
+        kind, number, length = _HEADER.unpack_from(inbox, start)
+        end = start + _HEADER.size + length
+        if end > len(inbox):
+            break
+        messages.append((kind, number, bytes(memoryview(inbox)[start + _HEADER.size : end])))
+        start = end
+    del inbox[:start]
+    return messages
+
+
+def main(connection_fd: int, crash_fd: int, parent_pid: int) -> None:
+    """Serve the parent until it says stop; never returns."""
+    _end_with_parent(connection_fd, parent_pid)
+    _set_signals()
+    faulthandler.enable(crash_fd, all_threads=False)
+    for fd in (connection_fd, crash_fd):
+        os.set_inheritable(fd, False)  # programs that user code starts get neither
+    try:
+        with socket.socket(fileno=connection_fd) as connection:
+            _serve(connection)
+    except ConnectionError:
+        os._exit(1)  # the parent is gone
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(0)  # nothing here is worth a slow interpreter shutdown
+
+
+def _end_with_parent(connection_fd: int, parent_pid: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    libc.prctl(_PR_SET_NAME, b"tartan-worker", 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(1)  # it was gone before the line above
+    threading.Thread(target=_exit_on_hangup, args=(connection_fd,), name="tartan-watcher", daemon=True).start()
+
+
+def _exit_on_hangup(connection_fd: int) -> None:
+    poll = select.poll()
+    poll.register(connection_fd, select.POLLRDHUP)  # hang-ups are always reported, data is not
+    poll.poll()
+    os._exit(1)
+
+
+def _set_signals() -> None:
+    # Ctrl-C in a terminal reaches the whole process group; what it means is for the parent to decide.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+
+
+def _serve(connection: socket.socket) -> None:
+    context = WorkerContext(None)
+    while True:
+        kind, number, payload = _receive(connection)
+        if kind == TASK:
+            connection.sendall(_run(context, number, payload))
+        elif kind == STOP:
+            return
+        else:
+            connection.sendall(_prepare(connection, context, kind, payload))
+
+
+def _receive(connection: socket.socket) -> tuple[int, int, bytearray]:
+    # Exact reads: the byte that follows an ATTACH must be left for the call that takes descriptors.
+    kind, number, length = _HEADER.unpack(_receive_exactly(connection, _HEADER.size))
+    return kind, number, _receive_exactly(connection, length)
+
+
+def _receive_exactly(connection: socket.socket, length: int) -> bytearray:
+    buffer = bytearray(length)
+    with memoryview(buffer) as view:
+        received = 0
+        while received < length:
+            if not (n := connection.recv_into(view[received:])):
+                raise ConnectionResetError("the parent closed the socket")
+            received += n
+    return buffer
+
+
+def _prepare(connection: socket.socket, context: WorkerContext, kind: int, payload: bytearray) -> bytes:
+    try:
+        if kind == ATTACH:
+            _attach(connection, context, payload)
+            return b""
+        context.application = shipping.load(bytes(payload))
+    except BaseException as error:  # user code may raise anything while it is imported
+        return pack(BROKEN, 0, _dump_error(describe_error(error)))
+    return pack(READY, 0, b"")
+
+
+def _attach(connection: socket.socket, context: WorkerContext, payload: bytearray) -> None:
+    _, fds, _, _ = socket.recv_fds(connection, 1, 1)
+    name, n_bytes = pickle.loads(payload)
+    previous = context.arenas.pop(name, None)
+    if previous is not None:
+        previous.close()
+    context.arenas[name] = Arena.attach(fds[0], n_bytes)
+
+
+def _run(context: WorkerContext, number: int, payload: bytearray) -> bytes:
+    try:
+        function, args = pickle.loads(payload)
+        outcome = call(function, context, args)
+        if isinstance(outcome, Completed):
+            return pack(VALUE, number, cloudpickle.dumps(outcome.value))
+    except BaseException as error:  # arguments that cannot be read, or a value that cannot be sent
+        outcome = describe_error(error)
+    return pack(ERROR, number, _dump_error(outcome))
+
+
+def _dump_error(raised: Raised) -> bytes:
+    try:
+        data: bytes = cloudpickle.dumps(raised)
+        if type(pickle.loads(data).error) is type(raised.error):
+            return data
+    except Exception:  # many exceptions can be written, and fewer read
+        pass
+    return bytes(cloudpickle.dumps(replace(raised, error=rebuild(raised.name, raised.message))))

@@ -1,0 +1,72 @@
+"""The passes of a GPU against those of the processor, on NumPy in CuPy's place."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import mds_problems as problems
+import numpy as np
+import pytest
+
+import tartan.analytics.maps.smacof_gpu as gpu
+from tartan.analytics import DAMDS, Monitor, as_dissimilarities
+from tartan.analytics.maps.smacof import CpuPasses, Problem, Rule, Weights
+from tartan.errors import ConfigError
+from tartan.testing.gpu import require_gpu
+
+N = 37
+
+
+def stand_in(free_bytes: int) -> Any:
+    names = ("float32", "float64", "asarray", "sqrt", "maximum", "where", "arange")
+    runtime = SimpleNamespace(memGetInfo=lambda: (free_bytes, free_bytes))
+    functions = {name: getattr(np, name) for name in names}
+    return SimpleNamespace(**functions, asnumpy=np.asarray, cuda=SimpleNamespace(runtime=runtime))
+
+
+def problem(how: str) -> Problem:
+    D = problems.points_and_distances(N, 5)[1]
+    weights, rule = Weights(), Rule(tiny=1e-30)
+    if how == "missing int16 with Sammon":
+        D = problems.as_int16(D / D.max())
+        D[3, 8:20] = D[8:20, 3] = -1
+        rule = Rule(tiny=1e-12, missing=True, sammon=40.0, floor=900.0)
+    if how == "weights":
+        W = np.random.default_rng(0).integers(1, 1000, (N, N))
+        weights = Weights(matrix=(W + W.T).astype(">i2"), scale=1 / 32767)
+    if how == "point weights":
+        weights = Weights(points=np.random.default_rng(0).uniform(0, 2, N))
+    return Problem(D, 3, weights, rule, 1.0, True)
+
+
+@pytest.mark.parametrize("free_bytes", [1 << 30, 0])
+@pytest.mark.parametrize("how", ["unit", "missing int16 with Sammon", "weights", "point weights"])
+def test_a_gpu_answers_as_the_processor(how: str, free_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "_PAIRS", 5 * N)
+    what = problem(how)
+    ours = gpu.GpuPasses(what, stand_in(free_bytes), Monitor())
+    assert ours.resident == bool(free_bytes)
+    theirs = CpuPasses(what, None, Monitor())
+    x = np.random.default_rng(1).normal(size=(N, 3)) * np.max(np.asarray(what.delta, float))
+    a, b = np.empty_like(x), np.empty_like(x)
+    diff = 0.1 * float(what.delta.max())
+    assert ours.residual(x, diff, a) == pytest.approx(theirs.residual(x, diff, b), rel=1e-12)
+    assert np.allclose(a, b, rtol=0, atol=1e-12 * np.abs(b).max())
+    assert np.allclose(ours.product(x, a), theirs.product(x, b), rtol=1e-12, atol=0)
+    assert np.allclose(a, b, rtol=0, atol=1e-12 * np.abs(b).max())
+
+
+def test_devices_are_named_right() -> None:
+    with pytest.raises(ConfigError, match="tpu"):
+        DAMDS(device="tpu").fit(np.ones((3, 3)) - np.eye(3))
+
+
+@pytest.mark.gpu
+def test_a_map_on_a_gpu() -> None:
+    require_gpu()
+    D = as_dissimilarities(problems.as_int16(problems.clusters(500)))
+    X = problems.start(500)
+    here = DAMDS(accelerate="none").fit(D, init=X)
+    there = DAMDS(accelerate="none", device="cuda").fit(D, init=X)
+    assert there.stress_ == pytest.approx(here.stress_, rel=1e-4)

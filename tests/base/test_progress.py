@@ -1,0 +1,244 @@
+"""Progress: the numbers without a clock, the drawing with a clock that we turn."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tartan.base.progress import (
+    Progress,
+    RateWindow,
+    Snapshot,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_line,
+    format_rate,
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0"), (7, "7"), (999, "999"), (1000, "1 k"), (1234, "1.23 k"), (999_999, "1.00 M"), (45_600_000, "45.6 M"),
+        (123_400_000, "123 M"), (2**61, "2305843 T"), (0.25, "0.25"),
+    ],
+)  # fmt: skip
+def test_format_count(count: float, text: str) -> None:
+    assert format_count(count) == text
+
+
+def test_format_bytes_and_rate() -> None:
+    assert format_bytes(512) == "512 B"
+    assert format_bytes(4_000_000) == "4 MB"
+    assert format_rate(1_234_000) == "1.23 Mpairs/s"
+    assert format_rate(12) == "12 pairs/s"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.253, "0.25 s"), (9.9, "9.9 s"), (45.4, "45 s"), (59.7, "1 min"), (200, "3 min 20 s"), (3600, "1 h"),
+        (12_000, "3 h 20 min"), (86_400 * 2 + 4 * 3600 + 59, "2 d 4 h"),
+    ],
+)  # fmt: skip
+def test_format_duration(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+@given(st.floats(0, 1e9))
+def test_every_duration_has_at_most_two_units(seconds: float) -> None:
+    assert len(format_duration(seconds).split()) in (2, 4)
+
+
+def test_line_says_everything() -> None:
+    state = Snapshot(1_200_000, 4_000_000, loads=210, n_items=100, failed=3, pairs_per_second=14_000)
+    assert format_line(state) == "30.0 %  1.20 M of 4 M pairs  14 kpairs/s  R 2.10  3 failed  3 min 20 s left"
+
+
+def test_line_leaves_out_what_is_not_known() -> None:
+    assert format_line(Snapshot(0, 10)) == "0.0 %  0 of 10 pairs"
+
+
+def test_nothing_to_do_is_all_done() -> None:
+    state = Snapshot(0, 0, pairs_per_second=1)
+    assert format_line(state).startswith("100.0 %")
+
+
+def test_almost_done_is_not_done() -> None:
+    assert format_line(Snapshot(999_999, 1_000_000)).startswith("99.9 %")
+
+
+class TestRateWindow:
+    def test_what_an_earlier_run_did_does_not_count(self) -> None:
+        window = RateWindow(0.0, 1_000_000)
+        assert window.add(10.0, 1_000_100) == 10.0
+
+    def test_old_speed_is_forgotten(self) -> None:
+        window = RateWindow(0.0, 0)
+        for second in range(1, 11):
+            window.add(float(second), second * 1000)
+        for second in range(11, 101):
+            rate = window.add(float(second), 10_000 + second - 10)
+        assert rate == pytest.approx(1.0)
+
+    def test_bursts_even_out(self) -> None:
+        window = RateWindow(0.0, 0)
+        rates = [window.add(t / 2, (t // 20) * 1000) for t in range(1, 400)]
+        assert all(60 <= rate <= 140 for rate in rates[100:])
+
+    def test_standstill_is_zero(self) -> None:
+        window = RateWindow(0.0, 5)
+        assert window.add(0.0, 5) == 0.0
+        assert window.add(50.0, 5) == 0.0
+
+    def test_memory_is_bounded(self) -> None:
+        window = RateWindow(0.0, 0)
+        for step in range(20_000):
+            window.add(step * 0.1, step)
+        assert len(window._samples) <= 260
+
+
+class TestPlain:
+    def test_short_run_prints_the_summary_only(self, clock: Clock) -> None:
+        out = io.StringIO()
+        with Progress(100, stream=out, clock=clock) as progress:
+            for done in range(0, 101, 5):
+                clock.now += 0.04
+                progress.update(done)
+            progress.close("100 pairs done")
+        assert out.getvalue() == "100 pairs done\n"
+
+    def test_a_line_every_tenth(self, clock: Clock) -> None:
+        out = io.StringIO()
+        progress = Progress(100, stream=out, clock=clock)
+        for done in range(1, 31):
+            clock.now += 1
+            progress.update(done, loads=done, n_items=10)
+        lines = out.getvalue().splitlines()
+        assert [line.split()[0] for line in lines] == ["10.0", "20.0", "30.0"]
+        assert lines[0] == "10.0 %  10 of 100 pairs  1 pairs/s  R 1.00  1 min 30 s left"
+
+    def test_a_line_every_ten_seconds_when_slow(self, clock: Clock) -> None:
+        out = io.StringIO()
+        progress = Progress(1_000_000, stream=out, clock=clock)
+        for done in range(1, 36):
+            clock.now += 1
+            progress.update(done)
+        assert len(out.getvalue().splitlines()) == 3
+
+    def test_resumed_run_starts_at_its_tenth(self, clock: Clock) -> None:
+        out = io.StringIO()
+        progress = Progress(100, 55, stream=out, clock=clock)
+        clock.now += 2
+        progress.update(56)
+        assert out.getvalue() == ""
+        clock.now += 2
+        progress.update(60)
+        assert out.getvalue().startswith("60.0 %")
+
+    def test_quiet_prints_nothing(self, clock: Clock) -> None:
+        out = Terminal()
+        progress = Progress(100, quiet=True, stream=out, clock=clock)
+        clock.now += 60
+        progress.update(50)
+        progress.close("summary")
+        assert out.getvalue() == ""
+
+    def test_closed_twice_prints_once_and_draws_no_more(self, clock: Clock) -> None:
+        out = io.StringIO()
+        progress = Progress(100, stream=out, clock=clock)
+        progress.close("summary")
+        progress.close("again")
+        clock.now += 60
+        progress.update(50)
+        assert out.getvalue() == "summary\n"
+
+    def test_closed_stream_does_not_stop_a_run(self, clock: Clock) -> None:
+        out = io.StringIO()
+        progress = Progress(100, stream=out, clock=clock)
+        out.close()
+        clock.now += 60
+        progress.update(50)
+        progress.close("summary")
+
+    def test_stderr_is_the_default(self, clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+        Progress(1, clock=clock).close("over")
+        assert capsys.readouterr() == ("", "over\n")
+
+    def test_never_waits_for_another_thread(self, clock: Clock) -> None:
+        entered, leave = threading.Event(), threading.Event()
+
+        class Slow(io.StringIO):
+            def write(self, text: str) -> int:
+                entered.set()
+                assert leave.wait(10)
+                return super().write(text)
+
+        out = Slow()
+        progress = Progress(100, stream=out, clock=clock)
+        clock.now += 60
+        drawing = threading.Thread(target=progress.update, args=(50,))
+        drawing.start()
+        assert entered.wait(10)
+        progress.update(90)  # returns although the other thread is inside
+        leave.set()
+        drawing.join(10)
+        assert out.getvalue().count("%") == 1
+
+
+class TestLive:
+    @pytest.fixture(autouse=True)
+    def _terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", "120")
+
+    def test_draws_at_most_ten_times_a_second(self, clock: Clock) -> None:
+        out = Terminal()
+        with Progress(1000, stream=out, clock=clock) as progress:
+            for done in range(0, 1000):
+                clock.now += 0.001
+                progress.update(done)
+        assert 8 <= out.getvalue().count("of 1 k pairs") <= 10
+
+    def test_line_goes_away_and_the_summary_stays(self, clock: Clock) -> None:
+        out = Terminal()
+        progress = Progress(1000, stream=out, clock=clock)
+        clock.now += 1
+        progress.update(500, loads=30, n_items=20)
+        progress.close("all done")
+        assert "R 1.50" in out.getvalue()
+        assert out.getvalue().endswith("all done\n")
+        assert "\x1b[?25h" in out.getvalue()  # the cursor is back
+
+    def test_dumb_terminal_gets_plain_lines(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TERM", "dumb")
+        out = Terminal()
+        progress = Progress(100, stream=out, clock=clock)
+        clock.now += 60
+        progress.update(50)
+        progress.close()
+        assert "\x1b" not in out.getvalue()
+        assert out.getvalue().startswith("50.0 %")

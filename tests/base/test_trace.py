@@ -1,0 +1,132 @@
+"""The trace: what is kept, what is dropped, and that the viewer can read it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tartan.base.trace import NO_TRACER, Tracer
+
+
+def read(path: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(path.read_text())
+    return loaded
+
+
+class Ticks:
+    """A clock that counts microseconds."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def __call__(self) -> int:
+        self.now += 1000
+        return self.now
+
+
+def test_intervals_become_complete_events(tmp_path: Path) -> None:
+    tracer = Tracer(clock=lambda: 5_000)
+    tracer.record("read a.fa", "read", "host/read-1", 6_000, 9_500, {"bytes": 12})
+    tracer.write(tmp_path / "trace.json")
+    (event,) = [event for event in read(tmp_path / "trace.json")["traceEvents"] if event["ph"] == "X"]
+    assert event == {
+        "name": "read a.fa", "cat": "read", "ph": "X", "ts": 1.0, "dur": 3.5, "pid": 1, "tid": 1,
+        "args": {"bytes": 12},
+    }  # fmt: skip
+
+
+def test_rows_are_named_and_grouped_by_process() -> None:
+    tracer = Tracer()
+    for row in ("host/read-1", "cpu/compare", "host/read-2", "host/read-1", "main"):
+        tracer.record("x", "x", row, 0, 1)
+    names = [event for event in tracer.events() if event["ph"] == "M"]
+    threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in names if e["name"] == "thread_name"}
+    processes = {e["pid"]: e["args"]["name"] for e in names if e["name"] == "process_name"}
+    assert processes == {1: "host", 2: "cpu", 3: "main"}
+    assert threads == {(1, 1): "read-1", (2, 2): "compare", (1, 3): "read-2", (3, 4): "main"}
+    intervals = [(e["pid"], e["tid"]) for e in tracer.events() if e["ph"] == "X"]
+    assert intervals == [(1, 1), (2, 2), (1, 3), (1, 1), (3, 4)]
+
+
+def test_measure_records_also_what_raises() -> None:
+    tracer = Tracer(clock=Ticks())
+    with pytest.raises(KeyError), tracer.measure("parse b", "parse", "worker-1/main", size=3):
+        raise KeyError
+    assert tracer.n_events == 1
+    event = list(tracer.events())[-1]
+    assert (event["ts"], event["dur"], event["args"]) == (1.0, 1.0, {"size": 3})
+
+
+def test_what_comes_after_the_limit_is_counted(tmp_path: Path) -> None:
+    tracer = Tracer(limit=3)
+    for index in range(5):
+        tracer.record(str(index), "read", "host/1", index, index + 1)
+    assert (tracer.n_events, tracer.n_dropped) == (3, 2)
+    tracer.write(tmp_path / "t.json")
+    assert read(tmp_path / "t.json")["otherData"] == {"format_version": 1, "dropped_events": 2}
+
+
+def test_intervals_of_other_processes_are_taken_over() -> None:
+    tracer = Tracer()
+    tracer.extend([("a", "parse", "worker/1", 1, 2, None), ("b", "parse", "worker/1", 2, 3, {"k": 1})])
+    assert tracer.n_events == 2
+    assert [event["name"] for event in tracer.events() if event["ph"] == "X"] == ["a", "b"]
+
+
+def test_many_threads_lose_nothing() -> None:
+    tracer = Tracer(limit=3000)
+    barrier = threading.Barrier(4)
+
+    def work(row: int) -> None:
+        barrier.wait()
+        for index in range(1000):
+            tracer.record(str(index), "read", f"host/{row}", index, index)
+
+    threads = [threading.Thread(target=work, args=(row,)) for row in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert tracer.n_events + tracer.n_dropped == 4000
+    assert 3000 <= tracer.n_events <= 3003  # each thread may pass the limit once
+    assert max(Counter(event["name"] for event in tracer.events() if event["ph"] == "X").values()) <= 4
+
+
+def test_empty_trace_is_valid(tmp_path: Path) -> None:
+    Tracer().write(tmp_path / "t.json")
+    assert read(tmp_path / "t.json")["traceEvents"] == []
+
+
+def test_values_that_are_no_json_are_shown_as_text(tmp_path: Path) -> None:
+    tracer = Tracer()
+    tracer.record("x", "x", "a/b", 0, 1, {"path": Path("/a")})
+    tracer.write(tmp_path / "t.json")
+    assert read(tmp_path / "t.json")["traceEvents"][-1]["args"] == {"path": "/a"}
+
+
+def test_failed_write_leaves_the_old_trace_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "t.json"
+    target.write_text("old")
+    tracer = Tracer()
+
+    def broken() -> Any:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(tracer, "events", broken)
+    with pytest.raises(RuntimeError):
+        tracer.write(target)
+    assert [path.name for path in tmp_path.iterdir()] == ["t.json"]
+    assert target.read_text() == "old"
+
+
+def test_no_tracer_keeps_nothing() -> None:
+    NO_TRACER.record("x", "x", "a/b", 0, 1)
+    with NO_TRACER.measure("x", "x", "a/b"):
+        pass
+    assert not NO_TRACER.enabled
+    assert (NO_TRACER.n_events, NO_TRACER.n_dropped) == (0, 0)
