@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tartan.apps.vectors.app import Vectors
 from tartan.apps.vectors import simulate as simulate_vectors
+from tartan.apps.vectors.app import Vectors
 from tartan.apps.vectors.simulate import simulate
 from tartan.errors import ConfigError
 

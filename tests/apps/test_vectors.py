@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 from tartan import _native
-from tartan.apps.vectors.app import Vectors
 from tartan.apps.vectors import metrics as metrics
+from tartan.apps.vectors.app import Vectors
 from tartan.errors import ConfigError, ItemError
 
 SCIPY_NAMES = {"manhattan": "cityblock"}

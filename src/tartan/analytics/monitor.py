@@ -11,7 +11,6 @@ import hashlib
 import json
 import numbers
 import os
-import signal
 import sys
 import threading
 import time
@@ -24,7 +23,7 @@ import numpy as np
 from tartan.base.checksum import checksum_of_array
 from tartan.errors import ConfigError, RunCancelledError
 
-__all__ = ["Monitor", "as_monitor", "cancel_on_signals"]
+__all__ = ["Monitor", "as_monitor"]
 
 State = dict[str, Any]
 _FORMAT = 2
@@ -264,31 +263,6 @@ class Monitor:
 def as_monitor(monitor: Monitor | None = None, verbose: int = 0, checkpoint: str | Path | None = None) -> Monitor:
     """Return the monitor that was given, or one made of the two options."""
     return Monitor(verbose, checkpoint) if monitor is None else monitor
-
-
-@contextlib.contextmanager
-def cancel_on_signals(monitor: Monitor) -> Iterator[None]:
-    """Let the first SIGINT or SIGTERM ask a monitor to stop; the second one acts as if we were not here.
-
-    Outside the main thread nothing is done.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before: dict[signal.Signals, Any] = {}
-
-    def handle(number: int, _: Any) -> None:
-        for caught, handler in before.items():
-            signal.signal(caught, signal.SIG_DFL if handler is None else handler)
-        monitor.cancel(number)
-
-    for caught in (signal.SIGINT, signal.SIGTERM):
-        before[caught] = signal.signal(caught, handle)
-    try:
-        yield
-    finally:
-        for caught, handler in before.items():
-            signal.signal(caught, signal.SIG_DFL if handler is None else handler)
 
 
 def _line(seconds: float, phase: str, numbers: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as a wish to stop."""
+"""Catches SIGINT and SIGTERM while something runs that can be cancelled."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["cancel_on_signals"]
 
 @contextlib.contextmanager
 def cancel_on_signals(cancel: Callable[[int], object]) -> Iterator[None]:
-    """Turn the first SIGINT or SIGTERM into a clean stop; the second one acts as if we were not here.
+    """Turn the first SIGINT or SIGTERM into a clean stop; the second one acts as it does without this.
 
     Parameters
     ----------
     cancel : callable
-        Called with the number of the signal. In other threads than the main one nothing is caught.
+        Called with the number of the signal. In a thread other than the main one nothing is caught.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -31,7 +31,7 @@ def cancel_on_signals(cancel: Callable[[int], object]) -> Iterator[None]:
 
     def restore() -> None:
         for caught, handler in before.items():
-            # A handler that was not set from Python is unknown to it.
+            # Python does not know a handler that was not set from Python.
             signal.signal(caught, signal.SIG_DFL if handler is None else handler)
 
     for caught in (signal.SIGINT, signal.SIGTERM):

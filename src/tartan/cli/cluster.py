@@ -64,7 +64,7 @@ def execute(args: argparse.Namespace) -> int:
     """Cluster; return the exit status."""
     from tartan.analytics import Monitor
     from tartan.analytics.clusters.choose import scores_of
-    from tartan.analytics.monitor import cancel_on_signals
+    from tartan.base.signals import cancel_on_signals
     from tartan.view.coordinates import read_labels
 
     require_folders(args.out, args.picture, args.map)
@@ -77,7 +77,7 @@ def execute(args: argparse.Namespace) -> int:
         _require_own_names(matrix, keys)
     truth = None if args.truth is None else read_labels(args.truth, keys)
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
-    with cancel_on_signals(monitor):
+    with cancel_on_signals(monitor.cancel):
         labels = _labels(args, matrix, monitor)
         drawn = _draw(args, matrix, labels, kept, monitor)
     scores = {} if truth is None else scores_of(labels, truth)

@@ -64,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Compute and draw; return the exit status."""
     from tartan.analytics import Monitor
-    from tartan.analytics.monitor import cancel_on_signals
+    from tartan.base.signals import cancel_on_signals
 
     require_folders(args.out, args.density)
     require_files(args.labels)
@@ -72,11 +72,11 @@ def execute(args: argparse.Namespace) -> int:
     run, monitor = _run(args), Monitor(0 if args.quiet else 1, args.checkpoint)
     matrix = None if args.extend else open_matrix(args)
     clusters = _clusters(args, matrix, run)
-    with cancel_on_signals(monitor):
+    with cancel_on_signals(monitor.cancel):
         found = _extended(args, run, monitor) if matrix is None else _embedded(args, matrix, run, monitor)
     written = _write(args, found, clusters)
     if args.density is not None:
-        with cancel_on_signals(monitor):
+        with cancel_on_signals(monitor.cancel):
             written.append(_draw_density(args, matrix, run, found, monitor))
     if not args.quiet:
         said = ", ".join(f"{name} {_shown(value)}" for name, value in found.numbers.items())

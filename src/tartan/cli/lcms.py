@@ -38,8 +38,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Cluster, write, compare; return the exit status."""
-    from tartan.analytics.monitor import Monitor, cancel_on_signals
+    from tartan.analytics.monitor import Monitor
     from tartan.apps import lcms
+    from tartan.base.signals import cancel_on_signals
 
     options = _options(args)
     peaks = lcms.read_peaks(args.file, args.charge)
@@ -47,7 +48,7 @@ def execute(args: argparse.Namespace) -> int:
     references = _references(peaks, args.compare)
     make_folder(args.out)
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
-    with cancel_on_signals(monitor):
+    with cancel_on_signals(monitor.cancel):
         found = lcms.cluster_peaks(peaks, mode=args.mode, earlier=earlier, monitor=monitor, **options)
     about = _about(peaks, found, references)
     _write(args.out, peaks, found, options)

@@ -81,11 +81,11 @@ def _of_run(args: argparse.Namespace) -> _Nearest:
 
 def _of_matrix(args: argparse.Namespace) -> _Nearest:
     from tartan.analytics import Monitor, neighbors
-    from tartan.analytics.monitor import cancel_on_signals
+    from tartan.base.signals import cancel_on_signals
 
     monitor = Monitor(0 if args.quiet else 1)
     matrix = open_matrix(args)
-    with cancel_on_signals(monitor):
+    with cancel_on_signals(monitor.cancel):
         # More than all others there are not: no room is taken for them.
         indices, distances = neighbors(matrix, min(args.count, max(1, matrix.n - 1)), monitor=monitor)
     keys = item_names(matrix)

@@ -41,12 +41,12 @@ def execute(args: argparse.Namespace) -> int:
     import numpy as np
 
     from tartan.analytics import Monitor, outliers
-    from tartan.analytics.monitor import cancel_on_signals
+    from tartan.base.signals import cancel_on_signals
 
     require_folders(args.out)
     monitor = Monitor(0 if args.quiet else 1)
     matrix = open_matrix(args)
-    with cancel_on_signals(monitor):
+    with cancel_on_signals(monitor.cancel):
         found = outliers(matrix, min(args.count, max(1, matrix.n - 1)), args.threshold, monitor=monitor)
     keys = item_names(matrix)
     listed = np.argsort(-found.z, kind="stable") if args.all else found.indices

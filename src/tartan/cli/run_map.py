@@ -42,7 +42,8 @@ def extend_after_add(run: Any, *, quiet: bool) -> dict[str, Any] | None:
     RunCancelledError
         On Ctrl-C.
     """
-    from tartan.analytics.monitor import Monitor, cancel_on_signals
+    from tartan.analytics.monitor import Monitor
+    from tartan.base.signals import cancel_on_signals
 
     before = kept(run)
     if before is None:
@@ -50,7 +51,7 @@ def extend_after_add(run: Any, *, quiet: bool) -> dict[str, Any] | None:
     again = f"`tartan embed {shlex.quote(str(run.path))} --extend`"
     monitor = Monitor(0 if quiet else 1)
     try:
-        with cancel_on_signals(monitor):
+        with cancel_on_signals(monitor.cancel):
             made: StoredMap = run.extend_map(monitor)
     except RunCancelledError as error:
         message = f"stopped while new items were placed on the map; all scores are there; {again} places the items"

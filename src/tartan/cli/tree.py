@@ -64,11 +64,11 @@ def execute(args: argparse.Namespace) -> int:
 
 def _built(args: argparse.Namespace) -> Tree:
     from tartan.analytics import Monitor
-    from tartan.analytics.monitor import cancel_on_signals
     from tartan.analytics.trees.hierarchy import build_tree
+    from tartan.base.signals import cancel_on_signals
 
     matrix, monitor = open_matrix(args), Monitor(0 if args.quiet else 1)
-    with cancel_on_signals(monitor):
+    with cancel_on_signals(monitor.cancel):
         return build_tree(matrix, args.method, monitor=monitor)
 
 

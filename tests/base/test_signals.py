@@ -1,0 +1,43 @@
+"""The first signal asks for a clean stop, the second one acts as without us; the handlers come back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from tartan.base.signals import cancel_on_signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_cancels_and_the_handlers_come_back(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    received: list[int] = []
+    with cancel_on_signals(received.append):
+        os.kill(os.getpid(), number)
+        assert received == [number]
+        assert signal.getsignal(number) is before
+    assert signal.getsignal(number) is before
+
+
+def test_without_a_signal_the_handlers_come_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with cancel_on_signals(print):
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_signals_belong_to_the_main_thread() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    found = []
+
+    def call() -> None:
+        with cancel_on_signals(print):
+            found.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert found == [before]
