@@ -84,7 +84,7 @@ def inputs(name: str, folder: Path, n: int) -> Any:
     if name == "vectors":
         return np.random.default_rng(0).standard_normal((n, 512), dtype=np.float32)
     options: dict[str, Any] = {"size": (1024, 1024)} if name == "forensics" else {}
-    importlib.import_module(f"tartan.apps.simulate_{name}").simulate(folder, n, 1, **options)
+    importlib.import_module(f"tartan.apps.{name}.simulate").simulate(folder, n, 1, **options)
     return sorted(str(p) for p in folder.rglob("*") if p.name.lower().endswith(builtin(name)().item_suffixes))
 
 

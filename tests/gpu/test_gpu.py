@@ -84,7 +84,7 @@ def test_scientific_applications(tmp_path: Path, name: str, n: int) -> None:
 
     from tartan.apps import builtin
 
-    importlib.import_module(f"tartan.apps.simulate_{name}").simulate(tmp_path / "data", n, 1)
+    importlib.import_module(f"tartan.apps.{name}.simulate").simulate(tmp_path / "data", n, 1)
     app = builtin(name)()
     items = sorted(str(p) for p in (tmp_path / "data").rglob("*") if p.name.lower().endswith(app.item_suffixes))
     assert len(items) == n

@@ -435,7 +435,7 @@ def test_what_comes_from_a_file_travels_with_its_source(user_file: Path, name: s
     expected = app.compare_pair(2, 3)  # type: ignore[attr-defined]
     user_file.write_text("raise RuntimeError('edited meanwhile')")
     code = (
-        "import sys; from tartan.runtime import shipping\n"
+        "import sys; from tartan.workers import shipping\n"
         "print(shipping.load(bytes.fromhex(sys.argv[1])).compare_pair(2, 3))"
     )
     assert float(python(code, data.hex())) == expected

@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Simulate; print the path of the truth; return the exit status."""
-    simulate = importlib.import_module(f"tartan.apps.simulate_{args.app}").simulate
+    simulate = importlib.import_module(f"tartan.apps.{args.app}.simulate").simulate
     options = settings(args)
     _check(simulate, options, args.app)
     make_folder(args.folder)
