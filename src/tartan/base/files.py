@@ -13,14 +13,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import itertools
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tartan.base.temporary import TemporaryNames, is_abandoned
 from tartan.errors import DiskFullError, StoreError
 
 __all__ = ["FileWriter", "arrow_file", "disk_errors", "whole_file"]
@@ -95,7 +96,7 @@ def whole_file(target: Path) -> Iterator[Path]:
         with disk_errors(target):
             yield target
         return
-    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+    temporary = place.with_name(f".{place.name}.{TemporaryNames().next()}.tmp")
     try:
         with disk_errors(target):
             yield temporary
@@ -132,7 +133,7 @@ class FileWriter:
     def __init__(self, root: Path, *, write: Write = os.writev) -> None:
         self._temporary = root / "tmp"
         self._write = write
-        self._numbers = itertools.count()
+        self._names = TemporaryNames()
         self._owed: set[Path] = set()
         self._owed_lock = threading.Lock()
         with disk_errors(root):
@@ -150,7 +151,7 @@ class FileWriter:
     @contextlib.contextmanager
     def new_file(self, target: Path) -> Iterator[Path]:
         """Yield a temporary path; when the block ends without error, what is there becomes ``target``."""
-        temporary = self._temporary / f"{os.getpid()}-{next(self._numbers)}"
+        temporary = self._temporary / self._names.next()
         try:
             with disk_errors(target):
                 yield temporary
@@ -199,10 +200,26 @@ class FileWriter:
         return len(owed)
 
     def clear_temporary(self) -> None:
-        """Remove what killed processes left; only for the holder of the run lock."""
+        """Remove what killed processes left, and nothing of a writer that lives; the caller holds the run lock."""
         with disk_errors(self._temporary):
-            shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary.mkdir(exist_ok=True)
+            left = list(os.scandir(self._temporary))
+        now = self._now() if left else 0.0
+        for entry in left:
+            with contextlib.suppress(OSError):
+                if is_abandoned(entry.name, now - entry.stat(follow_symlinks=False).st_mtime):
+                    _remove_entry(entry)
+
+    def _now(self) -> float:
+        """Return the time by the clock of the file system, which may be another machine's."""
+        probe = self._temporary / self._names.next()
+        try:
+            probe.touch()
+            now = probe.stat().st_mtime
+            probe.unlink()
+        except OSError:  # a full disk, where what was left must go all the more
+            return time.time()
+        return now
 
     def _rename(self, temporary: Path, target: Path) -> None:
         try:
@@ -224,6 +241,13 @@ class FileWriter:
                 taken -= len(rest.pop(0))
             if rest:
                 rest[0] = rest[0][taken:]
+
+
+def _remove_entry(entry: os.DirEntry[str]) -> None:
+    if entry.is_dir(follow_symlinks=False):
+        shutil.rmtree(entry.path, ignore_errors=True)
+    else:
+        Path(entry.path).unlink()
 
 
 def _sync_file_system(path: Path) -> bool:
