@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -n logical --dist worksteal
 SOURCES := pyproject.toml Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml' 2>/dev/null)
 
 .PHONY: help build demo test test-all test-gpu lint format bench clean
@@ -33,11 +34,11 @@ demo: build
 
 test: build
 	cargo test --workspace --exclude tartan-python --release --quiet
-	$(BIN)/python -m pytest -m "not exhaustive"
+	$(PYTEST) -m "not exhaustive"
 
 test-all: build
 	cargo test --workspace --exclude tartan-python --release --quiet
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-gpu: build
 	TARTAN_REQUIRE_GPU=1 $(BIN)/python -m pytest -m gpu

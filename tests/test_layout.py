@@ -136,18 +136,28 @@ def test_heavy_modules_are_imported_late(module: str) -> None:
     assert result.stdout.split() == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
-def test_what_is_public_is_documented(path: Path) -> None:
-    tree = ast.parse(path.read_text())
+@pytest.mark.slow
+def test_what_is_public_is_documented() -> None:
+    assert [name for path in MODULES for name in undocumented(path.relative_to(PACKAGE), path.read_text())] == []
+
+
+def test_the_check_of_docstrings_sees_what_it_should() -> None:
+    text = '__all__ = ["f", "g"]\ndef f(): ...\ndef g():\n    """Return."""\ndef h(): ...\n'
+    assert list(undocumented(Path("core/made_up.py"), text)) == ["core/made_up.py", "core/made_up.py: f"]
+    assert list(undocumented(Path("_made_up.py"), text)) == ["_made_up.py: f"]
+    assert list(undocumented(Path("empty.py"), "")) == []
+
+
+def undocumented(path: Path, text: str) -> Iterator[str]:
+    """Yield the module and those of its public functions and classes that have no docstring."""
+    tree = ast.parse(text)
     private = path.stem.startswith("_") and path.stem != "__init__"
-    assert private or not tree.body or ast.get_docstring(tree), "module without docstring"
+    if tree.body and not private and not ast.get_docstring(tree):
+        yield f"{path}"
     public = exported(tree)
-    silent = [
-        node.name
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in public and not ast.get_docstring(node)
-    ]
-    assert silent == []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in public and not ast.get_docstring(node):
+            yield f"{path}: {node.name}"
 
 
 def exported(tree: ast.Module) -> set[str]:

@@ -85,7 +85,9 @@ WRONG_APPLICATIONS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("app", "message"), WRONG_APPLICATIONS, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(
+    ("app", "message"), WRONG_APPLICATIONS, ids=[message[:40] for _, message in WRONG_APPLICATIONS]
+)
 def test_applications(app: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         tartan.allpairs(app, ITEMS)
