@@ -6,19 +6,8 @@ import io
 import threading
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tartan.base.progress import (
-    Progress,
-    RateWindow,
-    Snapshot,
-    format_bytes,
-    format_count,
-    format_duration,
-    format_line,
-    format_rate,
-)
+from tartan.base.progress import Display, Progress, RateWindow, Snapshot, format_line
 
 
 class Clock:
@@ -39,43 +28,10 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (0, "0"), (7, "7"), (999, "999"), (1000, "1 k"), (1234, "1.23 k"), (999_999, "1.00 M"), (45_600_000, "45.6 M"),
-        (123_400_000, "123 M"), (2**61, "2305843 T"), (0.25, "0.25"),
-    ],
-)  # fmt: skip
-def test_format_count(count: float, text: str) -> None:
-    assert format_count(count) == text
-
-
-def test_format_bytes_and_rate() -> None:
-    assert format_bytes(512) == "512 B"
-    assert format_bytes(4_000_000) == "4 MB"
-    assert format_rate(1_234_000) == "1.23 Mpairs/s"
-    assert format_rate(12) == "12 pairs/s"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.253, "0.25 s"), (9.9, "9.9 s"), (45.4, "45 s"), (59.7, "1 min"), (200, "3 min 20 s"), (3600, "1 h"),
-        (12_000, "3 h 20 min"), (86_400 * 2 + 4 * 3600 + 59, "2 d 4 h"),
-    ],
-)  # fmt: skip
-def test_format_duration(seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text
-
-
-@given(st.floats(0, 1e9))
-def test_every_duration_has_at_most_two_units(seconds: float) -> None:
-    assert len(format_duration(seconds).split()) in (2, 4)
-
-
 def test_line_says_everything() -> None:
-    state = Snapshot(1_200_000, 4_000_000, loads=210, n_items=100, failed=3, pairs_per_second=14_000)
-    assert format_line(state) == "30.0 %  1.20 M of 4 M pairs  14 kpairs/s  R 2.10  3 failed  3 min 20 s left"
+    state = Snapshot(1_200_000, 4_000_000, per_second=14_000)
+    line = "30.0 %  1.20 M of 4 M pairs  14 kpairs/s  R 2.10  3 failed  3 min 20 s left"
+    assert format_line(state, loads=210, n_items=100, failed=3) == line
 
 
 def test_line_leaves_out_what_is_not_known() -> None:
@@ -83,7 +39,7 @@ def test_line_leaves_out_what_is_not_known() -> None:
 
 
 def test_nothing_to_do_is_all_done() -> None:
-    state = Snapshot(0, 0, pairs_per_second=1)
+    state = Snapshot(0, 0, per_second=1)
     assert format_line(state).startswith("100.0 %")
 
 
@@ -242,3 +198,43 @@ class TestLive:
         progress.close()
         assert "\x1b" not in out.getvalue()
         assert out.getvalue().startswith("50.0 %")
+
+
+class TestDisplay:
+    @pytest.fixture(autouse=True)
+    def _terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", "40")
+
+    def test_a_line_that_stays_is_there_at_the_end(self) -> None:
+        out = Terminal()
+        display = Display(out, stays=True)
+        display.draw("first")
+        display.draw("last")
+        display.close()
+        assert "last\n" in out.getvalue()
+        assert "\x1b[?25h" in out.getvalue().partition("first")[0]  # the cursor is never hidden for long
+
+    def test_a_long_line_is_cut_to_the_terminal(self) -> None:
+        out = Terminal()
+        display = Display(out, stays=True)
+        display.draw("x" * 100)
+        display.close()
+        assert "x" * 39 + "…" in out.getvalue()
+
+    def test_the_next_line_is_another(self) -> None:
+        out = Terminal()
+        display = Display(out, stays=True)
+        for text in ("first", "second"):
+            display.draw(text)
+            display.close()
+        assert [text in out.getvalue() for text in ("first\n", "second\n")] == [True, True]
+
+    def test_a_terminal_that_is_gone_is_no_error(self) -> None:
+        out = Terminal()
+        display = Display(out)
+        display.draw("first", 0.5)
+        out.close()
+        display.draw("second", 0.6)
+        display.say("third")
+        display.close()

@@ -1,139 +1,136 @@
-"""Shows how far a run is, on stderr: one live line on a terminal, a plain line now and then elsewhere.
+"""Shows how far a long call is, on stderr: one live line on a terminal, a plain line now and then elsewhere.
 
-What is shown is computed by pure functions from a ``Snapshot``; only ``Progress`` knows a stream and a clock.
-``update`` may be called as often as one likes, from any thread: it returns at once unless it is time to draw.
+What is shown is computed by pure functions from a ``Snapshot``; only ``Display`` knows the stream and only
+``ProgressLine`` a clock. It may be called as often as you like, from any thread: it returns at once unless it
+is time to draw.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
+import os
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
-from tartan.base.live_line import LiveLine
+from tartan.base.format import format_count, format_duration, format_rate
 
-__all__ = [
-    "Progress",
-    "RateWindow",
-    "Snapshot",
-    "format_bytes",
-    "format_count",
-    "format_duration",
-    "format_line",
-    "format_rate",
-]
+if TYPE_CHECKING:
+    from rich.live import Live
 
-_LIVE_SECONDS = 0.1
+__all__ = ["LIVE_SECONDS", "Display", "Progress", "ProgressLine", "RateWindow", "Snapshot", "format_line"]
+
+LIVE_SECONDS = 0.1
 _PLAIN_SECONDS = 10.0
-_STEP_SECONDS = 1.0  # a short run does not print ten lines
+_STEP_SECONDS = 1.0  # a short call does not print ten lines
 _WINDOW_SECONDS = 30.0
 _WINDOW_SHARE = 0.2  # of the time so far: long runs commit in bursts
 _MAX_SAMPLES = 200
-_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_BAR_WIDTH = 24
 
 
-def format_count(count: float) -> str:
-    """Write a number with three digits and a letter: 950, 1.23 M, 45.6 G."""
-    for limit, factor, unit in ((1e3, 1, ""), (1e6, 1e3, " k"), (1e9, 1e6, " M"), (1e12, 1e9, " G")):
-        if abs(count) < limit * 0.9995:
-            return _three_digits(count / factor) + unit
-    return _three_digits(count / 1e12) + " T"
+class Display:
+    """Lines on a stream: one that is drawn over in place where the stream is a terminal, plain ones elsewhere.
 
+    A stream that is closed, or whose reader is gone, is no error: the call that reports is worth more.
 
-def _three_digits(value: float) -> str:
-    if value == int(value) and abs(value) < 1000:
-        return str(int(value))
-    decimals = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
-    return f"{value:.{decimals}f}"
+    Parameters
+    ----------
+    stream : text stream, optional
+        Default stderr.
+    stays : bool
+        The live line that was drawn last stays when the display is closed; otherwise it is taken away.
+    """
 
+    def __init__(self, stream: TextIO | None = None, *, stays: bool = False) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._stays = stays
+        self.is_live = self._stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._live: Live | None = None
 
-def format_bytes(count: float) -> str:
-    """Write an amount of memory in powers of ten: 512 B, 4.00 MB."""
-    number, _, unit = format_count(count).partition(" ")
-    return f"{number} {unit}B"
+    def open(self) -> None:
+        """Prepare the live line, if there is one; ``draw`` does that too."""
+        if not self.is_live or self._live is not None:
+            return
+        from rich.console import Console
+        from rich.live import Live
 
+        console = Console(file=self._stream, force_terminal=True)
+        # A line that stays may never be closed: nothing global may depend on that.
+        owned = not self._stays
+        self._live = Live(
+            console=console, auto_refresh=False, transient=owned, redirect_stdout=owned, redirect_stderr=owned
+        )
+        self._live.start()
+        if self._stays:
+            console.show_cursor(True)
 
-def format_rate(pairs_per_second: float) -> str:
-    """Write a speed: 1.23 Mpairs/s."""
-    number, _, unit = format_count(pairs_per_second).partition(" ")
-    return f"{number} {unit}pairs/s"
+    def draw(self, text: str, share: float | None = None) -> None:
+        """Draw over the live line: a text, behind a bar that is filled from 0 to 1 if a share is given."""
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
 
+        self.open()
+        assert self._live is not None, "the stream is no terminal"
+        line = Table.grid(padding=(0, 1))
+        shown = Text(text, no_wrap=True, overflow="ellipsis")
+        if share is None:
+            line.add_row(shown)
+        else:
+            line.add_row(ProgressBar(total=1.0, completed=share, width=_BAR_WIDTH), shown)
+        with contextlib.suppress(OSError, ValueError):
+            self._live.update(line, refresh=True)
 
-def format_duration(seconds: float) -> str:
-    """Write a time with its two largest units: 0.25 s, 45 s, 3 min 20 s, 3 h 20 min, 2 d 4 h."""
-    if seconds < 9.95:
-        return f"{seconds:.2g} s"
-    total = round(seconds)
-    for (size, name), (small, small_name) in itertools.pairwise(_UNITS):
-        if total >= size:
-            rest = total % size // small
-            return f"{total // size} {name}" + (f" {rest} {small_name}" if rest else "")
-    return f"{total} s"
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        with contextlib.suppress(OSError, ValueError):
+            print(text, file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """End the live line; the next ``draw`` begins another."""
+        if self._live is not None:
+            with contextlib.suppress(OSError, ValueError):
+                self._live.stop()
+            self._live = None
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """How far a run is.
+    """How far a call is.
 
     Attributes
     ----------
-    done_pairs, total_pairs : int
-        Pairs with a result or a recorded failure, of all that are wanted.
-    loads, n_items : int
-        Their quotient is the load factor R so far.
-    failed : int
-        Failed items and pairs.
-    pairs_per_second : float
-        Speed of late; 0 where it is not known.
+    done, total : int
+        In any unit, such as pairs or bytes.
+    per_second : float
+        Recent speed; 0 where it is not known.
     """
 
-    done_pairs: int
-    total_pairs: int
-    loads: int = 0
-    n_items: int = 0
-    failed: int = 0
-    pairs_per_second: float = 0.0
+    done: int
+    total: int
+    per_second: float = 0.0
 
     @property
     def share(self) -> float:
         """Done part, 0 to 1."""
-        return min(self.done_pairs / self.total_pairs, 1.0) if self.total_pairs else 1.0
+        return min(self.done / self.total, 1.0) if self.total else 1.0
 
     @property
-    def seconds_left(self) -> float | None:
-        """Time left at the speed of late, or None."""
-        if self.pairs_per_second <= 0:
-            return None
-        return max(self.total_pairs - self.done_pairs, 0) / self.pairs_per_second
+    def percent(self) -> str:
+        """Done part as text, rounded down: "100.0 %" means that all is done."""
+        return f"{int(self.share * 1000) / 10:.1f} %"
 
-
-def format_line(state: Snapshot) -> str:
-    """Write a snapshot as one line."""
-    parts = [
-        f"{_percent(state.share)} %",
-        f"{format_count(state.done_pairs)} of {format_count(state.total_pairs)} pairs",
-    ]
-    if state.pairs_per_second > 0:
-        parts.append(format_rate(state.pairs_per_second))
-    if state.loads and state.n_items:
-        parts.append(f"R {state.loads / state.n_items:.2f}")
-    if state.failed:
-        parts.append(f"{format_count(state.failed)} failed")
-    if state.seconds_left and state.share < 1:
-        parts.append(f"{format_duration(state.seconds_left)} left")
-    return "  ".join(parts)
-
-
-def _percent(share: float) -> str:
-    # Rounded down: 100 means that it is over.
-    return f"{int(share * 1000) / 10:.1f}"
+    @property
+    def time_left(self) -> str:
+        """Time left at the recent speed, as text; empty where it is not known, or where nothing is left."""
+        if self.per_second <= 0 or self.done >= self.total:
+            return ""
+        return f"{format_duration((self.total - self.done) / self.per_second)} left"
 
 
 class RateWindow:
@@ -152,7 +149,7 @@ class RateWindow:
         self._samples: deque[tuple[float, int]] = deque([(time_seconds, done)])
 
     def add(self, time_seconds: float, done: int) -> float:
-        """Note what is done now; return pairs per second, 0 where nothing moved."""
+        """Note what is done now; return the speed a second, 0 where nothing moved."""
         window = max(_WINDOW_SECONDS, _WINDOW_SHARE * (time_seconds - self._start))
         samples = self._samples
         while len(samples) > 1 and samples[1][0] <= time_seconds - window:
@@ -164,8 +161,87 @@ class RateWindow:
         return max(done - first_done, 0) / elapsed if elapsed > 0 else 0.0
 
 
-class Progress:
-    """Draws the progress of one run; also a context manager, which closes it.
+class ProgressLine:
+    """Draws snapshots when it is time to; also a context manager, which closes it.
+
+    Parameters
+    ----------
+    start : Snapshot, optional
+        What an earlier call has left, counted from now on; default: what the first update says.
+    quiet : bool
+        Draws nothing at all.
+    stream : text stream, optional
+        Default stderr.
+    clock : callable
+        Seconds, never going back.
+    """
+
+    def __init__(
+        self,
+        start: Snapshot | None = None,
+        *,
+        quiet: bool = False,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._drawn = clock()
+        self._window = None if start is None else RateWindow(self._drawn, start.done)
+        self._tenth = 0 if start is None else int(start.share * 10)
+        self._display = Display(stream)
+        self._open = not quiet
+        if self._open:
+            self._display.open()
+
+    def show(self, done: int, total: int, text: Callable[[Snapshot], str]) -> None:
+        """Draw how far the call is, when it is time to; ``text`` writes a snapshot as one line."""
+        if not self._open or not self._lock.acquire(blocking=False):
+            return  # another thread draws something just as new
+        try:
+            now = self._clock()
+            if self._window is None:
+                self._window = RateWindow(now, done)
+            if now - self._drawn >= (LIVE_SECONDS if self._display.is_live else _STEP_SECONDS):
+                state = Snapshot(done, total, self._window.add(now, done))
+                self._draw(now, state, text)
+        finally:
+            self._lock.release()
+
+    def _draw(self, now: float, state: Snapshot, text: Callable[[Snapshot], str]) -> None:
+        if self._display.is_live:
+            self._drawn = now
+            self._display.draw(text(state), state.share)
+            return
+        tenth = int(state.share * 10)
+        if tenth > self._tenth or now - self._drawn >= _PLAIN_SECONDS:
+            self._drawn, self._tenth = now, tenth
+            self._display.say(text(state))
+
+    def say(self, text: str) -> None:
+        """Print a line, unless quiet."""
+        if self._open:
+            self._display.say(text)
+
+    def close(self, summary: str | None = None) -> None:
+        """Take the live line away and print a last text; a second call does nothing."""
+        with self._lock:
+            if not self._open:
+                return
+            self._open = False
+            self._display.close()
+            if summary:
+                self._display.say(summary)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Progress(ProgressLine):
+    """Draws the progress of one run.
 
     Parameters
     ----------
@@ -173,12 +249,8 @@ class Progress:
         Pairs that are wanted.
     done_pairs : int
         Pairs that an earlier run has left.
-    quiet : bool
-        Draws nothing at all.
-    stream : text file, optional
-        Default stderr.
-    clock : callable
-        Seconds, never going back.
+    quiet, stream, clock
+        As for ``ProgressLine``.
     """
 
     def __init__(
@@ -190,72 +262,31 @@ class Progress:
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(Snapshot(done_pairs, total_pairs), quiet=quiet, stream=stream, clock=clock)
         self._total = total_pairs
-        self._clock = clock
-        self._stream = stream or sys.stderr
-        self._lock = threading.Lock()
-        self._started = self._drawn = clock()
-        self._window = RateWindow(self._started, done_pairs)
-        self._step = _tenth(Snapshot(done_pairs, total_pairs))
-        self._live = None if quiet else LiveLine.on(self._stream)
-        self._open = not quiet
 
     def update(self, done_pairs: int, loads: int = 0, n_items: int = 0, failed: int = 0) -> None:
-        """Say how far the run is; drawn when it is time to.
+        """Draw how far the run is, when it is time to.
 
         Parameters
         ----------
         done_pairs : int
             Pairs with a result or a recorded failure, those of earlier runs included.
         loads, n_items : int
-            Fills of host slots so far, and items.
+            Fills of host slots so far, and items; their quotient is the load factor R so far.
         failed : int
             Failed items and pairs so far.
         """
-        if not self._open or not self._lock.acquire(blocking=False):
-            return  # another thread draws something just as new
-        try:
-            now = self._clock()
-            if now - self._drawn < (_STEP_SECONDS if self._live is None else _LIVE_SECONDS):
-                return
-            rate = self._window.add(now, done_pairs)
-            self._draw(now, Snapshot(done_pairs, self._total, loads, n_items, failed, rate))
-        finally:
-            self._lock.release()
-
-    def _draw(self, now: float, state: Snapshot) -> None:
-        if self._live is not None:
-            self._drawn = now
-            self._live.draw(state.share, format_line(state))
-            return
-        step = _tenth(state)
-        if step > self._step or now - self._drawn >= _PLAIN_SECONDS:
-            self._drawn, self._step = now, step
-            self._print(format_line(state))
-
-    def close(self, summary: str | None = None) -> None:
-        """Take the live line away and print a last text; a second call does nothing."""
-        with self._lock:
-            if not self._open:
-                return
-            self._open = False
-            if self._live is not None:
-                self._live.close()
-            if summary:
-                self._print(summary)
-
-    def _print(self, text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # nobody reads stderr any more: the run goes on
-            print(text, file=self._stream, flush=True)
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        self.show(done_pairs, self._total, lambda state: format_line(state, loads, n_items, failed))
 
 
-def _tenth(state: Snapshot) -> int:
-    return int(state.share * 10)
+def format_line(state: Snapshot, loads: int = 0, n_items: int = 0, failed: int = 0) -> str:
+    """Write how far a run is as one line."""
+    parts = [state.percent, f"{format_count(state.done)} of {format_count(state.total)} pairs"]
+    if state.per_second > 0:
+        parts.append(format_rate(state.per_second))
+    if loads and n_items:
+        parts.append(f"R {loads / n_items:.2f}")
+    if failed:
+        parts.append(f"{format_count(failed)} failed")
+    return "  ".join([*parts, state.time_left]).rstrip()

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tartan.base import machine
-from tartan.base.progress import format_bytes
+from tartan.base.format import format_bytes
 from tartan.cli.output import print_json, print_table
 
 HELP = "show what was found on this machine, and what to mend"

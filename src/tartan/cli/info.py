@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tartan.base.progress import format_bytes, format_duration
+from tartan.base.format import format_bytes, format_duration
 from tartan.cli.output import describe_run, print_json, print_table
 
 HELP = "show what a run is, how far it is and what it cost"

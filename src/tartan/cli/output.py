@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tartan.base.progress import format_count, format_duration, format_rate
+from tartan.base.format import format_count, format_duration, format_rate
 
 __all__ = ["conclude", "describe_run", "is_finished", "print_json", "print_table", "summary", "warn_unfinished"]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tartan._native import SortFailure, SortJob, sort_overhead
+from tartan.base.format import format_bytes
 from tartan.base.machine import memory as machine_memory
 from tartan.base.machine import usable_cores
-from tartan.base.progress import format_bytes
 from tartan.errors import ConfigError
 from tartan.options import Size, parse_size
 from tartan.sort.dtypes import DType

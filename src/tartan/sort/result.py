@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tartan.base.progress import format_bytes, format_count, format_duration
+from tartan.base.format import format_bytes, format_count, format_duration
 
 __all__ = ["EDGES", "Edge", "SortResult"]
 

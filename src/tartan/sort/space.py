@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tartan.base.progress import format_bytes
+from tartan.base.format import format_bytes
 from tartan.errors import ConfigError, DiskFullError
 
 __all__ = ["LEAST_MEMORY_BYTES", "Disk", "check_space", "disks_of", "peak_rss_bytes", "room_for_engine", "rss_bytes"]

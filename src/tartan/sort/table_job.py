@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tartan._native import SortJob
-from tartan.base.progress import format_bytes
+from tartan.base.format import format_bytes
 from tartan.errors import ConfigError
 from tartan.sort.columns import ColumnKey, RowForm
 from tartan.sort.engine import Order, SortOptions

@@ -1,0 +1,70 @@
+"""Writes figures for people: counts, sizes, speeds and durations."""
+
+from __future__ import annotations
+
+import itertools
+
+__all__ = [
+    "format_bytes",
+    "format_count",
+    "format_duration",
+    "format_long_count",
+    "format_number",
+    "format_rate",
+]
+
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def format_number(value: object, digits: int = 3) -> str:
+    """Write a number with a few significant digits and no needless zeros; whole numbers in full, None as "-"."""
+    if value is None:
+        return "-"
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+
+
+def format_count(count: float) -> str:
+    """Write a number with three digits and a letter: 950, 1.23 M, 45.6 G."""
+    for limit, factor, unit in ((1e3, 1, ""), (1e6, 1e3, " k"), (1e9, 1e6, " M"), (1e12, 1e9, " G")):
+        if abs(count) < limit * 0.9995:
+            return _three_digits(count / factor) + unit
+    return _three_digits(count / 1e12) + " T"
+
+
+def _three_digits(value: float) -> str:
+    if value == int(value) and abs(value) < 1000:
+        return str(int(value))
+    decimals = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+    return f"{value:.{decimals}f}"
+
+
+def format_long_count(count: float) -> str:
+    """Write a number in words: 12,345 in full, 12.3 million in short."""
+    for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if count >= size:
+            return f"{count / size:.3g} {name}"
+    return f"{count:,.0f}"
+
+
+def format_bytes(count: float) -> str:
+    """Write an amount of memory in powers of ten: 512 B, 4.00 MB."""
+    number, _, unit = format_count(count).partition(" ")
+    return f"{number} {unit}B"
+
+
+def format_rate(pairs_per_second: float) -> str:
+    """Write a speed: 1.23 Mpairs/s."""
+    number, _, unit = format_count(pairs_per_second).partition(" ")
+    return f"{number} {unit}pairs/s"
+
+
+def format_duration(seconds: float) -> str:
+    """Write a time with its two largest units: 0.25 s, 45 s, 3 min 20 s, 3 h 20 min, 2 d 4 h."""
+    if seconds < 9.95:
+        return f"{seconds:.2g} s"
+    total = round(seconds)
+    for (size, name), (small, small_name) in itertools.pairwise(_UNITS):
+        if total >= size:
+            rest = total % size // small
+            return f"{total // size} {name}" + (f" {rest} {small_name}" if rest else "")
+    return f"{total} s"
