@@ -16,7 +16,7 @@ import numpy as np
 
 from tartan.core.cache import Room
 from tartan.core.grid import Grid, Tile
-from tartan.core.schedule import Action, Commit, Compare, DeviceSlots, Load, Move, Prepare, Scheduler, Upload
+from tartan.core.schedule import Action, Commit, Compare, DeviceSlots, Evict, Load, Move, Prepare, Scheduler, Upload
 from tartan.core.sizing import Costs, Layout, choose_grid, choose_layout, device_room, make_order
 from tartan.core.workload import Workload
 
@@ -117,9 +117,12 @@ class World:
             max_open_chunks=self.layout.open_chunks,
             prepare_on_device=problem.prepare_on_device,
         )
-        # Without addresses nothing can lie in the wrong place: every span then has slots of its own.
-        self._addressed = self.scheduler.host.room.addressed
-        self._host = np.full(self.scheduler.host.room.total if self._addressed else grid.n_items, NOTHING)
+        host = self.scheduler.host.room
+        # Where room is only counted, an address is the number of a window, which holds any span.
+        self._window = 1 if host.addressed else grid.longest_span
+        self._host = np.full(host.total if host.addressed else grid.n_spans * self._window, NOTHING)
+        self._host_places: dict[int, int] = {}
+        self._device_places: dict[tuple[int, int], int] = {}
         self._device = [
             None if level is None else np.full(level.room.total, NOTHING)
             for level in map(self.scheduler.device_level, range(len(problem.device_slots)))
@@ -171,17 +174,23 @@ class World:
         self.most_open = max(self.most_open, self.scheduler.n_open_chunks)
         for action in actions:
             match action:
+                case Evict(span, None):
+                    self._empty(self._host, span, self._host_places.pop(span))
+                case Evict(span, int(device)):
+                    self._empty(self._memory_of(device), span, self._device_places.pop((device, span)))
                 case Load(span, address):
-                    address = self._host_address(span)
                     self.loads.append(span)
-                    self._later(self._end_load, span, self._clear(self._host, span, address))
+                    self._take(self._host, span, address * self._window)
+                    self._host_places[span] = address * self._window
+                    self._later(self._end_load, span)
                 case Move(span, address, source):
-                    self._later(self._end_move, span, self._clear(self._host, span, address), source)
+                    self._take(self._host, span, address)
+                    self._host_places[span] = address
+                    self._later(self._end_move, span, address, source)
                 case Prepare(device, span, address):
-                    self._later(self._end_prepare, device, span, address)
+                    self._later(self._end_prepare, device, span, self._leave(device, span, address), address)
                 case Upload(device, span, address):
-                    memory = self._memory_of(device)
-                    self._later(self._end_upload, device, span, self._clear(memory, span, address))
+                    self._later(self._end_upload, device, span, self._leave(device, span, address), address)
                 case Compare(device, tile):
                     self._check_tile(device, tile)
                     if device == self._deaf:
@@ -195,34 +204,33 @@ class World:
     def _later(self, end: Callable[..., list[Action]], *args: object) -> None:
         self._pending.append(partial(end, *args))
 
-    def _end_load(self, span: int, address: int) -> list[Action]:
-        self._fill(self._host, span, address, self._prepare_on_device)
+    def _end_load(self, span: int) -> list[Action]:
+        self._fill(self._host, span, self._host_places[span], self._prepare_on_device)
         return self.scheduler.loaded(span)
 
     def _end_move(self, span: int, address: int, source: int) -> list[Action]:
         self._host[self._slots(self._host, span, address)] = self._host[self._slots(self._host, span, source)]
+        self._empty(self._host, span, source)
         return self.scheduler.moved(span)
 
-    def _end_prepare(self, device: int, span: int, address: int) -> list[Action]:
-        memory = self._device[device]
-        self._expect(self._host, span, self._host_address(span), parsed=True)
-        if memory is not None:
-            self._fill(memory, span, address)
+    def _end_prepare(self, device: int, span: int, old: int | None, address: int) -> list[Action]:
+        self._expect(self._host, span, self._host_places[span], parsed=True)
+        self._arrive(device, span, old, address)
         self._later(self._end_store, device, span, address)
         return self.scheduler.prepared(device, span)
 
     def _end_store(self, device: int, span: int, address: int) -> list[Action]:
         memory = self._device[device]
-        there = self._host_address(span)
+        there = self._host_places[span]
         self._expect(self._host, span, there, parsed=True)
         if memory is not None:
             self._expect(memory, span, address)
         self._fill(self._host, span, there)
         return self.scheduler.stored(span)
 
-    def _end_upload(self, device: int, span: int, address: int) -> list[Action]:
-        self._expect(self._host, span, self._host_address(span))
-        self._fill(self._memory_of(device), span, address)
+    def _end_upload(self, device: int, span: int, old: int | None, address: int) -> list[Action]:
+        self._expect(self._host, span, self._host_places[span])
+        self._arrive(device, span, old, address)
         return self.scheduler.uploaded(device, span)
 
     def _end_compare(self, device: int, tile: Tile) -> list[Action]:
@@ -243,17 +251,32 @@ class World:
         assert memory is not None
         return memory
 
-    def _host_address(self, span: int) -> int:
-        return self.scheduler.host.address(span) if self._addressed else self.grid.span_items(span).start
-
     def _slots(self, memory: np.ndarray, span: int, address: int) -> slice:
         stop = address + self.grid.span_length(span)
         assert 0 <= address < stop <= len(memory), "outside the room of the level"
         return slice(address, stop)
 
-    def _clear(self, memory: np.ndarray, span: int, address: int) -> int:
+    def _leave(self, device: int, span: int, address: int) -> int | None:
+        """Begin to fill slots of a device; return where the span lay before, if it was there."""
+        if self._device[device] is None:
+            return None
+        self._take(self._memory_of(device), span, address)
+        old = self._device_places.get((device, span))
+        self._device_places[device, span] = address
+        return old
+
+    def _arrive(self, device: int, span: int, old: int | None, address: int) -> None:
+        if self._device[device] is not None:
+            self._fill(self._memory_of(device), span, address)
+        if old is not None:
+            self._empty(self._memory_of(device), span, old)
+
+    def _take(self, memory: np.ndarray, span: int, address: int) -> None:
+        """Begin to fill slots, which must be empty: what lay there was evicted first."""
+        assert (memory[self._slots(memory, span, address)] == NOTHING).all()
+
+    def _empty(self, memory: np.ndarray, span: int, address: int) -> None:
         memory[self._slots(memory, span, address)] = NOTHING
-        return address
 
     def _fill(self, memory: np.ndarray, span: int, address: int, parsed: bool = False) -> None:
         items = np.arange(*self.grid.span_lines[span : span + 2])
@@ -267,15 +290,16 @@ class World:
 
     def _check_tile(self, device: int, tile: Tile) -> None:
         """The rows of a tile lie in order in one block, its columns in another, where it is compared."""
-        level = self.scheduler.device_level(device)
-        memory, address_of = self._host, self._host_address
-        if level is not None:
-            memory, address_of = self._memory_of(device), level.address
         rows = self.grid.row_spans(tile)
-        for span in {*rows, tile.span}:
-            self._expect(memory, span, address_of(span))
-        starts = {address_of(span) - self.grid.span_items(span).start for span in rows}
-        assert len(starts) <= 1, "the rows of a tile do not lie in order"
+        own = self._device[device] is not None
+        memory = self._memory_of(device) if own else self._host
+        places = {s: self._device_places[device, s] if own else self._host_places[s] for s in {*rows, tile.span}}
+        for span, address in places.items():
+            self._expect(memory, span, address)
+        starts = {places[span] - self.grid.span_items(span).start for span in rows}
+        assert len(starts) <= 1 or not (own or self.scheduler.host.room.addressed), (
+            "the rows of a tile do not lie in order"
+        )
 
     def _check_chunk(self, chunk: tuple[int, int]) -> None:
         rect = self.grid.chunk_rect(chunk)

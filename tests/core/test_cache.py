@@ -56,9 +56,8 @@ class LevelMachine(RuleBasedStateMachine):
     @initialize(kind=st.sampled_from(sorted(ROOMS)), policy=st.sampled_from(["planned", "lru"]))
     def begin(self, kind: str, policy: Policy) -> None:
         self.kind = kind
-        self.gone: list[int] = []
         self.room = ROOMS[kind]
-        self.level = Level(self.room, policy, self.gone.append)
+        self.level = Level(self.room, policy)
         self.needs = Needs(GRID, self.room)
         self.model: dict[int, Resident] = {}
         self.moving: dict[int, Resident] = {}
@@ -74,15 +73,15 @@ class LevelMachine(RuleBasedStateMachine):
         needs = needs_of(self.kind, Tile(strip, span), self.needs)
         possible = self._possible(needs)
         before = {s: (r.pins, r.address) for s, r in self.model.items()}
-        arrivals = self.level.reserve(needs, lambda s: (0, s * 7 % 11) if s % 3 else None)
-        self._note_evictions(allowed=arrivals is not None)
-        if arrivals is None:
+        reservation = self.level.reserve(needs, lambda s: (0, s * 7 % 11) if s % 3 else None)
+        if reservation is None:
             assert not possible
             assert before == {s: (r.pins, r.address) for s, r in self.model.items()}
             return
         assert possible
+        self._note_evictions(reservation.evicted)
         self.jobs.append(needs)
-        self._note_arrivals(needs, arrivals)
+        self._note_arrivals(needs, reservation.arrivals)
 
     @precondition(lambda self: self.jobs)
     @rule(data=st.data())
@@ -130,9 +129,9 @@ class LevelMachine(RuleBasedStateMachine):
     @rule()
     def evict_idle(self) -> None:
         idle = self._idle_spans()
-        assert self.level.evict_idle() == bool(idle)
-        assert set(self.gone) == idle
-        self._note_evictions(allowed=True)
+        evicted = self.level.evict_idle()
+        assert set(evicted) == idle
+        self._note_evictions(evicted)
 
     # -- what must hold --------------------------------------------------------------------------------------
 
@@ -233,13 +232,11 @@ class LevelMachine(RuleBasedStateMachine):
             return not new or len(new) + len(staying) <= self.room.columns // self.room.column_frame
         return not new or sum(GRID.span_length(s) for s in [*staying, *(n.span for n in new)]) <= self.room.columns
 
-    def _note_evictions(self, allowed: bool) -> None:
-        assert allowed or not self.gone
-        for span in self.gone:
+    def _note_evictions(self, evicted: list[int]) -> None:
+        for span in evicted:
             assert not self._in_use(self.model[span])
-        for span in self.gone:
+        for span in evicted:
             del self.model[span]
-        self.gone.clear()
 
     def _note_arrivals(self, needs: list[Need], arrivals: list) -> None:
         by_span = {arrival.span: arrival for arrival in arrivals}

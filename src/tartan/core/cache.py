@@ -17,11 +17,12 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from heapq import heappop, heappush
 from typing import Literal, NamedTuple, Protocol
 
 from tartan.errors import InternalError
 
-__all__ = ["Arrival", "Level", "LevelStats", "Need", "Policy", "Room", "State"]
+__all__ = ["Arrival", "Level", "LevelStats", "Need", "Policy", "Reservation", "Room", "State"]
 
 Policy = Literal["planned", "lru"]
 NextUse = Callable[[int], tuple[int, int] | None]
@@ -66,6 +67,13 @@ class Arrival(NamedTuple):
     span: int
     address: int
     source: int | None
+
+
+class Reservation(NamedTuple):
+    """What follows from giving a tile room: first the evicted spans are dropped, then the arrivals are filled."""
+
+    evicted: list[int]
+    arrivals: list[Arrival]
 
 
 @dataclass(frozen=True)
@@ -184,11 +192,13 @@ class _Anchored:
 
 
 class _Count:
-    """Room without addresses."""
+    """Room of which only the sum is limited; a block gets a *window*, the smallest number that is free."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self.used = 0
+        self._free: list[int] = []
+        self._n_windows = 0
 
     def fits(self, needs: Sequence[Need], idle: dict[BlockKey, _Block]) -> bool:
         wanted = sum(need.block_size for need in needs)
@@ -199,10 +209,14 @@ class _Count:
         if self.used + need.block_size > self._size:
             return None
         self.used += need.block_size
-        return 0
+        if self._free:
+            return heappop(self._free)
+        self._n_windows += 1
+        return self._n_windows - 1
 
     def give(self, block: _Block) -> None:
         self.used -= block.size
+        heappush(self._free, block.address)
 
     def in_the_way(self, need: Need) -> list[BlockKey] | None:
         return None
@@ -215,15 +229,12 @@ class Level:
     ----------
     room : Room
     policy : {"planned", "lru"}
-        Who is evicted: whose next use is farthest, or who was used least recently.
-    on_evict : callable, optional
-        Told of each span that leaves.
+        Which block is evicted: the one whose next use is farthest, or the one used least recently.
     """
 
-    def __init__(self, room: Room, policy: Policy = "planned", on_evict: Callable[[int], None] | None = None) -> None:
+    def __init__(self, room: Room, policy: Policy = "planned") -> None:
         self.room = room
         self.policy = policy
-        self._on_evict = on_evict
         self.stats = LevelStats()
         self.used = 0
         self.n_arriving = 0
@@ -248,7 +259,7 @@ class Level:
         return [span for span in spans if (block := where[span]).unready and block.spans[span] is not State.READY]
 
     def address(self, span: int) -> int:
-        """Return the first slot of a resident span (row region first, column region behind it)."""
+        """Return the first slot of a resident span (row region first, column region behind it), or its window."""
         block = self._where[span]
         start = block.address if block.key[0] else block.address + self.room.rows
         return start + block.offsets[span]
@@ -262,13 +273,13 @@ class Level:
 
     # -- what tiles ask --------------------------------------------------------------------------------------
 
-    def reserve(self, needs: Iterable[Need], next_use: NextUse) -> list[Arrival] | None:
+    def reserve(self, needs: Iterable[Need], next_use: NextUse) -> Reservation | None:
         """Give all needed spans room and pin them, or change no pin and return None.
 
         Returns
         -------
-        list of Arrival or None
-            The spans that must be filled; the others are here or already on the way.
+        Reservation or None
+            The spans that leave and those that must be filled; the others are here or already on the way.
         """
         needs = list(needs)
         where = self._where
@@ -277,14 +288,14 @@ class Level:
             block = where.get(need.span)
             if block is None or (need.group >= 0 and not block.key[0]):
                 absent.append(need)
-        arrivals = self._place(absent, needs, next_use) if absent else []
-        if arrivals is None:
+        reservation = self._place(absent, needs, next_use) if absent else Reservation([], [])
+        if reservation is None:
             return None
         # Every need pins its block once, so that release is the mirror of reserve.
         for need in needs:
             self._pin(where[need.span])
-        self._count(needs, arrivals)
-        return arrivals
+        self._count(needs, reservation.arrivals)
+        return reservation
 
     def hold(self, span: int) -> None:
         """Pin a resident span once more; ``release`` takes it back."""
@@ -342,15 +353,13 @@ class Level:
             raise InternalError(f"span {span} is in use")
         self._evict(block)
 
-    def evict_idle(self) -> bool:
-        """Drop everything that nobody uses; return whether there was anything.
+    def evict_idle(self) -> list[int]:
+        """Drop everything that is not in use; return the spans.
 
         For a level so small that a span could only move within it through room that the span itself takes.
         """
         idle = [block for blocks in self._idle.values() for block in blocks.values()]
-        for block in idle:
-            self._evict(block)
-        return bool(idle)
+        return [span for block in idle for span in self._evict(block)]
 
     # -- inside ----------------------------------------------------------------------------------------------
 
@@ -362,17 +371,15 @@ class Level:
             self.stats.arrivals += len(arrivals) - moves
             self.stats.peak = max(self.stats.peak, self.used)
 
-    def _place(self, absent: list[Need], needs: list[Need], next_use: NextUse) -> list[Arrival] | None:
+    def _place(self, absent: list[Need], needs: list[Need], next_use: NextUse) -> Reservation | None:
         """Make room for what is absent, sparing what this tile already has; all or nothing."""
         new = {need.key: need for need in absent if need.key not in self._blocks}
         kept = self._pin_resident(needs)
         done = self._fits(new, absent)
-        if done:
-            for need in new.values():
-                self._make_block(need, next_use)
+        evicted = [span for need in new.values() for span in self._make_block(need, next_use)] if done else []
         for block in kept:
             self._unpin(block)
-        return [self._arrive(need) for need in absent] if done else None
+        return Reservation(evicted, [self._arrive(need) for need in absent]) if done else None
 
     def _pin_resident(self, needs: list[Need]) -> list[_Block]:
         """Keep what this tile already has from being evicted for its own sake."""
@@ -400,13 +407,16 @@ class Level:
         # The only pin that a span may have while it moves is the one that this reservation just made.
         return block is None or (block.pins <= 1 and not block.arriving)
 
-    def _make_block(self, need: Need, next_use: NextUse) -> None:
+    def _make_block(self, need: Need, next_use: NextUse) -> list[int]:
+        """Give a block room; return the spans that leave for it."""
         rows = need.key[0]
         region = self._regions[rows]
+        evicted: list[int] = []
         while (address := region.take(need)) is None:
-            self._evict(self._victim(rows, need, next_use))
+            evicted += self._evict(self._victim(rows, need, next_use))
         self._blocks[need.key] = _Block(need.key, address, need.block_size)
         self.used += need.block_size
+        return evicted
 
     def _victim(self, rows: bool, need: Need, next_use: NextUse) -> _Block:
         idle = self._idle[rows]
@@ -457,12 +467,10 @@ class Level:
         if not block.pins and not block.arriving and block.key in self._blocks:
             self._idle[block.key[0]][block.key] = block
 
-    def _evict(self, block: _Block) -> None:
+    def _evict(self, block: _Block) -> list[int]:
         self.stats.evictions += len(block.spans)
         self._drop(block)
-        if self._on_evict is not None:
-            for span in block.spans:
-                self._on_evict(span)
+        return list(block.spans)
 
     def _drop(self, block: _Block) -> None:
         for span in block.spans:

@@ -16,7 +16,7 @@ import numpy as np
 
 from tartan.core.bound import workload_bound
 from tartan.core.model import StageTimes, modelled_seconds, system_efficiency
-from tartan.core.schedule import Action, Commit, Compare, DeviceSlots, Load, Move, Prepare, Scheduler, Upload
+from tartan.core.schedule import Action, Commit, Compare, DeviceSlots, Evict, Load, Move, Prepare, Scheduler, Upload
 from tartan.core.sizing import Costs, choose_grid, choose_layout, device_room, make_order, tile_filter
 from tartan.core.workload import AllPairs, Workload
 from tartan.errors import InternalError
@@ -192,6 +192,8 @@ class Replay:
             if self._watch is not None:
                 self._watch(self.scheduler, action)
             match action:
+                case Evict():
+                    pass
                 case Load(span):
                     self._load(span)
                 case Move(span):

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 from tartan.core.cache import Arrival, Level, Need, Room, State
@@ -31,6 +30,7 @@ __all__ = [
     "Commit",
     "Compare",
     "DeviceSlots",
+    "Evict",
     "Load",
     "Move",
     "Prepare",
@@ -41,8 +41,18 @@ __all__ = [
 Chunk = tuple[int, int]
 
 
+class Evict(NamedTuple):
+    """Drop a span: from the host level, or from a device with memory of its own.
+
+    It comes before the action that fills its slots anew.
+    """
+
+    span: int
+    device: int | None = None
+
+
 class Load(NamedTuple):
-    """Fill a host slot from outside the host level."""
+    """Fill a host slot from outside the host level; where slots have no addresses, a window."""
 
     span: int
     address: int
@@ -85,7 +95,7 @@ class Commit(NamedTuple):
     chunk: Chunk
 
 
-Action = Load | Move | Prepare | Upload | Compare | Commit
+Action = Evict | Load | Move | Prepare | Upload | Compare | Commit
 
 
 @dataclass
@@ -172,10 +182,6 @@ class Scheduler:
         Tiles and chunks under way at a time.
     prepare_on_device : bool
         Whether loads end parsed and a device preprocesses them.
-    on_evict : callable, optional
-        Told of each span that leaves the host level.
-    on_device_evict : callable, optional
-        Told (device, span) of each span that leaves a device with memory of its own.
     """
 
     def __init__(
@@ -191,22 +197,18 @@ class Scheduler:
         max_admitted: int = 256,
         max_open_chunks: int = 64,
         prepare_on_device: bool = False,
-        on_evict: Callable[[int], None] | None = None,
-        on_device_evict: Callable[[int, int], None] | None = None,
     ) -> None:
         check_room(grid, host, "--host-cache")
         self.grid = grid
-        self.host = Level(host, "lru" if policy == "lru" else "planned", self._evicted)
+        self.host = Level(host, "lru" if policy == "lru" else "planned")
         self.n_loads = 0
-        self._on_evict = on_evict
         self._needed = needed
         self._segments = segments
         self._size = span_size or grid.span_length
         self._max_admitted = max_admitted
         self._max_open = max_open_chunks
         self._prepare_on_device = prepare_on_device
-        self._on_device_evict = on_device_evict
-        self._devices = [self._device_state(index, slots) for index, slots in enumerate(devices)]
+        self._devices = [self._device_state(slots) for slots in devices]
         self._current: Segment | None = next(segments, None)
         self._next: Segment | None = next(segments, None)
         self._position = 0
@@ -222,12 +224,11 @@ class Scheduler:
         self._host_full = False
         self._needs = Needs(grid, host)
 
-    def _device_state(self, index: int, slots: DeviceSlots) -> _DeviceState:
+    def _device_state(self, slots: DeviceSlots) -> _DeviceState:
         if slots.room is None:
             return _DeviceState(slots, None, None)
         check_room(self.grid, slots.room, "--device-cache")
-        evicted = partial(self._on_device_evict, index) if self._on_device_evict is not None else None
-        return _DeviceState(slots, Level(slots.room, "planned", evicted), Needs(self.grid, slots.room))
+        return _DeviceState(slots, Level(slots.room), Needs(self.grid, slots.room))
 
     # -- questions -------------------------------------------------------------------------------------------
 
@@ -349,10 +350,11 @@ class Scheduler:
         if chunk not in self._open and busy >= self._max_open and (self._jobs or self._committing):
             return False
         spans = self.tile_spans(tile)
-        arrivals = self.host.reserve(self._host_needs(tile, spans, segment.rows), self._host_next_use)
-        if arrivals is None:
+        reservation = self.host.reserve(self._host_needs(tile, spans, segment.rows), self._host_next_use)
+        if reservation is None:
             if not (self._jobs or self._preparing or self.host.n_arriving):
-                if self.host.evict_idle():
+                if evicted := self.host.evict_idle():
+                    self._evict(evicted, actions)
                     return True
                 raise ConfigError(
                     f"the host cache has room for {self.host.room.total}, too little for one tile of "
@@ -366,7 +368,8 @@ class Scheduler:
         self._jobs[tile] = job
         if chunk not in self._open:
             self._open[chunk] = sum(1 for t in self.grid.chunk_tiles(chunk) if self._needed(t))
-        self._fill(arrivals, actions)
+        self._evict(reservation.evicted, actions)
+        self._fill(reservation.arrivals, actions)
         self._await_host(job)
         return True
 
@@ -405,10 +408,10 @@ class Scheduler:
         if not job.missing:
             self._queue(job)
 
-    def _evicted(self, span: int) -> None:
-        self._parsed.discard(span)
-        if self._on_evict is not None:
-            self._on_evict(span)
+    def _evict(self, spans: list[int], actions: list[Action]) -> None:
+        for span in spans:
+            self._parsed.discard(span)
+            actions.append(Evict(span))
 
     def _host_parsed(self, span: int, actions: list[Action]) -> list[Action]:
         """Let the first device that waits for a span preprocess it; where none does, it may be evicted again."""
@@ -480,10 +483,11 @@ class Scheduler:
         level, needs = self._devices[device].level, self._devices[device].needs
         if level is None or needs is None:
             return True
-        arrivals = level.reserve(needs.of(job.tile), _Upcoming(self._current, job.position, self.grid))
-        if arrivals is None:
+        reservation = level.reserve(needs.of(job.tile), _Upcoming(self._current, job.position, self.grid))
+        if reservation is None:
             if not self._devices[device].held and device not in self._preparing.values():
-                if level.evict_idle():
+                if evicted := level.evict_idle():
+                    actions.extend(Evict(span, device) for span in evicted)
                     return self._occupy(device, job, actions)
                 raise ConfigError(
                     f"the device cache has room for {level.room.total} items, too little for one tile; "
@@ -492,7 +496,8 @@ class Scheduler:
                 )
             self._devices[device].full = True
             return False
-        for arrival in arrivals:
+        actions.extend(Evict(span, device) for span in reservation.evicted)
+        for arrival in reservation.arrivals:
             self._bring(device, arrival.span, actions)
         return True
 

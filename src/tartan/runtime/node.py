@@ -23,7 +23,7 @@ import numpy as np
 from tartan.core.cache import Room
 from tartan.core.grid import Rect, Tile
 from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
-from tartan.core.schedule import Action, Commit, Compare, DeviceSlots, Load, Move, Prepare, Scheduler, Upload
+from tartan.core.schedule import Action, Commit, Compare, DeviceSlots, Evict, Load, Move, Prepare, Scheduler, Upload
 from tartan.core.sizing import make_order
 from tartan.devices.protocol import Device
 from tartan.errors import DeviceMemoryError, RunCancelledError
@@ -86,7 +86,6 @@ class Node:
         self._done_pairs = 0
         self._book = FailureBook(x.folder, x.source, x.on_error, x.max_failures)
         self._both_ways = x.folder.pairs.both_ways
-        self._windows = list(range(x.grid.n_spans))[::-1] if isinstance(x.task.items, RaggedBlobs) else None
         self._arenas: dict[str, Arena] = {}
         self._lanes: list[CpuLane | DeviceLane] = []
         self._halved: list[HalvedTiles] = []
@@ -200,6 +199,10 @@ class Node:
     def _act(self, decide: Callable[[], list[Action]]) -> None:
         for action in decide():
             match action:
+                case Evict(span, None):
+                    self._evicted(span)
+                case Evict(span, int(device)):
+                    self._device_lane(device).forget(span)
                 case Load(span, address):
                     self._loader.load(self._new_place(span, address), self._x.grid.span_items(span).start)
                 case Move(span, address, source):
@@ -221,8 +224,6 @@ class Node:
 
     def _new_place(self, span: int, address: int) -> Place:
         self._serial += 1
-        if self._windows is not None:
-            address = self._windows.pop()
         place = Place(span, address, self._x.grid.span_length(span), self._serial)
         self._places[span] = place
         return place
@@ -242,9 +243,8 @@ class Node:
         place = self._places.pop(span, None)
         if isinstance(items, RaggedObjects):
             items.spans.pop(span, None)
-        elif isinstance(items, RaggedBlobs) and place is not None and self._windows is not None:
+        elif isinstance(items, RaggedBlobs) and place is not None:
             self._arenas[HOST_ARENA].punch(place.address * items.window_bytes, items.window_bytes)
-            self._windows.append(place.address)
 
     # -- events of items -------------------------------------------------------------------------------------
 
@@ -474,8 +474,6 @@ class Node:
             policy="lru" if x.order == "quadrant" else "planned",
             max_open_chunks=x.layout.open_chunks,
             prepare_on_device=x.task.parsed is not None,
-            on_evict=self._evicted,
-            on_device_evict=lambda device, span: self._device_lane(device).forget(span),
         )
 
     def _lane(self, index: int, device: Device, room: Room | None) -> CpuLane | DeviceLane:
