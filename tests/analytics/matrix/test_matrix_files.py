@@ -9,6 +9,7 @@ from scipy.spatial.distance import squareform
 
 import tartan
 from tartan.analytics.matrix import as_dissimilarities, read_matrix, write_int16
+from tartan.analytics.matrix.check import check
 from tartan.errors import ConfigError
 
 N = 41
@@ -80,14 +81,12 @@ def test_the_wrong_byte_order_is_noticed(tmp_path, dtype, said, likely) -> None:
 
 
 def test_pages_of_a_mapped_file_are_given_back_as_it_is_read(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("tartan.analytics.matrix.check._SQUARE_BYTES", 32)
-    monkeypatch.setattr("tartan.analytics.matrix.check._RELEASED_BYTES", 64)
     path = raw(tmp_path / "m.i16", np.rint(square() * 32767), "<i2")
     D = read_matrix(path, byteorder="little")
     released = []
     give_back = D.source.release
     monkeypatch.setattr(D.source, "release", lambda: released.append(give_back()))
-    assert D.check().largest == pytest.approx(1)
+    assert check(D, None, None, square_bytes=32, released_bytes=64).largest == pytest.approx(1)
     assert len(released) > 10
     np.testing.assert_allclose(whole(D), square(), atol=2e-5)
 

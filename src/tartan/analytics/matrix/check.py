@@ -7,7 +7,6 @@ size. Sources that store a pair once are read above the diagonal only.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan import _native
+from tartan.analytics.matrix.rows import SQUARE_BYTES, Rows, squares
 from tartan.analytics.matrix.sources import Mapped, native
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tartan.analytics.matrix.dissimilarities import Dissimilarities
     from tartan.analytics.monitor import Monitor
 
-__all__ = ["Check", "Components", "check", "refuse_groups", "squares"]
+__all__ = ["Check", "Components", "check", "refuse_groups"]
 
 _TOLERANCE = 1e-5
-_SQUARE_BYTES = 16 << 20
-_FAULT_BYTES = 64 << 10  # the kernel maps so much around every page that is touched
-_RELEASED_BYTES = 128 << 20  # so much of a mapped file counts as memory of this process, then it is given back
+_FAULT_BYTES = 64 << 10  # the kernel maps this much around every page that is touched
+RELEASED_BYTES = 128 << 20
 _NAMED = 5  # members of a component that a message lists
 
 # Of the largest dissimilarity where squares are summed: its fourth power is a number still.
@@ -81,11 +79,11 @@ class Check:
             return math.nan
         return math.sqrt(max(0.0, self.total_squares / self.n_valid - self.mean**2))
 
-    def require_connected(self, D: Dissimilarities) -> None:
+    def require_connected(self, D: Rows) -> None:
         """Raise ConfigError where missing pairs cut the items into groups; the message names them."""
         refuse_groups(D, self.components, f"missing pairs cut the {self.n} items", "give the missing pairs a value")
 
-    def require_complete(self, D: Dissimilarities, purpose: str) -> None:
+    def require_complete(self, D: Rows, purpose: str) -> None:
         """Raise ConfigError where a pair is missing."""
         if self.n_missing:
             raise ConfigError(
@@ -93,14 +91,14 @@ class Check:
                 "items out, or finish the run"
             )
 
-    def require_positive(self, D: Dissimilarities) -> None:
+    def require_positive(self, D: Rows) -> None:
         """Raise ConfigError where no dissimilarity is larger than 0."""
         if self.n_valid == 0:
             raise ConfigError(f"{D.label}: every pair is missing; nothing can be said of these {self.n} items")
         if not self.largest > 0:
             raise ConfigError(f"{D.label}: every dissimilarity is 0; the {self.n} items are all the same")
 
-    def require_moderate(self, D: Dissimilarities) -> None:
+    def require_moderate(self, D: Rows) -> None:
         """Raise ConfigError where sums of squares would leave the range of float64."""
         if not _SMALLEST < self.largest < 1 / _SMALLEST:
             raise ConfigError(
@@ -110,7 +108,7 @@ class Check:
 
 
 def refuse_groups(
-    D: Dissimilarities,
+    D: Rows,
     labels: NDArray[np.int64] | None,
     what: str,
     way_out: str,
@@ -142,13 +140,31 @@ def refuse_groups(
     )
 
 
-def check(D: Dissimilarities, tolerance: float | None, monitor: Monitor | None) -> Check:
-    """See :meth:`Dissimilarities.check`."""
+def check(
+    D: Rows,
+    tolerance: float | None,
+    monitor: Monitor | None,
+    *,
+    square_bytes: int = SQUARE_BYTES,
+    released_bytes: int = RELEASED_BYTES,
+) -> Check:
+    """Look at every pair once; see :meth:`Dissimilarities.check`.
+
+    Parameters
+    ----------
+    D : Rows
+    tolerance : float or None
+    monitor : Monitor or None
+    square_bytes : int
+        Size of the squares that are read.
+    released_bytes : int
+        How much of a mapped file is read before its pages are given back: they count as memory of this process.
+    """
     counts, n_bytes = _Counts(D, tolerance), 0
-    for rows, columns in squares(D.n, D.dtype.itemsize):
+    for rows, columns in squares(D.n, D.dtype.itemsize, square_bytes):
         counts.take(rows, columns)
         n_bytes += 2 * (rows.stop - rows.start) * max(_FAULT_BYTES, (columns.stop - columns.start) * D.dtype.itemsize)
-        if n_bytes > _RELEASED_BYTES:
+        if n_bytes > released_bytes:
             D.source.release()
             n_bytes = 0
         if monitor is not None:
@@ -156,23 +172,15 @@ def check(D: Dissimilarities, tolerance: float | None, monitor: Monitor | None) 
             monitor.check()
     found = counts.result()
     if counts.bare_diagonal:
-        # Whoever reads the matrix from now on finds 0 there, which is what an item's distance to itself is.
+        # From now on the matrix has 0 there: the distance of an item to itself.
         D.source = Mapped(D.source, np.copy, native(D.dtype), 0.0)
     return found
-
-
-def squares(n: int, itemsize: int) -> Iterator[tuple[slice, slice]]:
-    """Yield (rows, columns) of squares that cover the upper triangle, row by row."""
-    side = max(1, math.isqrt(_SQUARE_BYTES // itemsize))
-    for top in range(0, n, side):
-        for left in range(top, n, side):
-            yield slice(top, min(n, top + side)), slice(left, min(n, left + side))
 
 
 class _Counts:
     """What the squares so far have shown, in stored values."""
 
-    def __init__(self, D: Dissimilarities, tolerance: float | None) -> None:
+    def __init__(self, D: Rows, tolerance: float | None) -> None:
         self.D, self.asked = D, tolerance
         self.integer = native(D.dtype).kind == "i"
         self.n_valid = self.n_missing = self.n_zero = 0
@@ -244,7 +252,7 @@ class _Counts:
         )
 
 
-def _stored(D: Dissimilarities, rows: slice, columns: slice) -> NDArray[Any]:
+def _stored(D: Rows, rows: slice, columns: slice) -> NDArray[Any]:
     """Return a rectangle with the bytes of integers as they are stored: nothing is copied to swap them."""
     if D.array is None:
         return D.source.tile(rows, columns)
@@ -305,12 +313,12 @@ class Components:
         return labels
 
 
-def _members(D: Dissimilarities, items: NDArray[np.int64]) -> str:
+def _members(D: Rows, items: NDArray[np.int64]) -> str:
     listed = ", ".join(D.name_of(int(item)) for item in items[:_NAMED])
     return listed + (f" and {len(items) - _NAMED} more" if len(items) > _NAMED else "")
 
 
-def _wrong_pair(D: Dissimilarities, i: int, j: int) -> ConfigError:
+def _wrong_pair(D: Rows, i: int, j: int) -> ConfigError:
     """Say what is wrong with a pair of which one value must not be there."""
     places = ((i, j), (j, i))
     values = [float(D.source.tile(slice(a, a + 1), slice(b, b + 1))[0, 0]) for a, b in places]
@@ -322,7 +330,7 @@ def _wrong_pair(D: Dissimilarities, i: int, j: int) -> ConfigError:
     return _one_sided(D, i, j, values[0] < 0 if integer else math.isnan(values[0]))
 
 
-def _wrong_value(D: Dissimilarities, i: int, j: int, value: float) -> ConfigError:
+def _wrong_value(D: Rows, i: int, j: int, value: float) -> ConfigError:
     place = f"{D.label}: the dissimilarity of {D.name_of(i)} and {D.name_of(j)}"
     context = {"row": i, "column": j, "value": value}
     if math.isnan(value):
@@ -339,7 +347,7 @@ def _wrong_value(D: Dissimilarities, i: int, j: int, value: float) -> ConfigErro
     return ConfigError(text, context=context)
 
 
-def _one_sided(D: Dissimilarities, i: int, j: int, upper: bool) -> ConfigError:
+def _one_sided(D: Rows, i: int, j: int, upper: bool) -> ConfigError:
     there, missing = ((j, i), (i, j)) if upper else ((i, j), (j, i))
     return ConfigError(
         f"{D.label} is not symmetric: row {there[0]}, column {there[1]} has a value and row {missing[0]}, column "
@@ -348,7 +356,7 @@ def _one_sided(D: Dissimilarities, i: int, j: int, upper: bool) -> ConfigError:
     )
 
 
-def _asymmetric(D: Dissimilarities, i: int, j: int, allowed: float) -> ConfigError:
+def _asymmetric(D: Rows, i: int, j: int, allowed: float) -> ConfigError:
     values = [float(D.values(slice(a, a + 1), slice(b, b + 1))[0, 0]) for a, b in ((i, j), (j, i))]
     return ConfigError(
         f"{D.label} is not symmetric: d({D.name_of(i)}, {D.name_of(j)}) is {values[0]:.9g}, d({D.name_of(j)}, "
@@ -358,7 +366,7 @@ def _asymmetric(D: Dissimilarities, i: int, j: int, allowed: float) -> ConfigErr
     )
 
 
-def _not_zero(D: Dissimilarities, item: int, value: float) -> ConfigError:
+def _not_zero(D: Rows, item: int, value: float) -> ConfigError:
     return ConfigError(
         f"{D.label}: the dissimilarity of {D.name_of(item)} and itself is {value:.6g}, not 0; if these are "
         "similarities, say how they become distances (similarity='1-s'), else set the diagonal to 0",

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.analytics.matrix.check import squares
 from tartan.analytics.matrix.dissimilarities import Dissimilarities
 from tartan.analytics.matrix.formula import Formula
 from tartan.analytics.matrix.gamma import to_four_dimensions
+from tartan.analytics.matrix.rows import squares
 from tartan.analytics.matrix.sources import Mapped, Source, native
 from tartan.errors import ConfigError
 

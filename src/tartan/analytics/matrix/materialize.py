@@ -11,43 +11,33 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.analytics.matrix.check import squares
-from tartan.analytics.matrix.dissimilarities import Dissimilarities
-from tartan.analytics.matrix.sources import Array, native
-from tartan.errors import ConfigError, DiskFullError
+from tartan.analytics.matrix.rows import Rows, squares
+from tartan.analytics.matrix.sources import native
+from tartan.errors import DiskFullError
 
 if TYPE_CHECKING:
     from tartan.analytics.monitor import Monitor
 
-__all__ = ["INT16_ONE", "materialized", "new_square"]
+__all__ = ["INT16_ONE", "KEPT", "fill", "new_square"]
 
 INT16_ONE = 32767
-_TAKEN = (np.dtype(np.int16), np.dtype(np.float32), np.dtype(np.float64))
+#: What a matrix is written as.
+KEPT = (np.dtype(np.int16), np.dtype(np.float32), np.dtype(np.float64))
 
 
-def materialized(
-    D: Dissimilarities,
-    dtype: np.dtype[Any],
-    memory_bytes: int,
-    folder: str | Path | None,
-    monitor: Monitor | None,
-) -> Dissimilarities:
-    """See :meth:`Dissimilarities.materialized`."""
-    if dtype not in _TAKEN:
-        raise ConfigError(f"a matrix is kept as int16, float32 or float64, not as {dtype}")
-    one = _largest(D) / INT16_ONE if dtype == np.int16 and native(D.dtype) != np.int16 else 0.0
-    array = new_square(D.n, dtype, memory_bytes, folder)
-    _fill(array, D, one, monitor)
-    scale = one or (D.scale if dtype == np.int16 or native(D.dtype) != np.int16 else 1.0)
-    return Dissimilarities(Array(array), scale=scale, names=D.names, label=D.label, missing_allowed=D.missing_allowed)
+def fill(array: NDArray[Any], D: Rows, largest: float | None, monitor: Monitor | None) -> float:
+    """Write a matrix into a square array; return what a stored value is multiplied by.
 
-
-def _largest(D: Dissimilarities) -> float:
-    largest = D.check().largest
-    return largest if largest > 0 else 1.0
-
-
-def _fill(array: NDArray[Any], D: Dissimilarities, one: float, monitor: Monitor | None) -> None:
+    Parameters
+    ----------
+    array : ndarray (n, n)
+        Of a dtype in ``KEPT``.
+    D : Rows
+    largest : float or None
+        The dissimilarity that becomes 32767, where floats become int16; 0 or NaN stands for 1.
+    monitor : Monitor or None
+    """
+    one = 0.0 if largest is None else (largest if largest > 0 else 1.0) / INT16_ONE
     for rows, columns in squares(D.n, D.dtype.itemsize):
         array[rows, columns] = _converted(D, rows, columns, array.dtype, one)
         if rows != columns:
@@ -56,9 +46,10 @@ def _fill(array: NDArray[Any], D: Dissimilarities, one: float, monitor: Monitor 
         if monitor is not None:
             monitor.report("materialize", rows=rows.stop, of=D.n)
             monitor.check()
+    return one or (D.scale if array.dtype == np.int16 or native(D.dtype) != np.int16 else 1.0)
 
 
-def _converted(D: Dissimilarities, rows: slice, columns: slice, dtype: np.dtype[Any], one: float) -> NDArray[Any]:
+def _converted(D: Rows, rows: slice, columns: slice, dtype: np.dtype[Any], one: float) -> NDArray[Any]:
     tile = D.source.tile(rows, columns)
     if tile.dtype.kind == dtype.kind:
         return tile
