@@ -24,7 +24,7 @@ from sklearn.metrics import adjusted_rand_score
 from _measure import cores, load_average, options_of, print_table, seconds_of
 from tartan.analytics import DAPWC, Alone, Monitor, as_dissimilarities
 from tartan.analytics.clusters.dapwc.product import HostProduct
-from tartan.analytics.clusters.dapwc.state import Settings, assign, first_state, update_costs
+from tartan.analytics.clusters.dapwc.state import PairwiseSettings, assign, first_state, update_costs
 
 ITEMS, CLUSTERS = 4000, 8
 PASSES = 60
@@ -183,7 +183,7 @@ def passes(D: np.ndarray, k: int, rounds: int = PASSES) -> dict[str, float]:
     """
     found = as_dissimilarities(D)
     product = HostProduct(found, Alone(), Monitor())
-    settings = Settings(k)
+    settings = PairwiseSettings(k)
     state = first_state(np.random.default_rng(0).dirichlet(np.ones(k), found.n))
 
     def step() -> None:

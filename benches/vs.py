@@ -25,8 +25,8 @@ from sklearn.cluster import DBSCAN, Birch
 
 from _measure import cores, load_average, options_of, print_table
 from tartan.analytics import DAVS, Monitor
-from tartan.analytics.clusters.davs.anneal import Annealing, State
-from tartan.analytics.clusters.davs.field import Field, Step
+from tartan.analytics.clusters.davs.anneal import SpongeAnnealing, SpongeState
+from tartan.analytics.clusters.davs.field import Field, SpongeStep
 from tartan.analytics.clusters.davs.options import checked
 from tartan.apps import lcms
 from tartan.apps.lcms.simulate import simulate
@@ -47,7 +47,7 @@ class PlainField(Field):
     def rebuild(self, positions: np.ndarray, weights: np.ndarray, most: int, least: int, reach: float) -> None:
         self.masses = np.zeros((self.n, len(positions)))
 
-    def weigh(self, step: Step) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def weigh(self, step: SpongeStep) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         delta = self.points[:, None, :] - step.positions
         energies = (np.square(delta) * step.weights).sum(axis=2)
         exponents = step.log_priors - energies / (2 * step.temperature)
@@ -57,7 +57,7 @@ class PlainField(Field):
         norms = masses.sum(axis=1) + np.exp(sponge - top)
         return delta, energies, masses / norms[:, None], top + np.log(norms)
 
-    def assign(self, step: Step) -> tuple[np.ndarray, np.ndarray]:
+    def assign(self, step: SpongeStep) -> tuple[np.ndarray, np.ndarray]:
         delta, energies, masses, norms = self.weigh(step)
         change = masses - self.masses
         total = np.abs(change).sum() + (0 if step.sponge is None else np.abs(change.sum(axis=1)).sum())
@@ -66,7 +66,7 @@ class PlainField(Field):
         sums = np.column_stack([masses.sum(axis=0), moved, (masses * energies).sum(axis=0)])
         return sums, np.array([self.n - masses.sum(), total, norms.sum()])
 
-    def moments(self, step: Step) -> np.ndarray:
+    def moments(self, step: SpongeStep) -> np.ndarray:
         delta, _, masses, _ = self.weigh(step)
         z = delta * np.sqrt(step.weights)
         squares = [np.einsum("nk,nk->k", masses, z[:, :, i] * z[:, :, j]) for i, j in zip(*np.triu_indices(self.dim))]
@@ -98,7 +98,9 @@ def plain(points: np.ndarray, given: dict[str, Any]) -> np.ndarray:
     """Return labels by NumPy."""
     settings = checked(DAVS(**given).get_params(), points)
     field, start = PlainField(points), settings.first_temperature(points)
-    annealing = Annealing(field, settings, State.of(points.mean(axis=0)[None], len(points), start, start), Monitor())
+    annealing = SpongeAnnealing(
+        field, settings, SpongeState.of(points.mean(axis=0)[None], len(points), start, start), Monitor()
+    )
     annealing.run()
     step = annealing.step()
     labels, energies = field.label(step.positions, step.weights, np.zeros(len(step.positions)))

@@ -19,7 +19,7 @@ T = TypeVar("T")
 _PATIENCE_SECONDS = 60.0
 
 
-class _Room:
+class _Meeting:
     """What the ranks share: a place for the array of each, and a barrier that breaks when one of them fails."""
 
     def __init__(self, size: int, patience_seconds: float) -> None:
@@ -30,8 +30,8 @@ class _Room:
 class Loopback:
     """One rank of ``run_ranks``."""
 
-    def __init__(self, rank: int, size: int, room: _Room) -> None:
-        self.rank, self.size, self._room = rank, size, room
+    def __init__(self, rank: int, size: int, meeting: _Meeting) -> None:
+        self.rank, self.size, self._meeting = rank, size, meeting
 
     def all_gather(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Return the rows of all ranks, one below the other."""
@@ -55,10 +55,10 @@ class Loopback:
     def _exchange(
         self, call: str, array: NDArray[Any], join: Callable[[list[NDArray[Any]]], NDArray[Any]]
     ) -> NDArray[Any]:
-        room = self._room
-        room.places[self.rank] = (call, np.array(array))
+        meeting = self._meeting
+        meeting.places[self.rank] = (call, np.array(array))
         self._wait()
-        given = [place for place in room.places if place is not None]
+        given = [place for place in meeting.places if place is not None]
         calls = [name for name, _ in given]
         if len(set(calls)) > 1:
             raise InternalError(f"the ranks call different functions: {', '.join(calls)}")
@@ -68,7 +68,7 @@ class Loopback:
 
     def _wait(self) -> None:
         try:
-            self._room.barrier.wait()
+            self._meeting.barrier.wait()
         except threading.BrokenBarrierError:
             raise RankLostError(f"rank {self.rank} waits for a rank that has failed or has ended") from None
 
@@ -97,15 +97,15 @@ def run_ranks(
     >>> run_ranks(3, lambda ranks: int(ranks.all_reduce(np.array([ranks.rank]))[0]))
     [3, 3, 3]
     """
-    room = _Room(size, patience_seconds)
+    meeting = _Meeting(size, patience_seconds)
 
     def ranked(rank: int) -> T:
         try:
-            ranks = Loopback(rank, size, room)
+            ranks = Loopback(rank, size, meeting)
             result = function(ranks)
             ranks._exchange("the end", np.empty(0), lambda arrays: arrays[0])  # whoever still calls is told so
         except BaseException:
-            room.barrier.abort()
+            meeting.barrier.abort()
             raise
         return result
 

@@ -10,7 +10,7 @@ from sklearn.metrics import adjusted_rand_score
 from tartan.analytics import DAPWC, Alone, Monitor, as_dissimilarities
 from tartan.analytics.clusters.dapwc.lanczos import extremes, focus_on
 from tartan.analytics.clusters.dapwc.product import HostProduct
-from tartan.analytics.clusters.dapwc.state import Settings, assign, first_state, update_costs
+from tartan.analytics.clusters.dapwc.state import PairwiseSettings, assign, first_state, update_costs
 from tartan.comm.loopback import run_ranks
 from tartan.errors import ConfigError, RunCancelledError
 
@@ -148,7 +148,7 @@ class TestLanczos:
 class TestFreeEnergy:
     def test_it_never_rises_for_squared_distances(self):
         points, D = points_and_squares(150)
-        product, settings = host(D), Settings(3)
+        product, settings = host(D), PairwiseSettings(3)
         state = first_state(np.random.default_rng(0).dirichlet(np.ones(3), 150))
         last = np.inf
         for _ in range(40):

@@ -12,9 +12,9 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from tartan.analytics import DAVS, Monitor
-from tartan.analytics.clusters.davs.anneal import Annealing, State
+from tartan.analytics.clusters.davs.anneal import SpongeAnnealing, SpongeState
 from tartan.analytics.clusters.davs.field import Field
-from tartan.analytics.clusters.davs.model import Settings
+from tartan.analytics.clusters.davs.model import SpongeSettings
 from tartan.analytics.clusters.davs.options import checked
 from tartan.analytics.clusters.davs.split import close_pairs, find_splits
 from tartan.comm.communicator import Communicator
@@ -102,10 +102,10 @@ def blobs(seed: int = 0, dim: int = 2, n: int = 60) -> np.ndarray:
     return np.concatenate([rng.normal(centre, 1, (n, dim)) for centre in (5, 25, 45)])
 
 
-def annealing(points: np.ndarray, centres: np.ndarray, temperature: float, **options: Any) -> Annealing:
+def annealing(points: np.ndarray, centres: np.ndarray, temperature: float, **options: Any) -> SpongeAnnealing:
     settings = checked(DAVS(**options).get_params(), points)
-    state = State.of(np.array(centres, dtype=float), len(points), temperature, settings.first_temperature(points))
-    return Annealing(Field(points), settings, state, Monitor())
+    state = SpongeState.of(np.array(centres, dtype=float), len(points), temperature, settings.first_temperature(points))
+    return SpongeAnnealing(Field(points), settings, state, Monitor())
 
 
 @pytest.mark.parametrize("scaling", ["absolute", "relative", "annealed"])
@@ -153,7 +153,7 @@ def test_the_first_split_with_annealed_scales() -> None:
     assert excess(before / 0.9875) < 0 < first
 
 
-def settings(**options: Any) -> Settings:
+def settings(**options: Any) -> SpongeSettings:
     return checked(DAVS(**options).get_params(), blobs())
 
 

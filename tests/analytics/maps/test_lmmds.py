@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist, squareform
 
 from tartan.analytics import LMMDS, Alone, Monitor, as_dissimilarities
-from tartan.analytics.maps.lmmds.damped import Limits, Minimum, minimise
+from tartan.analytics.maps.lmmds.damped import Minimum, StepLimits, minimise
 from tartan.analytics.maps.lmmds.setup import Placement, opened, prepared
 from tartan.comm.loopback import run_ranks
 from tartan.errors import ConfigError, RunCancelledError
@@ -291,7 +291,7 @@ def test_a_map_that_overflows_is_told() -> None:
         def product(self, x: np.ndarray, vector: np.ndarray, exact: bool) -> np.ndarray:
             raise AssertionError
 
-    limits = Limits(10, 0.0, 6, None, 10, 0.3, 0.01, 1e-6, 1e-4, 0, True)
+    limits = StepLimits(10, 0.0, 6, None, 10, 0.3, 0.01, 1e-6, 1e-4, 0, True)
     found = minimise(Overflowing(), Minimum(np.ones(3), np.inf), limits, lambda now, step: False)
     assert found.stop_reason == "boundary"
 

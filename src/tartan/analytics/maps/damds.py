@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tartan.analytics.maps.descent import anneal
 from tartan.analytics.maps.interpolation import Interpolation
-from tartan.analytics.maps.preparation import Options, Preparation, elementwise
+from tartan.analytics.maps.preparation import DamdsOptions, Preparation, elementwise
 from tartan.analytics.maps.smacof import Floats, Rule
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.matrix.materialize import INT16_ONE
@@ -227,7 +227,7 @@ class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _embed(self, matrix: Dissimilarities, init: Any, monitor: Monitor) -> None:
-        preparation = Preparation(Options.of(self), matrix, init, self.communicator, monitor)
+        preparation = Preparation(DamdsOptions.of(self), matrix, init, self.communicator, monitor)
         rng = generator(self.random_state)
         weights = preparation.problem.weights
         counted = weights.points if weights.matrix is None else weights.matrix  # what a path names may change
@@ -256,7 +256,7 @@ class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _alone(self) -> DAMDS:
         """Embed a single point: at the origin."""
-        self.embedding_ = np.zeros((1, Options.of(self).n_components))
+        self.embedding_ = np.zeros((1, DamdsOptions.of(self).n_components))
         self.stress_, self.n_iter_, self.n_passes_ = 0.0, 0, 0
         self.history_, self.temperatures_ = np.zeros(0), np.zeros((0, 3))
         self._rule = None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tartan.analytics.maps.lmmds.objective import Objective, Pairs
+from tartan.analytics.maps.lmmds.objective import Objective, WeighedPairs
 from tartan.analytics.maps.lmmds.setup import opened
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.base.checks import floats, whole
@@ -84,7 +84,7 @@ def density(
     if x.ndim != 2 or len(x) != matrix.n:
         raise ConfigError(f"the map has shape {x.shape}; the matrix has {matrix.n} points")
     whole("bins", bins, 1)
-    pairs = Pairs(matrix, communicator or Alone(), as_monitor(monitor))
+    pairs = WeighedPairs(matrix, communicator or Alone(), as_monitor(monitor))
     known = np.asarray(np.isfinite(x).all(axis=1))
     weights: NDArray[np.float64] = known.astype(np.float64)
     objective = Objective(scale=matrix.scale, swapped=pairs.swapped)

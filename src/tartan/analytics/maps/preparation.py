@@ -32,7 +32,7 @@ from tartan.base.checks import (
 from tartan.comm.communicator import Communicator
 from tartan.errors import ConfigError
 
-__all__ = ["Options", "Preparation", "elementwise"]
+__all__ = ["DamdsOptions", "Preparation", "elementwise"]
 
 _ACCELERATIONS: dict[str, type[Acceleration]] = {"none": Plain, "lbfgs": Lbfgs}
 _CHOICES = {
@@ -46,7 +46,7 @@ _NARROW = (1e-9, 1e9)
 
 
 @dataclass(frozen=True)
-class Options:
+class DamdsOptions:
     """The parameters of ``DAMDS`` of the same names, checked."""
 
     n_components: int
@@ -67,9 +67,9 @@ class Options:
     device: str
 
     @staticmethod
-    def of(source: object) -> Options:
+    def of(source: object) -> DamdsOptions:
         """Take the parameters from an object that has them."""
-        options = Options(**{field.name: getattr(source, field.name) for field in fields(Options)})
+        options = DamdsOptions(**{field.name: getattr(source, field.name) for field in fields(DamdsOptions)})
         for name in ("n_components", "max_iter", "cg_max_iter"):
             whole(name, getattr(options, name), 1)
         if options.max_temperatures is not None:
@@ -105,7 +105,7 @@ class Preparation:
 
     Parameters
     ----------
-    options : Options
+    options : DamdsOptions
     matrix : Dissimilarities
         With an array, and checked.
     init : str or array_like
@@ -123,7 +123,7 @@ class Preparation:
 
     def __init__(
         self,
-        options: Options,
+        options: DamdsOptions,
         matrix: Dissimilarities,
         init: Any,
         communicator: Communicator | None,

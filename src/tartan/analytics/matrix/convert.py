@@ -17,7 +17,7 @@ from tartan.analytics.matrix.dissimilarities import Dissimilarities
 from tartan.analytics.matrix.formula import Formula
 from tartan.analytics.matrix.gamma import to_four_dimensions
 from tartan.analytics.matrix.rows import squares
-from tartan.analytics.matrix.sources import Mapped, Source, native
+from tartan.analytics.matrix.sources import Mapped, MatrixSource, native
 from tartan.errors import ConfigError
 
 __all__ = [
@@ -37,7 +37,7 @@ Transform = str | float | Function
 _ROUNDING = 1e-5
 
 
-def with_missing(source: Source, missing: str | float | None, label: str) -> Source:
+def with_missing(source: MatrixSource, missing: str | float | None, label: str) -> MatrixSource:
     """Return a source in which what means "missing" is NaN, or -1 in int16."""
     if missing is None or missing in ("nan", "error"):
         return source

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.analytics.matrix.sources import Array, Condensed, Source, Triangle, Windowed
+from tartan.analytics.matrix.sources import Array, Condensed, MatrixSource, Triangle, Windowed
 from tartan.analytics.matrix.text import read_phylip, read_table
 from tartan.errors import ConfigError
 
@@ -109,7 +109,7 @@ def is_zarr(given: Any) -> bool:
     return type(given).__module__.partition(".")[0] == "zarr"
 
 
-def zarr_source(given: Any, label: str, name: str | None = None, triangle: str | None = None) -> Source:
+def zarr_source(given: Any, label: str, name: str | None = None, triangle: str | None = None) -> MatrixSource:
     """Return a Zarr array, or one array of a group, as a source."""
     _require_triangle(triangle)
     if hasattr(given, "arrays"):
@@ -130,7 +130,7 @@ def zarr_source(given: Any, label: str, name: str | None = None, triangle: str |
     return window if triangle is None else Triangle(window, upper=triangle == "upper")
 
 
-def square_source(values: NDArray[Any], label: str, triangle: str | None = None) -> Source:
+def square_source(values: NDArray[Any], label: str, triangle: str | None = None) -> MatrixSource:
     """Return an array as a source: square, one triangle of it, or condensed."""
     _require_triangle(triangle)
     if values.ndim == 1:

@@ -22,7 +22,7 @@ from tartan.analytics.matrix.convert import (
 from tartan.analytics.matrix.dissimilarities import Dissimilarities
 from tartan.analytics.matrix.files import FORMATS, RawLayout, format_of, is_zarr, open_file, square_source, zarr_source
 from tartan.analytics.matrix.materialize import INT16_ONE
-from tartan.analytics.matrix.sources import Source, Windowed, filled, native
+from tartan.analytics.matrix.sources import MatrixSource, Windowed, filled, native
 from tartan.base.checks import POSITIVE, number
 from tartan.errors import ConfigError
 
@@ -86,7 +86,7 @@ def as_dissimilarities(
     >>> D.block(0, 1).round(3)
     array([[0.   , 0.707, 1.   ]])
     """
-    options = _Options(missing, similarity, transform, maximum, triangle, output, names)
+    options = _InputOptions(missing, similarity, transform, maximum, triangle, output, names)
     if isinstance(D, str | os.PathLike):
         return _from_path(Path(D), None, RawLayout(), options)
     return _built(D, "D", options)
@@ -127,7 +127,7 @@ def read_matrix(
     """
     if format is not None and format not in FORMATS:
         raise ConfigError(f"format is {format!r}; it is one of {', '.join(FORMATS)}")
-    return _from_path(Path(path), format, RawLayout(n, byteorder), _Options(**options))
+    return _from_path(Path(path), format, RawLayout(n, byteorder), _InputOptions(**options))
 
 
 def grown(
@@ -144,7 +144,7 @@ def grown(
     Formulas with max or mean, and "4D", take these numbers from the first ``n_old`` items, in a pass over them. Values
     that such a formula puts below 0, because a new score is beyond the old ones, are 0.
     """
-    options = _Options(missing=missing, output=output, similarity=similarity)
+    options = _InputOptions(missing=missing, output=output, similarity=similarity)
     whole = _with_options(_of_run(run, options), options)
     old = whole.chosen(np.arange(n_old))
     conversions: list[tuple[Any, Any]] = [(similarity, function_of_similarity), (transform, function_of_transform)]
@@ -163,7 +163,7 @@ def _not_below_zero(function: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Options:
+class _InputOptions:
     """Options of ``as_dissimilarities``."""
 
     missing: str | float | None = None
@@ -175,7 +175,7 @@ class _Options:
     names: Sequence[str] | None = None
 
 
-def _from_path(path: Path, kind: str | None, layout: RawLayout, options: _Options) -> Dissimilarities:
+def _from_path(path: Path, kind: str | None, layout: RawLayout, options: _InputOptions) -> Dissimilarities:
     if not path.exists():
         raise ConfigError(f"there is no file {path}", context={"path": str(path)})
     content, names = open_file(path, kind or format_of(path), layout)
@@ -184,7 +184,7 @@ def _from_path(path: Path, kind: str | None, layout: RawLayout, options: _Option
     return _built(content, str(path), options)
 
 
-def _built(content: Any, label: str, options: _Options) -> Dissimilarities:
+def _built(content: Any, label: str, options: _InputOptions) -> Dissimilarities:
     """Put together what an input is, what is missing in it, and what is made of it."""
     if isinstance(content, Dissimilarities):
         _refuse_idle(content.label, options, ("output", "triangle", "maximum"))
@@ -200,17 +200,17 @@ def _built(content: Any, label: str, options: _Options) -> Dissimilarities:
     return plain if options.transform is None else transformed(plain, options.transform)
 
 
-def _refuse_idle(label: str, options: _Options, names: Sequence[str]) -> None:
+def _refuse_idle(label: str, options: _InputOptions, names: Sequence[str]) -> None:
     """Refuse options that say how an array is read, of what is none any more."""
     for name in names:
-        if getattr(options, name) != getattr(_Options, name):
+        if getattr(options, name) != getattr(_InputOptions, name):
             raise ConfigError(
                 f"{label}: {name}={getattr(options, name)!r} is for arrays and files, and this is none; give it "
                 "where the array is opened"
             )
 
 
-def _with_options(plain: Dissimilarities, options: _Options) -> Dissimilarities:
+def _with_options(plain: Dissimilarities, options: _InputOptions) -> Dissimilarities:
     names = plain.names if options.names is None else _listed_names(plain, options.names)
     if names is not None and len(names) != plain.n:
         raise ConfigError(f"{plain.label}: {len(names)} names for {plain.n} items")
@@ -230,10 +230,10 @@ def _listed_names(plain: Dissimilarities, names: Any) -> tuple[str, ...]:
         raise ConfigError(f"{plain.label}: names is {names!r}; it is a name for each of {plain.n} items") from None
 
 
-def _of_array(given: Any, label: str, options: _Options) -> Dissimilarities:
+def _of_array(given: Any, label: str, options: _InputOptions) -> Dissimilarities:
     """Take an array of numbers, square or condensed; masked values are missing."""
     if is_zarr(given):
-        source: Source = zarr_source(given, label, options.output, options.triangle)
+        source: MatrixSource = zarr_source(given, label, options.output, options.triangle)
         return _scaled(source, label, options, masked=False)
     masked = isinstance(given, np.ma.MaskedArray)
     names = _column_names(given)
@@ -263,7 +263,7 @@ def _as_array(given: Any, label: str) -> np.ndarray[Any, Any]:
         raise ConfigError(f"{label}: dissimilarities are numbers; one of these objects is none: {error}") from error
 
 
-def _scaled(source: Source, label: str, options: _Options, *, masked: bool) -> Dissimilarities:
+def _scaled(source: MatrixSource, label: str, options: _InputOptions, *, masked: bool) -> Dissimilarities:
     integer = native(source.dtype) == np.int16
     maximum = number("maximum", options.maximum, ("what 32767 stands for, a number above 0", POSITIVE[1]))
     scale = maximum / INT16_ONE if integer else 1.0
@@ -283,7 +283,7 @@ def _is_run(given: Any) -> bool:
     return all(hasattr(given, name) for name in ("view", "manifest", "larger_is_nearer", "keys"))
 
 
-def _of_run(run: Run, options: _Options) -> Dissimilarities:
+def _of_run(run: Run, options: _InputOptions) -> Dissimilarities:
     """Take an output of a run; scores that it does not have are missing."""
     label = str(run.path)
     if not run.manifest.symmetric or run.shape[0] != run.shape[1]:

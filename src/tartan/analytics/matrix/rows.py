@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.analytics.matrix.sources import Source
+from tartan.analytics.matrix.sources import MatrixSource
 
 __all__ = ["Rows", "squares"]
 
@@ -40,7 +40,7 @@ class Rows:
 
     def __init__(
         self,
-        source: Source,
+        source: MatrixSource,
         *,
         scale: float = 1.0,
         names: tuple[str, ...] | None = None,

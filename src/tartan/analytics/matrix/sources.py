@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Chosen", "Condensed", "Mapped", "Source", "Triangle", "Windowed", "filled", "native"]
+__all__ = ["Array", "Chosen", "Condensed", "Mapped", "MatrixSource", "Triangle", "Windowed", "filled", "native"]
 
 
-class Source(ABC):
+class MatrixSource(ABC):
     """A square matrix that is read by rectangles.
 
     Attributes
@@ -63,7 +63,7 @@ def kept_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype.itemsize <= 2 else np.dtype(np.float64)
 
 
-class Array(Source):
+class Array(MatrixSource):
     """A square array, in memory or mapped.
 
     Parameters
@@ -107,7 +107,7 @@ def _pages(mapped: np.memmap[Any, Any]) -> mmap.mmap:
     return pages
 
 
-class Condensed(Source):
+class Condensed(MatrixSource):
     """The pairs i < j row by row, as scipy's ``squareform`` orders them; the diagonal is 0."""
 
     symmetric = True
@@ -136,12 +136,12 @@ class Condensed(Source):
         return i * self.n - i * (i + 1) // 2
 
 
-class Triangle(Source):
+class Triangle(MatrixSource):
     """One triangle of a square source, and its mirror image; the diagonal is 0."""
 
     symmetric = True
 
-    def __init__(self, square: Source, *, upper: bool) -> None:
+    def __init__(self, square: MatrixSource, *, upper: bool) -> None:
         self.n, self.dtype, self._square, self._upper = square.n, square.dtype, square, upper
 
     def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
@@ -156,7 +156,7 @@ class Triangle(Source):
         self._square.release()
 
 
-class Windowed(Source):
+class Windowed(MatrixSource):
     """Anything that gives rectangles by a function: Zarr arrays, runs."""
 
     def __init__(
@@ -173,10 +173,10 @@ class Windowed(Source):
         return np.asarray(self._window(rows, columns)).astype(self.dtype, copy=False)
 
 
-class Chosen(Source):
+class Chosen(MatrixSource):
     """Some of the items of another source."""
 
-    def __init__(self, source: Source, items: NDArray[np.integer]) -> None:
+    def __init__(self, source: MatrixSource, items: NDArray[np.integer]) -> None:
         self.n, self.dtype, self.symmetric = len(items), native(source.dtype), source.symmetric
         self._source, self._items = source, np.asarray(items)
 
@@ -193,12 +193,12 @@ class Chosen(Source):
         self._source.release()
 
 
-class Mapped(Source):
+class Mapped(MatrixSource):
     """A function of every value of another source.
 
     Parameters
     ----------
-    source : Source
+    source : MatrixSource
     function : callable
         Takes a rectangle of the source and returns a new one of ``dtype``, of the same shape.
     diagonal : float, optional
@@ -207,7 +207,7 @@ class Mapped(Source):
 
     def __init__(
         self,
-        source: Source,
+        source: MatrixSource,
         function: Callable[[NDArray[Any]], NDArray[Any]],
         dtype: np.dtype[Any],
         diagonal: float | None = 0.0,

@@ -24,7 +24,7 @@ _SHAPE, _MEAN = 1.5, 6.0
 
 
 @dataclass(frozen=True)
-class _Peaks:
+class _Drawn:
     mz: NDArray[np.float64]
     rt: NDArray[np.float64]
     labels: NDArray[np.int64]
@@ -118,7 +118,7 @@ def _check(
         raise ConfigError(f"sigma_rt: {sigma_rt} must be between 0 and {_RT[1]:g}", context={"option": "sigma_rt"})
 
 
-def _draw(rng: np.random.Generator, n: int, noise: float, sigma_mz: float, sigma_rt: float) -> _Peaks:
+def _draw(rng: np.random.Generator, n: int, noise: float, sigma_mz: float, sigma_rt: float) -> _Drawn:
     """Draw peptides until there are enough peaks, then noise, and mix them."""
     real = n - round(n * noise)
     sizes = 2 + rng.poisson(rng.gamma(_SHAPE, _MEAN / _SHAPE, real // 2 + 1))
@@ -129,7 +129,7 @@ def _draw(rng: np.random.Generator, n: int, noise: float, sigma_mz: float, sigma
     all_rt = np.concatenate([rt[owner] + rng.normal(0, sigma_rt, real), noisy_rt])
     labels = np.concatenate([owner, np.full(n - real, -1)])
     mixed = rng.permutation(n)
-    return _Peaks(all_mz[mixed], all_rt[mixed], labels[mixed], rng.integers(_EXPERIMENTS, size=n))
+    return _Drawn(all_mz[mixed], all_rt[mixed], labels[mixed], rng.integers(_EXPERIMENTS, size=n))
 
 
 def _places(rng: np.random.Generator, n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -138,7 +138,7 @@ def _places(rng: np.random.Generator, n: int) -> tuple[NDArray[np.float64], NDAr
     return mz, rt
 
 
-def _table(rng: np.random.Generator, peaks: _Peaks, extra: _Peaks, charge: int, identified: float) -> str:
+def _table(rng: np.random.Generator, peaks: _Drawn, extra: _Drawn, charge: int, identified: float) -> str:
     known = rng.random(peaks.labels.max(initial=-1) + 2) < identified
     lines = [*_lines(peaks, charge, known), *_lines(extra, charge + 1, known[:0])]
     # Peaks of the charge keep their order: the others fall between them.
@@ -147,7 +147,7 @@ def _table(rng: np.random.Generator, peaks: _Peaks, extra: _Peaks, charge: int, 
     return "".join(f"{row}\t{lines[at]}\n" for row, at in enumerate(order.tolist()))
 
 
-def _lines(peaks: _Peaks, charge: int, known: NDArray[np.bool_]) -> list[str]:
+def _lines(peaks: _Drawn, charge: int, known: NDArray[np.bool_]) -> list[str]:
     halves = np.arange(len(peaks.labels)) % 2
     columns = (peaks.mz.tolist(), peaks.rt.tolist(), peaks.labels.tolist(), halves.tolist(), peaks.experiments.tolist())
     return [_line(*row, charge, known) for row in zip(*columns)]

@@ -1,6 +1,6 @@
 """The schedule of pairwise clustering: cooling, phase transitions, freezing.
 
-``Annealing`` holds all that the rest of a run depends on, so a checkpoint of it goes on to the same result.
+``PairwiseAnnealing`` holds all that the rest of a run depends on, so a checkpoint of it goes on to the same result.
 """
 
 from __future__ import annotations
@@ -14,10 +14,17 @@ from numpy.typing import NDArray
 from tartan.analytics.clusters.dapwc.lanczos import extremes, focus_on
 from tartan.analytics.clusters.dapwc.product import Product
 from tartan.analytics.clusters.dapwc.split import Instability, most_unstable, split
-from tartan.analytics.clusters.dapwc.state import Settings, State, assign, converge, first_state, update_costs
+from tartan.analytics.clusters.dapwc.state import (
+    Memberships,
+    PairwiseSettings,
+    assign,
+    converge,
+    first_state,
+    update_costs,
+)
 from tartan.analytics.monitor import Monitor
 
-__all__ = ["HISTORY", "SPLITS", "Annealing"]
+__all__ = ["HISTORY", "SPLITS", "PairwiseAnnealing"]
 
 HISTORY = np.dtype([
     ("temperature", "f8"), ("n_clusters", "i8"), ("hamiltonian", "f8"), ("freezing", "f8"), ("n_steps", "i8"),
@@ -36,14 +43,14 @@ _NUMBERS = ("temperature", "critical_temperature", "final", "waited", "n_failed"
 class Freezing:
     """Cooling without splits until every point belongs to one cluster; the state of lowest H is kept."""
 
-    state: State
+    state: Memberships
     temperature: float
-    best: State
+    best: Memberships
     last: float = np.inf
     rises: int = 0
     n_steps: int = 0
 
-    def step(self, product: Product, settings: Settings, least_temperature: float) -> tuple[int, bool]:
+    def step(self, product: Product, settings: PairwiseSettings, least_temperature: float) -> tuple[int, bool]:
         """Converge at one temperature and cool; return the steps it took, and whether there is more to do."""
         steps = converge(self.state, self.temperature, product, settings)
         value = self.state.hamiltonian
@@ -59,13 +66,13 @@ class Freezing:
         return steps, True
 
 
-class Annealing:
+class PairwiseAnnealing:
     """A run of the algorithm.
 
     Parameters
     ----------
     product : Product
-    settings : Settings
+    settings : PairwiseSettings
     mean : float
         Mean dissimilarity; half the first temperature.
     start : ndarray (n,)
@@ -74,7 +81,7 @@ class Annealing:
     """
 
     def __init__(
-        self, product: Product, settings: Settings, mean: float, start: NDArray[np.float64], monitor: Monitor
+        self, product: Product, settings: PairwiseSettings, mean: float, start: NDArray[np.float64], monitor: Monitor
     ) -> None:
         self.product, self.settings, self.monitor = product, settings, monitor
         self.start = start
@@ -89,7 +96,7 @@ class Annealing:
         self.splits: list[tuple[Any, ...]] = []
         self.clusterings: dict[int, NDArray[np.int64]] = {}
 
-    def run(self) -> State:
+    def run(self) -> Memberships:
         """Cool to the end; return the frozen state, with costs that belong to its memberships."""
         self._load()
         while not self.final:
@@ -173,10 +180,10 @@ class Annealing:
         labels: NDArray[np.int64] = self._tidied(freezing.best, freezing.temperature).costs.argmin(1)
         return labels
 
-    def _freezing(self, state: State) -> Freezing:
+    def _freezing(self, state: Memberships) -> Freezing:
         return Freezing(state, self.temperature, state)
 
-    def _tidied(self, state: State, temperature: float) -> State:
+    def _tidied(self, state: Memberships, temperature: float) -> Memberships:
         """Remove small clusters; bring costs and memberships together."""
         while True:
             sizes = state.members.sum(0)
@@ -190,7 +197,7 @@ class Annealing:
         update_costs(state, self.product)
         return state
 
-    def _record(self, state: State, temperature: float, steps: int) -> None:
+    def _record(self, state: Memberships, temperature: float, steps: int) -> None:
         frozen = float(state.freezing.max())
         self.history.append((temperature, state.k, state.hamiltonian, frozen, steps, self.final))
         phase = "freeze" if self.final else "anneal"
@@ -229,9 +236,9 @@ class Annealing:
 _FREEZING_NUMBERS = ("temperature", "last", "rises", "n_steps")
 
 
-def _put(saved: dict[str, Any], prefix: str, state: State) -> None:
+def _put(saved: dict[str, Any], prefix: str, state: Memberships) -> None:
     saved.update({f"{prefix}.{name}": value for name, value in state.arrays().items()})
 
 
-def _take(saved: dict[str, Any], prefix: str) -> State:
-    return State(**{name[len(prefix) + 1 :]: v for name, v in saved.items() if name.startswith(prefix + ".")})
+def _take(saved: dict[str, Any], prefix: str) -> Memberships:
+    return Memberships(**{name[len(prefix) + 1 :]: v for name, v in saved.items() if name.startswith(prefix + ".")})

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 
-from tartan.analytics.clusters.dapwc.anneal import HISTORY, SPLITS, Annealing
+from tartan.analytics.clusters.dapwc.anneal import HISTORY, SPLITS, PairwiseAnnealing
 from tartan.analytics.clusters.dapwc.product import HostProduct, Product
-from tartan.analytics.clusters.dapwc.state import Settings, State
+from tartan.analytics.clusters.dapwc.state import Memberships, PairwiseSettings
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.base.checks import FRACTION, POSITIVE, flag, generator, number, whole
@@ -215,7 +215,9 @@ class DAPWC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         matrix = dissimilarities.materialized(monitor=monitor)
         monitor.identify("DAPWC", lambda: matrix.fingerprint(monitor), lambda: _parameters(self))
         product = _product(matrix, self.device, communicator, monitor)
-        annealing = Annealing(product, settings, dissimilarities.check().mean, communicator.broadcast(start), monitor)
+        annealing = PairwiseAnnealing(
+            product, settings, dissimilarities.check().mean, communicator.broadcast(start), monitor
+        )
         try:
             with monitor.keeping():
                 self._take(annealing, product)
@@ -224,7 +226,7 @@ class DAPWC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         monitor.finish()
         return self
 
-    def _take(self, annealing: Annealing, product: Product) -> None:
+    def _take(self, annealing: PairwiseAnnealing, product: Product) -> None:
         """Run the algorithm and take over what it found."""
         state = annealing.run()
         self.critical_temperature_ = annealing.critical_temperature
@@ -237,7 +239,7 @@ class DAPWC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         """Cluster and return the labels; parameters as for :meth:`fit`."""
         return self.fit(D, y, **options).labels_
 
-    def _finish(self, state: State, history: NDArray[Any], splits: NDArray[Any]) -> DAPWC:
+    def _finish(self, state: Memberships, history: NDArray[Any], splits: NDArray[Any]) -> DAPWC:
         self.labels_: NDArray[np.int64] = state.costs.argmin(1)
         self.membership_ = state.members
         self.n_clusters_ = state.k
@@ -263,7 +265,7 @@ def _parameters(estimator: DAPWC) -> dict[str, Any]:
     return {k: v for k, v in estimator.get_params().items() if k not in ("device", "verbose", "checkpoint")}
 
 
-def _settings(estimator: DAPWC) -> Settings:
+def _settings(estimator: DAPWC) -> PairwiseSettings:
     """Check the parameters."""
     given = estimator.get_params()
     if given["metric"] != "precomputed":
@@ -284,10 +286,10 @@ def _settings(estimator: DAPWC) -> Settings:
         flag(name, given[name])
     if not isinstance(given["device"], str):
         raise ConfigError(f"device is {given['device']!r}; it is 'cpu', 'cuda' or 'cuda:1'")
-    return Settings(**{name: given[name] for name in Settings.__dataclass_fields__})
+    return PairwiseSettings(**{name: given[name] for name in PairwiseSettings.__dataclass_fields__})
 
 
-def _check_input(D: Dissimilarities, settings: Settings, monitor: Monitor) -> None:
+def _check_input(D: Dissimilarities, settings: PairwiseSettings, monitor: Monitor) -> None:
     """Refuse what cannot be clustered."""
     if settings.n_clusters > D.n:
         raise ConfigError(f"{D.label}: {settings.n_clusters} clusters of {D.n} items; n_clusters must be at most {D.n}")
@@ -307,13 +309,13 @@ def _product(D: Dissimilarities, device: str, communicator: Communicator, monito
     return DeviceProduct(D, open_device(device), communicator, monitor)
 
 
-def _single() -> State:
+def _single() -> Memberships:
     """Return the clustering of one item."""
     one, zero = np.ones(1), np.zeros(1)
-    return State(np.ones((1, 1)), np.zeros((1, 1)), one, one, zero, zero)
+    return Memberships(np.ones((1, 1)), np.zeros((1, 1)), one, one, zero, zero)
 
 
-def _correlation(state: State) -> NDArray[np.float64]:
+def _correlation(state: Memberships) -> NDArray[np.float64]:
     """Return the mean dissimilarities of clusters, in units of the mean within clusters."""
     distances = state.costs - state.inner
     means: NDArray[np.float64] = distances.T @ state.members / state.sizes

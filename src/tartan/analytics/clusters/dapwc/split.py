@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tartan import _native
 from tartan.analytics.clusters.dapwc.lanczos import extremes, focus_on
 from tartan.analytics.clusters.dapwc.product import Columns, Product
-from tartan.analytics.clusters.dapwc.state import Settings, State, assign
+from tartan.analytics.clusters.dapwc.state import Memberships, PairwiseSettings, assign
 
 __all__ = ["Instability", "most_unstable", "split"]
 
@@ -37,7 +37,7 @@ class Instability:
 
 
 def most_unstable(
-    state: State, temperature: float, product: Product, settings: Settings, start: Vector
+    state: Memberships, temperature: float, product: Product, settings: PairwiseSettings, start: Vector
 ) -> Instability | None:
     """Return the cluster with the smallest eigenvalue; None where all are too small to split."""
     large = np.flatnonzero(state.members.sum(0) > settings.min_split_size)
@@ -56,7 +56,7 @@ def most_unstable(
     return found
 
 
-def _groups(clusters: NDArray[np.intp], state: State) -> list[NDArray[np.intp]]:
+def _groups(clusters: NDArray[np.intp], state: Memberships) -> list[NDArray[np.intp]]:
     """Divide clusters into groups whose copies fit into the memory that is set aside."""
     if not len(clusters):
         return []
@@ -64,7 +64,7 @@ def _groups(clusters: NDArray[np.intp], state: State) -> list[NDArray[np.intp]]:
     return np.array_split(clusters, -(-len(clusters) // fit))
 
 
-def _doubled(state: State, clusters: NDArray[np.intp], temperature: float, product: Product) -> Columns:
+def _doubled(state: Memberships, clusters: NDArray[np.intp], temperature: float, product: Product) -> Columns:
     """Return the memberships (n, p) of one copy of each cluster when two coincident copies of it have converged.
 
     Each cluster is doubled in a problem of its own, all problems side by side in the columns of one matrix; those
@@ -96,7 +96,7 @@ def _doubled(state: State, clusters: NDArray[np.intp], temperature: float, produ
     return result
 
 
-def split(state: State, found: Instability, temperature: float, settings: Settings) -> State:
+def split(state: Memberships, found: Instability, temperature: float, settings: PairwiseSettings) -> Memberships:
     """Return the state with the unstable cluster in two: costs move apart along its direction, and members follow."""
     k, direction = found.cluster, found.direction
     costs = state.costs[:, k]
@@ -105,7 +105,7 @@ def split(state: State, found: Instability, temperature: float, settings: Settin
     step = 0.1 * float(np.sqrt((costs**2).sum() / (direction**2).sum()))
     if gradient > 0:
         step = min(step, 0.05 * float(state.members[:, k].sum()) / gradient)
-    new = State(*(np.concatenate([v, v[..., [k]]], axis=-1) for v in state.arrays().values()))
+    new = Memberships(*(np.concatenate([v, v[..., [k]]], axis=-1) for v in state.arrays().values()))
     new.costs[:, k] = costs + step * direction
     new.costs[:, -1] = costs - step * direction
     if settings.continuous_prior:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tartan import _native
 from tartan.analytics.clusters.dapwc.product import Columns, Product
 
-__all__ = ["Settings", "State", "assign", "converge", "first_state", "update_costs"]
+__all__ = ["Memberships", "PairwiseSettings", "assign", "converge", "first_state", "update_costs"]
 
 Vector = NDArray[np.float64]
 
@@ -19,7 +19,7 @@ _PRIOR_CHANGE = 1e-3
 
 
 @dataclass(frozen=True)
-class Settings:
+class PairwiseSettings:
     """What the steps are told; the parameters of :class:`tartan.analytics.DAPWC` of the same names."""
 
     n_clusters: int
@@ -41,7 +41,7 @@ class Settings:
 
 
 @dataclass
-class State:
+class Memberships:
     """Memberships of n points in k clusters, and what follows from them.
 
     Attributes
@@ -79,25 +79,25 @@ class State:
         squares: Vector = np.einsum("nk,nk->k", self.members, self.members)
         return (sizes - squares) / np.maximum(sizes, np.finfo(float).tiny)
 
-    def copy(self) -> State:
-        return State(*(np.array(value) for value in self.arrays().values()))
+    def copy(self) -> Memberships:
+        return Memberships(*(np.array(value) for value in self.arrays().values()))
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
         """Return all arrays by name."""
         return {name: getattr(self, name) for name in ("members", "costs", "prior", "sizes", "inner", "change")}
 
-    def kept(self, columns: NDArray[np.bool_]) -> State:
+    def kept(self, columns: NDArray[np.bool_]) -> Memberships:
         """Return the state with some of its clusters; memberships are not yet shared out again."""
-        return State(*(np.ascontiguousarray(value[..., columns]) for value in self.arrays().values()))
+        return Memberships(*(np.ascontiguousarray(value[..., columns]) for value in self.arrays().values()))
 
 
-def first_state(members: Columns) -> State:
+def first_state(members: Columns) -> Memberships:
     """Return a state of given memberships; its costs are not known yet."""
     k = members.shape[1]
-    return State(members, np.zeros(members.shape), np.ones(k), np.zeros(k), np.zeros(k), np.zeros(k))
+    return Memberships(members, np.zeros(members.shape), np.ones(k), np.zeros(k), np.zeros(k), np.zeros(k))
 
 
-def update_costs(state: State, product: Product) -> None:
+def update_costs(state: Memberships, product: Product) -> None:
     """Compute costs, sizes and inner of the memberships that there are."""
     products, mass = product(state.members)
     scratch = np.empty(_native.pwc_scratch_len(*state.members.shape))
@@ -107,7 +107,7 @@ def update_costs(state: State, product: Product) -> None:
     )  # fmt: skip
 
 
-def assign(state: State, temperature: float, settings: Settings) -> None:
+def assign(state: Memberships, temperature: float, settings: PairwiseSettings) -> None:
     """Share the points out by their costs; with a continuous prior until shares and prior agree."""
     copies = np.ones(state.k)
     if not settings.continuous_prior:
@@ -121,7 +121,9 @@ def assign(state: State, temperature: float, settings: Settings) -> None:
             break
 
 
-def converge(state: State, temperature: float, product: Product, settings: Settings, ignore: int = 0) -> int:
+def converge(
+    state: Memberships, temperature: float, product: Product, settings: PairwiseSettings, ignore: int = 0
+) -> int:
     """Step until no cluster's costs change by more than ``tol`` on average; return the number of steps.
 
     The first ``ignore`` steps are made in any case. ``tol`` is a share of the largest dissimilarity.

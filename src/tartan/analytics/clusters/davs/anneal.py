@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.analytics.clusters.davs.field import Field, Step
-from tartan.analytics.clusters.davs.model import Settings
+from tartan.analytics.clusters.davs.field import Field, SpongeStep
+from tartan.analytics.clusters.davs.model import SpongeSettings
 from tartan.analytics.clusters.davs.split import close_pairs, find_splits
 from tartan.analytics.monitor import Monitor
 
-__all__ = ["HISTORY", "Annealing", "State"]
+__all__ = ["HISTORY", "SpongeAnnealing", "SpongeState"]
 
 Floats = NDArray[np.float64]
 
@@ -35,7 +35,7 @@ HISTORY = ("temperature", "n_clusters", "energy", "mean_width", "sponge_mass")
 
 
 @dataclass
-class State:
+class SpongeState:
     """Everything that changes while annealing, but for lists and masses, which follow from it."""
 
     positions: Floats
@@ -65,49 +65,54 @@ class State:
         return len(self.positions)
 
     @classmethod
-    def of(cls, positions: Floats, n_points: int, temperature: float, start: float) -> State:
+    def of(cls, positions: Floats, n_points: int, temperature: float, start: float) -> SpongeState:
         """Return the state with these centres, each of the same share of points."""
         k = len(positions)
         counts, priors = np.full(k, n_points / k), np.full(k, -np.log(k))
         return cls(positions, counts, np.zeros(k), priors, np.zeros(k, dtype=np.int64), temperature, start)
 
     @classmethod
-    def restored(cls, saved: Mapping[str, Any]) -> State:
+    def restored(cls, saved: Mapping[str, Any]) -> SpongeState:
         """Return a state that was saved."""
         state = cls(**{one.name: saved[one.name] for one in fields(cls) if one.name != "history"})
         state.history.frombytes(np.ascontiguousarray(saved["history"], dtype=np.float64).tobytes())
         return state
 
 
-class Annealing:
+class SpongeAnnealing:
     """One clustering on its way.
 
     Parameters
     ----------
     points : Field
         What is clustered.
-    settings : Settings
+    settings : SpongeSettings
         How.
-    state : State
+    state : SpongeState
         From where; changed in place.
     monitor : Monitor
         Gets reports and checkpoints.
     saved : mapping, optional
-        What an annealing that was stopped has saved; ``state`` is that of ``State.restored(saved)``.
+        What an annealing that was stopped has saved; ``state`` is that of ``SpongeState.restored(saved)``.
     """
 
     def __init__(
-        self, points: Field, settings: Settings, state: State, monitor: Monitor, saved: Mapping[str, Any] | None = None
+        self,
+        points: Field,
+        settings: SpongeSettings,
+        state: SpongeState,
+        monitor: Monitor,
+        saved: Mapping[str, Any] | None = None,
     ) -> None:
         self.points, self.settings, self.state, self.monitor = points, settings, state, monitor
-        self._last: Step | None = None
+        self._last: SpongeStep | None = None
         if saved is None:
             self._consider_sponge(np.inf)
             self.rebuild()
         else:
             self._restore(saved)
 
-    def run(self) -> State:
+    def run(self) -> SpongeState:
         """Anneal down to the lowest temperature and converge there."""
         self.descend(self.settings.lowest_temperature(self.state.start))
         self.finish()
@@ -123,13 +128,13 @@ class Annealing:
             if not self.clean_up() and not self.split():
                 self.cool(lowest)
 
-    def refine(self, points: Field) -> Annealing:
+    def refine(self, points: Field) -> SpongeAnnealing:
         """Return the annealing that goes on with more points."""
         state = self.state
         state.counts = state.counts * (points.n / self.points.n)
         state.sponge_count *= points.n / self.points.n
         state.coarse = False
-        return Annealing(points, self.settings, state, self.monitor)
+        return SpongeAnnealing(points, self.settings, state, self.monitor)
 
     def finish(self) -> None:
         """Converge at the last temperature, until nothing is left to clean up."""
@@ -141,14 +146,14 @@ class Annealing:
             if not self.clean_up():
                 return
 
-    def step(self) -> Step:
+    def step(self) -> SpongeStep:
         """Return centres and what decides on masses now."""
         state = self.state
         sponge = None
         if state.has_sponge:
             sponge = (state.sponge_log_prior, self.settings.sponge_factor(state.temperature) ** 2)
         weights = 1 / self.settings.scales(state.positions, state.temperature, state.start)
-        return Step(state.positions, weights, state.log_priors, state.temperature, self.settings.cuts[0], sponge)
+        return SpongeStep(state.positions, weights, state.log_priors, state.temperature, self.settings.cuts[0], sponge)
 
     def rebuild(self) -> None:
         """Make the lists of near centres anew."""
@@ -164,7 +169,7 @@ class Annealing:
         """Give the monitor all from which lists, masses and the way on can be computed again."""
         if self.monitor.checkpoint is None or self.points.rank > 0:
             return
-        saved = {one.name: getattr(self.state, one.name) for one in fields(State)}
+        saved = {one.name: getattr(self.state, one.name) for one in fields(SpongeState)}
         saved |= {f"listed_{name}": value for name, value in _saved_step(self._listed).items()}
         if self._last is not None:
             saved |= {f"last_{name}": value for name, value in _saved_step(self._last).items()}
@@ -358,12 +363,12 @@ class Annealing:
         self.rebuild()
 
 
-def _saved_step(step: Step) -> dict[str, Any]:
-    return {one.name: getattr(step, one.name) for one in fields(Step) if getattr(step, one.name) is not None}
+def _saved_step(step: SpongeStep) -> dict[str, Any]:
+    return {one.name: getattr(step, one.name) for one in fields(SpongeStep) if getattr(step, one.name) is not None}
 
 
-def _restored_step(saved: Mapping[str, Any], prefix: str) -> Step:
-    values: dict[str, Any] = {one.name: saved.get(prefix + one.name) for one in fields(Step)}
+def _restored_step(saved: Mapping[str, Any], prefix: str) -> SpongeStep:
+    values: dict[str, Any] = {one.name: saved.get(prefix + one.name) for one in fields(SpongeStep)}
     if values["sponge"] is not None:
         values["sponge"] = tuple(values["sponge"].tolist())
-    return Step(**values)
+    return SpongeStep(**values)

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from tartan.analytics.clusters.davs.anneal import HISTORY, Annealing, State
+from tartan.analytics.clusters.davs.anneal import HISTORY, SpongeAnnealing, SpongeState
 from tartan.analytics.clusters.davs.field import Field
-from tartan.analytics.clusters.davs.model import Settings, require_moderate
+from tartan.analytics.clusters.davs.model import SpongeSettings, require_moderate
 from tartan.analytics.clusters.davs.options import checked
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.base.checks import floats
@@ -266,7 +266,7 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         asked["restart_temperature"] = self.restart_temperature
         monitor.identify("DAVS", lambda: checksum_of_array(points), lambda: asked)
         saved = monitor.load()
-        state = State.restored(saved) if saved is not None else self._first_state(points, settings, init)
+        state = SpongeState.restored(saved) if saved is not None else self._first_state(points, settings, init)
         with monitor.keeping():
             annealing = self._annealing(points, settings, state, monitor, saved)
             annealing.run()
@@ -276,15 +276,22 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _annealing(
-        self, points: Floats, settings: Settings, state: State, monitor: Monitor, saved: dict[str, Any] | None
-    ) -> Annealing:
+        self,
+        points: Floats,
+        settings: SpongeSettings,
+        state: SpongeState,
+        monitor: Monitor,
+        saved: dict[str, Any] | None,
+    ) -> SpongeAnnealing:
         """Return the annealing of all points, after that of the sample."""
         field = Field(points, self.communicator, monitor.check)
         if not state.coarse:
-            return Annealing(field, settings, state, monitor, saved)
+            return SpongeAnnealing(field, settings, state, monitor, saved)
         # Every so manieth point along coordinate 0: the sample has the density of all.
         chosen = field.order[:: -(-len(points) // settings.sample)]
-        first = Annealing(Field(points[chosen], self.communicator, monitor.check), settings, state, monitor, saved)
+        first = SpongeAnnealing(
+            Field(points[chosen], self.communicator, monitor.check), settings, state, monitor, saved
+        )
         lowest = _SAMPLE_ABOVE * settings.lowest_temperature(state.start)
         first.descend(lowest, len(chosen) / _SAMPLE_POINTS)
         return first.refine(field)
@@ -304,13 +311,13 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         found: Floats = points
         return found
 
-    def _first_state(self, points: Floats, settings: Settings, centres: Floats | None) -> State:
+    def _first_state(self, points: Floats, settings: SpongeSettings, centres: Floats | None) -> SpongeState:
         settings.require_moderate("X", points)
         start = settings.first_temperature(points)
         lowest = settings.lowest_temperature(start)
         settings.require_range(start, lowest)
         if centres is None:
-            state = State.of(points.mean(axis=0)[None], len(points), max(start, lowest), start)
+            state = SpongeState.of(points.mean(axis=0)[None], len(points), max(start, lowest), start)
             state.coarse = len(points) > settings.sample
             return state
         if centres.ndim != 2 or centres.shape[1] != points.shape[1] or not len(centres):
@@ -318,11 +325,11 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if not np.isfinite(centres).all() or (settings.relative and (centres[:, 0] <= 0).any()):
             raise ConfigError("init: centres must be finite, and positive in coordinate 0 where its scale is relative")
         settings.require_moderate("init", centres)
-        state = State.of(centres, len(points), self.restart_temperature or lowest, start)
+        state = SpongeState.of(centres, len(points), self.restart_temperature or lowest, start)
         state.has_split, state.until_test = True, 10 * settings.wait
         return state
 
-    def _conclude(self, annealing: Annealing) -> None:
+    def _conclude(self, annealing: SpongeAnnealing) -> None:
         annealing.sort()
         state, settings = annealing.state, annealing.settings
         step = annealing.step()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tartan import _native
 from tartan.comm.communicator import Communicator, partition
 
-__all__ = ["CHUNK", "Field", "Step"]
+__all__ = ["CHUNK", "Field", "SpongeStep"]
 
 Floats = NDArray[np.float64]
 
@@ -27,7 +27,7 @@ _BLOCK = 64 * CHUNK
 
 
 @dataclass(frozen=True)
-class Step:
+class SpongeStep:
     """Centres and what decides on masses; ``sponge``: logarithm of its prior and its energy."""
 
     positions: Floats
@@ -43,7 +43,7 @@ class Step:
 
 
 @dataclass
-class _Block:
+class _ListedChunks:
     """Some chunks of this rank: their points, lists and the masses of the pass before."""
 
     points: Floats
@@ -74,7 +74,7 @@ class Field:
         rows = self._own_rows()
         own = np.ascontiguousarray(points[self.order[rows]])
         self._parts = [own[at : at + _BLOCK] for at in range(0, len(own), _BLOCK)]
-        self._blocks: list[_Block] = []
+        self._blocks: list[_ListedChunks] = []
         self._chunk_centres = np.empty(0, dtype=np.uint32)
 
     @property
@@ -94,11 +94,11 @@ class Field:
         for part in self._parts:
             self._check()
             lists = (CHUNK, *_native.sponge_lists(part, (positions, weights), limits, CHUNK))
-            self._blocks.append(_Block(part, lists, np.zeros(len(lists[2]), dtype=np.float32)))
+            self._blocks.append(_ListedChunks(part, lists, np.zeros(len(lists[2]), dtype=np.float32)))
         own = [block.lists[4] for block in self._blocks]
         self._chunk_centres = self._gather(own, np.empty(0, dtype=np.uint32))
 
-    def assign(self, step: Step) -> tuple[Floats, Floats]:
+    def assign(self, step: SpongeStep) -> tuple[Floats, Floats]:
         """Pass once over all points.
 
         Returns
@@ -120,7 +120,7 @@ class Field:
         summed = self._summed(sums, self.dim + 2, len(step.positions))
         return summed, self._gather(totals, np.empty((0, 3))).sum(axis=0)
 
-    def moments(self, step: Step) -> Floats:
+    def moments(self, step: SpongeStep) -> Floats:
         """Return for each centre the upper triangle of its scaled second moments and the gradient of its mass."""
         width = self.dim * (self.dim + 1) // 2 + self.dim
         sums = []

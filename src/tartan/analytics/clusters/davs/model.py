@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.analytics.clusters.davs.field import Step
+from tartan.analytics.clusters.davs.field import SpongeStep
 from tartan.errors import ConfigError
 
-__all__ = ["Settings", "require_moderate"]
+__all__ = ["SpongeSettings", "require_moderate"]
 
 Floats = NDArray[np.float64]
 
@@ -42,7 +42,7 @@ def require_moderate(name: str, points: Floats, sigma: Floats) -> None:
 
 
 @dataclass(frozen=True)
-class Settings:
+class SpongeSettings:
     """Checked parameters of one clustering; see `DAVS` for their meaning."""
 
     scaling: str
@@ -129,7 +129,7 @@ class Settings:
         least, most = self.centers_per_point
         return most, least, 2 * self.cuts[1] * temperature
 
-    def rule(self, assignment: str, step: Step) -> tuple[Floats, float]:
+    def rule(self, assignment: str, step: SpongeStep) -> tuple[Floats, float]:
         """Return what is added to the energy in each cluster before comparing, and the sum that makes noise."""
         if assignment == "distance":
             return np.zeros(len(step.positions)), np.inf if step.sponge is None else step.sponge[1]

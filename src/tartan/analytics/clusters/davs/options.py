@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.analytics.clusters.davs.field import CHUNK
-from tartan.analytics.clusters.davs.model import Settings
+from tartan.analytics.clusters.davs.model import SpongeSettings
 from tartan.errors import ConfigError
 
 __all__ = ["checked"]
@@ -34,7 +34,7 @@ _WHOLE = {
 _LARGEST_FACTOR = 1e100
 
 
-def checked(given: Mapping[str, Any], points: NDArray[np.float64]) -> Settings:
+def checked(given: Mapping[str, Any], points: NDArray[np.float64]) -> SpongeSettings:
     """Return the settings for these points.
 
     Raises
@@ -52,7 +52,7 @@ def checked(given: Mapping[str, Any], points: NDArray[np.float64]) -> Settings:
     values |= {name: _whole(name, given[name], least) for name, least in _WHOLE.items()}
     sigma = _sigma(given, points)
     _check_temperatures(given)
-    return Settings(
+    return SpongeSettings(
         scaling=given["scaling"],
         sigma=sigma,
         initial_sigma=_optional(given, "initial_sigma") or 100 * sigma[0],

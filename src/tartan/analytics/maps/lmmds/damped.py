@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Limits", "Minimum", "Problem", "Step", "minimise", "restored"]
+__all__ = ["LeastSquares", "Minimum", "Step", "StepLimits", "minimise", "restored"]
 
 Floats = NDArray[np.float64]
 _TINY = 1e-300
@@ -28,7 +28,7 @@ _Q_CEILING = 1e8  # times the largest eigenvalue: with more damping than that a 
 _STARTING_STEPS = 8
 
 
-class Problem(Protocol):
+class LeastSquares(Protocol):
     """A sum of squares of some parameters, all in one vector."""
 
     def evaluate(self, x: Floats) -> tuple[float, Floats, Floats]:
@@ -41,7 +41,7 @@ class Problem(Protocol):
 
 
 @dataclass(frozen=True)
-class Limits:
+class StepLimits:
     """When to stop, and how to damp."""
 
     max_iter: int
@@ -90,9 +90,9 @@ class Minimum:
 
 
 def minimise(
-    problem: Problem,
+    problem: LeastSquares,
     start: Minimum,
-    limits: Limits,
+    limits: StepLimits,
     follow: Callable[[Minimum, Step], bool],
     clock: Callable[[], float] = time.monotonic,
 ) -> Minimum:
@@ -100,10 +100,10 @@ def minimise(
 
     Parameters
     ----------
-    problem : Problem
+    problem : LeastSquares
     start : Minimum
         Changed and returned. ``chisq`` need not be known.
-    limits : Limits
+    limits : StepLimits
     follow : callable
         Hears of each step; true ends the iteration.
     clock : callable
@@ -124,11 +124,11 @@ def minimise(
 
 
 def _iterate(
-    problem: Problem,
+    problem: LeastSquares,
     now: Minimum,
     gradient: Floats,
     diagonal: Floats,
-    limits: Limits,
+    limits: StepLimits,
     follow: Callable[[Minimum, Step], bool],
 ) -> tuple[Floats, Floats] | None:
     """Try one step; return the derivatives at the new place if it was taken."""
@@ -165,7 +165,7 @@ def _iterate(
     return (new_gradient, new_diagonal) if accepted else None
 
 
-def _adapt(now: Minimum, ratio: float, accepted: bool, limits: Limits) -> None:
+def _adapt(now: Minimum, ratio: float, accepted: bool, limits: StepLimits) -> None:
     """Change the damping as Nielsen does: smoothly by the ratio after a success, ever faster after failures."""
     if accepted:
         now.damping *= max(1 / 3, 1 - (2 * ratio - 1) ** 3) if ratio < 2 else 1 / 3
@@ -177,7 +177,7 @@ def _adapt(now: Minimum, ratio: float, accepted: bool, limits: Limits) -> None:
         now.rejected += 1
 
 
-def _stop(now: Minimum, limits: Limits, asked: bool) -> None:
+def _stop(now: Minimum, limits: StepLimits, asked: bool) -> None:
     if asked:
         now.stop_reason = "user"
     elif now.not_finite >= 3:
@@ -189,7 +189,7 @@ def _stop(now: Minimum, limits: Limits, asked: bool) -> None:
 class _Scaled:
     """The problem in units in which the diagonal of the half Hessian is 1."""
 
-    def __init__(self, problem: Problem, x: Floats, gradient: Floats, diagonal: Floats) -> None:
+    def __init__(self, problem: LeastSquares, x: Floats, gradient: Floats, diagonal: Floats) -> None:
         # With second derivatives an entry may be negative or tiny; a floor keeps the units sensible.
         size = np.maximum(np.abs(diagonal), 1e-6 * np.abs(diagonal).mean())
         self.factors = 1.0 / np.sqrt(np.maximum(size, _TINY))
@@ -208,7 +208,7 @@ class _Solved:
     n_products: int
 
 
-def _damped_step(scaled: _Scaled, now: Minimum, limits: Limits) -> _Solved | None:
+def _damped_step(scaled: _Scaled, now: Minimum, limits: StepLimits) -> _Solved | None:
     """Solve for a step; where the first direction has negative curvature, with more damping. None: nothing helps."""
     n_products = 0
     max_steps = 1 if now.iteration < limits.n_steepest else limits.cg_max_iter

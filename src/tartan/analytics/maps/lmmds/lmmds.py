@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
-from tartan.analytics.maps.lmmds.damped import Limits, Minimum, Step, minimise, restored
+from tartan.analytics.maps.lmmds.damped import Minimum, Step, StepLimits, minimise, restored
 from tartan.analytics.maps.lmmds.setup import Placement, Setting, opened, prepared, valued
 from tartan.analytics.maps.start import start_points
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
@@ -436,8 +436,8 @@ def _unpacked(name: str, saved: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _limits(options: LMMDS, n_varied: int) -> Limits:
-    return Limits(
+def _limits(options: LMMDS, n_varied: int) -> StepLimits:
+    return StepLimits(
         max_iter=options.max_iter if n_varied else 0,
         small_gain=options.tol * n_varied,
         max_rejected=options.max_rejected,

@@ -20,7 +20,7 @@ from tartan.analytics.matrix import Dissimilarities
 from tartan.analytics.monitor import Monitor
 from tartan.comm.communicator import Communicator, partition
 
-__all__ = ["WEIGHTINGS", "Evaluation", "Objective", "Pairs", "Survey"]
+__all__ = ["WEIGHTINGS", "Evaluation", "Objective", "Survey", "WeighedPairs"]
 
 Floats = NDArray[np.float64]
 
@@ -79,7 +79,7 @@ class Evaluation:
         return self.varied + 2.0 * self.cross
 
 
-class Pairs:
+class WeighedPairs:
     """The pairs of a matrix, with the weights of its points.
 
     Parameters

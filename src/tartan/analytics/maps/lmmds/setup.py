@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tartan import _native
-from tartan.analytics.maps.lmmds.objective import WEIGHTINGS, Evaluation, Objective, Pairs, Survey
+from tartan.analytics.maps.lmmds.objective import WEIGHTINGS, Evaluation, Objective, Survey, WeighedPairs
 from tartan.analytics.maps.lmmds.points import Gauge, chosen, pinned, sorted_out
 from tartan.analytics.maps.start import STARTS
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
@@ -41,7 +41,7 @@ class Setting:
     ``rows`` are the varied points in order; ``weights`` are zero for points that do not count.
     """
 
-    pairs: Pairs
+    pairs: WeighedPairs
     objective: Objective
     weights: Floats
     rows: NDArray[np.int64]
@@ -164,7 +164,7 @@ def prepared(
     varied, fixed = chosen(options.varied, options.fixed, names, n)
     if not varied.any() and not fixed.any():
         raise ConfigError("no point is varied and none is fixed; there is nothing to map")
-    pairs, weights = Pairs(D, ranks, monitor), _point_weights(sample_weight, n)
+    pairs, weights = WeighedPairs(D, ranks, monitor), _point_weights(sample_weight, n)
     weights[~(varied | fixed)] = 0.0
     base = _cutting(options, D, pairs)
     weights, survey = _without_loose_points(options, pairs, base, weights, varied, fixed)
@@ -248,7 +248,7 @@ def _point_weights(given: ArrayLike | None, n: int) -> Floats:
     return weights
 
 
-def _cutting(options: LMMDS, D: Dissimilarities, pairs: Pairs) -> Objective:
+def _cutting(options: LMMDS, D: Dissimilarities, pairs: WeighedPairs) -> Objective:
     """Return the objective as far as it says which pairs count."""
     return Objective(
         scale=D.scale,
@@ -261,7 +261,7 @@ def _cutting(options: LMMDS, D: Dissimilarities, pairs: Pairs) -> Objective:
 
 
 def _without_loose_points(
-    options: LMMDS, pairs: Pairs, base: Objective, weights: Floats, varied: Marks, fixed: Marks
+    options: LMMDS, pairs: WeighedPairs, base: Objective, weights: Floats, varied: Marks, fixed: Marks
 ) -> tuple[Floats, Survey]:
     """Leave out varied points with too few pairs until none is left; refuse to lose too many."""
     used = weights > 0
