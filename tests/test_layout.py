@@ -185,7 +185,6 @@ KNOWN_NAMESAKES = {
     "Budget",
     "Engine",
     "Facts",
-    "IndexKeys",
     "Lane",
     "Layout",
     "Load",

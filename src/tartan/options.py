@@ -8,7 +8,7 @@ from typing import Literal
 
 from tartan.errors import ConfigError
 
-__all__ = ["RunOptions", "Size", "parse_size"]
+__all__ = ["RunOptions", "Size", "parse_bytes", "parse_size"]
 
 _UNITS = {
     "": 1, "b": 1,
@@ -20,7 +20,7 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 
 @dataclass(frozen=True)
 class Size:
-    """Room in a cache level: a number of bytes, or of item slots when ``in_items``."""
+    """Room in a cache level: a number of bytes, or of slots for items if ``in_items``."""
 
     amount: int
     in_items: bool = False
@@ -58,6 +58,20 @@ def parse_size(text: str | int | Size, *, option: str = "size") -> Size:
     if amount <= 0:
         raise ConfigError(f"{option}: {text!r} must be more than zero", context={"option": option})
     return Size(amount, in_items)
+
+
+def parse_bytes(text: str | int | Size, *, option: str = "size") -> int:
+    """Read a size that must not count items.
+
+    Raises
+    ------
+    ConfigError
+        If the text is no size, or counts items.
+    """
+    size = parse_size(text, option=option)
+    if size.in_items:
+        raise ConfigError(f"{option}: {text} counts items; write bytes, such as 2GB", context={"option": option})
+    return size.amount
 
 
 Order = Literal["panel", "quadrant"]

@@ -141,7 +141,7 @@ def test_what_is_odd_is_refused_or_has_a_finite_result(name: str, kind: str) -> 
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: neighbors(GOOD, "x"), "k is 'x'; it is a whole number"),
+        (lambda: neighbors(GOOD, "x"), "k is 'x'; it must be a whole number"),
         (lambda: neighbors(GOOD, 1.5), "k is 1.5"),
         (lambda: neighbors(GOOD, 10**15), "12 items have 11 neighbours at most"),
         (lambda: outliers(GOOD, 2, np.nan), "threshold is nan"),

@@ -56,7 +56,7 @@ def test_int16_and_similarities() -> None:
 
 
 def test_no_neighbours_are_refused_and_a_stop_is_heard() -> None:
-    with pytest.raises(ConfigError, match="k is 0; it is a whole number, 1 or more"):
+    with pytest.raises(ConfigError, match="k is 0; it must be a whole number, 1 or more"):
         neighbors(whole_distances(3), 0)
     monitor = Monitor()
     monitor.cancel()

@@ -196,9 +196,9 @@ class TestWrongUse:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            ({"pack": "maybe"}, "pack: 'maybe' is not one of auto, always, never"),
-            ({"direct": "no"}, "direct: 'no' is not one of"),
-            ({"threads": 0}, "threads: 0 is not a whole number above zero"),
+            ({"pack": "maybe"}, "pack: 'maybe' is unknown; choose from auto, always, never"),
+            ({"direct": "no"}, "direct: 'no' is unknown"),
+            ({"threads": 0}, "threads is 0; it must be a whole number, 1 or more"),
             ({"memory": "100MB"}, "memory of 100 MB is too little; 128 MB is the least"),
             ({"memory": "60items"}, "counts items"),
             ({"memory": "lots"}, "memory: 'lots' is not a size"),

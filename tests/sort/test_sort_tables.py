@@ -185,7 +185,7 @@ def test_what_cannot_be_sorted_is_said(tmp_path: Path) -> None:
     refused("300 MB is the least", memory="200MB")
     refused("no Parquet or Arrow file", to=tmp_path / "out.bin")
     refused("say their types themselves", dtype="int64")
-    refused("'middle' is not one of", nulls="middle")
+    refused("'middle' is unknown; choose last or first", nulls="middle")
     refused(
         "'snappy' is unknown to out.arrow; choose from none, lz4, zstd", to=tmp_path / "out.arrow", compression="snappy"
     )

@@ -1,10 +1,10 @@
-"""Parameters of estimators and functions, checked one by one: an error names the parameter, its value and what fits."""
+"""Checks parameters one by one: an error names the parameter, its value and what it must be."""
 
 from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from tartan.errors import ConfigError
 
 __all__ = [
-    "FRACTION", "NOT_NEGATIVE", "POSITIVE", "flag", "floats", "generator", "number", "require_apart", "require_near",
-    "whole",
+    "FINITE", "FRACTION", "NOT_NEGATIVE", "POSITIVE", "Fit", "flag", "floats", "generator", "number", "one_of",
+    "require_apart", "require_near", "whole", "whole_from",
 ]  # fmt: skip
 
 #: Coordinates farther out than this many dissimilarities say nothing: float32 has lost the distances among them.
@@ -22,36 +22,50 @@ _FAR = 1e9
 
 Fit = tuple[str, Callable[[float], bool]]
 
+FINITE: Fit = ("a finite number", math.isfinite)
 POSITIVE: Fit = ("a finite number above 0", lambda value: 0 < value < math.inf)
 NOT_NEGATIVE: Fit = ("a finite number, 0 or more", lambda value: 0 <= value < math.inf)
 FRACTION: Fit = ("a number above 0 and below 1", lambda value: 0 < value < 1)
 
 
-def whole(name: str, value: Any, least: int = 0, most: float = math.inf) -> int:
+def whole_from(least: float, most: float = math.inf) -> Fit:
+    """Describe whole numbers within limits; only the limits are tested."""
+    limits = f"{least} or more" if most == math.inf else f"{least} to {most}"
+    return f"a whole number, {limits}", lambda value: least <= value <= most
+
+
+def whole(name: str, value: Any, least: int = 0, most: float = math.inf, *, option: str = "") -> int:
     """Return a whole number within limits.
+
+    Parameters
+    ----------
+    name : str
+        The parameter, as messages call it.
+    option : str
+        The option, as the context of the error calls it; default: the name.
 
     Raises
     ------
     ConfigError
-        If it is none, or beyond them.
+        If it is no whole number, or beyond the limits.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not least <= int(value) <= most:
-        limits = f"{least} or more" if most == math.inf else f"{least} to {most}"
-        raise ConfigError(f"{name} is {value!r}; it is a whole number, {limits}", context={"option": name})
+    wanted, fits = whole_from(least, most)
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not fits(int(value)):
+        raise _wrong(name, value, wanted, option)
     return int(value)
 
 
-def number(name: str, value: Any, fit: Fit) -> float:
+def number(name: str, value: Any, fit: Fit, *, option: str = "") -> float:
     """Return a number that fits, such as ``POSITIVE``.
 
     Raises
     ------
     ConfigError
-        If it does not.
+        If it is no number, or does not fit.
     """
     wanted, fits = fit
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not fits(float(value)):
-        raise ConfigError(f"{name} is {value!r}; it is {wanted}", context={"option": name})
+        raise _wrong(name, value, wanted, option)
     return float(value)
 
 
@@ -64,8 +78,26 @@ def flag(name: str, value: Any) -> bool:
         If it is neither that nor 0 or 1.
     """
     if not isinstance(value, bool | np.bool_) and not (isinstance(value, numbers.Integral) and value in (0, 1)):
-        raise ConfigError(f"{name} is {value!r}; it is True or False", context={"option": name})
+        raise _wrong(name, value, "True or False")
     return bool(value)
+
+
+def one_of(name: str, value: Any, known: Sequence[str], *, option: str = "") -> Any:
+    """Return a value that is one of those that are known.
+
+    Raises
+    ------
+    ConfigError
+        If it is not.
+    """
+    if value not in known:
+        choices = " or ".join(known) if len(known) == 2 else f"from {', '.join(known)}"
+        raise ConfigError(f"{name}: {value!r} is unknown; choose {choices}", context={"option": option or name})
+    return value
+
+
+def _wrong(name: str, value: object, wanted: str, option: str = "") -> ConfigError:
+    return ConfigError(f"{name} is {value!r}; it must be {wanted}", context={"option": option or name})
 
 
 def floats(name: str, given: Any) -> NDArray[np.float64]:
@@ -102,10 +134,8 @@ def generator(random_state: Any) -> np.random.RandomState:
     try:
         found: np.random.RandomState = check_random_state(random_state)
     except ValueError as error:
-        raise ConfigError(
-            f"random_state is {random_state!r}; it is None, a whole number from 0 to 2^32 - 1, or a RandomState",
-            context={"option": "random_state"},
-        ) from error
+        wanted = "None, a whole number from 0 to 2^32 - 1, or a RandomState"
+        raise _wrong("random_state", random_state, wanted) from error
     return found
 
 

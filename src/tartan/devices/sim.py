@@ -23,7 +23,7 @@ from tartan.devices.checks import check_copy, check_open, nbytes_of
 from tartan.devices.clock import Clock, RealClock
 from tartan.devices.guarded import Guard, GuardedArray, MemoryMeter
 from tartan.errors import ConfigError, DeviceError, DeviceMemoryError
-from tartan.options import parse_size
+from tartan.options import parse_bytes
 
 __all__ = ["SimDevice", "SimOptions", "parse_sim_options"]
 
@@ -281,7 +281,7 @@ def parse_sim_options(text: str) -> SimOptions:
 
 def _field(name: str) -> tuple[str, Callable[[str, str], Any]]:
     fields: dict[str, tuple[str, Callable[[str, str], Any]]] = {
-        "memory": ("memory_bytes", _size),
+        "memory": ("memory_bytes", lambda option, text: parse_bytes(text, option=option)),
         "upload": ("upload_bytes_per_second", _rate),
         "download": ("download_bytes_per_second", _rate),
         "preprocess": ("preprocess_seconds", _duration),
@@ -295,17 +295,10 @@ def _field(name: str) -> tuple[str, Callable[[str, str], Any]]:
     return fields[name]
 
 
-def _size(option: str, text: str) -> int:
-    size = parse_size(text, option=option)
-    if size.in_items:
-        raise ConfigError(f"{option}: {text!r} counts items; write bytes, such as 2GB")
-    return size.amount
-
-
 def _rate(option: str, text: str) -> float:
     if not text.endswith("/s"):
         raise ConfigError(f"{option}: {text!r} is not a bandwidth; write 10GB/s")
-    return float(_size(option, text.removesuffix("/s")))
+    return float(parse_bytes(text.removesuffix("/s"), option=option))
 
 
 def _duration(option: str, text: str) -> float:

@@ -270,18 +270,16 @@ class Run(StoredRun):
         memory: str | int | None,
         tmp: str | Path | Sequence[str | Path] | None,
     ) -> PairOrder:
-        from tartan.options import Size, parse_size
+        from tartan.options import parse_bytes
         from tartan.run.sorted_pairs import PairOrder
         from tartan.sort.space import rss_bytes
         from tartan.sort.work import check_folders
 
-        size = Size(rss_bytes() + 10**9) if memory is None else parse_size(memory, option="memory")
-        if size.in_items:
-            raise ConfigError(f"memory: {memory} counts items; write 512MB or 2GB", context={"option": "memory"})
+        memory_bytes = rss_bytes() + 10**9 if memory is None else parse_bytes(memory, option="memory")
         folders = [tmp] if isinstance(tmp, str | Path) else list(tmp or ())
         checked = tuple(check_folders([Path(folder) for folder in folders])) if folders else ()
         up = not self.larger_is_nearer if ascending is None else ascending
-        return PairOrder(output, up, limit, size.amount, checked)
+        return PairOrder(output, up, limit, memory_bytes, checked)
 
     def embed(self, method: str = "damds", n_components: int = 3, *, keep: bool = False, **options: Any) -> Embedding:
         """Place the items so that distances of the map match the scores of a run.

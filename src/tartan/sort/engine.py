@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tartan._native import SortFailure, SortJob, sort_overhead
+from tartan.base.checks import one_of, whole
 from tartan.base.format import format_bytes
 from tartan.base.machine import memory as machine_memory
 from tartan.base.machine import usable_cores
 from tartan.errors import ConfigError
-from tartan.options import Size, parse_size
+from tartan.options import Size, parse_bytes
 from tartan.sort.dtypes import DType
 from tartan.sort.failures import error_of
 from tartan.sort.keys import KeyPart
@@ -22,7 +23,7 @@ from tartan.sort.plan import Layout, Shape, SortPlan, plan_sort
 from tartan.sort.space import LEAST_MEMORY_BYTES, room_for_engine, rss_bytes
 from tartan.sort.work import check_folders
 
-__all__ = ["POLL_SECONDS", "Direct", "Nulls", "Order", "Pack", "PathLike", "SortOptions", "engine_errors", "one_of"]
+__all__ = ["POLL_SECONDS", "Direct", "Nulls", "Order", "Pack", "PathLike", "SortOptions", "engine_errors"]
 
 PathLike = str | os.PathLike[str]
 Pack = Literal["auto", "always", "never"]
@@ -79,7 +80,7 @@ class SortOptions:
             memory_bytes=_memory_bytes(memory),
             folders=tuple(check_folders([Path(folder) for folder in folders])),
             pack=one_of("pack", pack, ("auto", "always", "never")),
-            threads=_threads(threads),
+            threads=usable_cores() if threads is None else whole("threads", threads, 1),
             direct=one_of("direct", direct, ("auto", "always", "never")),
         )
 
@@ -87,29 +88,7 @@ class SortOptions:
 def _memory_bytes(memory: str | int | Size | None) -> int:
     if memory is None:
         return max(LEAST_MEMORY_BYTES, machine_memory().available_bytes // 2)
-    size = parse_size(memory, option="memory")
-    if size.in_items:
-        raise ConfigError(f"memory: {memory} counts items; write 512MB or 2GB", context={"option": "memory"})
-    return size.amount
-
-
-def one_of(option: str, value: Any, known: Sequence[str]) -> Any:
-    """Return a value that is one of those that are known.
-
-    Raises
-    ------
-    ConfigError
-        If it is not.
-    """
-    if value not in known:
-        raise ConfigError(f"{option}: {value!r} is not one of {', '.join(known)}", context={"option": option})
-    return value
-
-
-def _threads(threads: int | None) -> int:
-    if threads is not None and threads < 1:
-        raise ConfigError(f"threads: {threads} is not a whole number above zero", context={"option": "threads"})
-    return threads or usable_cores()
+    return parse_bytes(memory, option="memory")
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from tartan._native import SortFailure, SortJob
+from tartan.base.checks import one_of
 from tartan.base.signals import cancel_on_signals
 from tartan.errors import ConfigError
 from tartan.options import Size
 from tartan.sort.dtypes import describe_dtype
-from tartan.sort.engine import POLL_SECONDS, Direct, Nulls, Order, Pack, PathLike, SortOptions, one_of
+from tartan.sort.engine import POLL_SECONDS, Direct, Nulls, Order, Pack, PathLike, SortOptions
 from tartan.sort.failures import error_of
 from tartan.sort.formats import Destination, Source, expand_sources, is_table, open_sources, refuse_changes
 from tartan.sort.keys import parse_key

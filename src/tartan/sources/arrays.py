@@ -10,35 +10,17 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 
+from tartan.base.keys import IndexKeys
 from tartan.errors import ConfigError
 from tartan.sources.paths import absolute, is_url
 
-__all__ = ["ArraySource", "IndexKeys", "ZarrSource", "open_stored_array"]
+__all__ = ["ArraySource", "ZarrSource", "open_stored_array"]
 
 _BAND_BUDGET_BYTES = 256 * 2**20
-
-
-class IndexKeys(Sequence[str]):
-    """The keys "0", "1", ... of n items, made when asked for."""
-
-    def __init__(self, n_items: int) -> None:
-        self._range = range(n_items)
-
-    def __len__(self) -> int:
-        return len(self._range)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
-        if isinstance(index, slice):
-            return [str(i) for i in self._range[index]]
-        return str(self._range[index])
 
 
 class ArraySource:

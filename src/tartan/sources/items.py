@@ -19,8 +19,9 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from tartan.base.keys import IndexKeys
 from tartan.errors import ConfigError, ItemError
-from tartan.sources.arrays import ArraySource, IndexKeys, ZarrSource, open_stored_array
+from tartan.sources.arrays import ArraySource, ZarrSource, open_stored_array
 from tartan.sources.paths import (
     Location,
     absolute,

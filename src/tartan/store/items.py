@@ -6,35 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from tartan.base.files import FileWriter, arrow_file
+from tartan.base.keys import IndexKeys
 from tartan.errors import CorruptResultError, StoreError
 
-__all__ = ["IndexKeys", "ItemTable"]
+__all__ = ["ItemTable"]
 
 FILE_NAME = "items.parquet"
-
-
-class IndexKeys(Sequence[str]):
-    """The keys "0", "1", ... of n items without keys of their own, made when asked for."""
-
-    def __init__(self, n_items: int) -> None:
-        self._indices = range(n_items)
-
-    def __len__(self) -> int:
-        return len(self._indices)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [str(i) for i in self._indices[index]]
-        return str(self._indices[index])
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tartan.base.files import arrow_file
+from tartan.base.keys import IndexKeys
 from tartan.core.ledger import DONE, NOT_COMPUTED
 from tartan.store.dense import Dense
 from tartan.store.folder import RunFolder
-from tartan.store.items import IndexKeys
 from tartan.store.reduced import Parts, Rows
 from tartan.store.view import require_real
 
