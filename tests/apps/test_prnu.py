@@ -10,6 +10,7 @@ import pytest
 
 from tartan.apps.forensics import prnu
 from tartan.devices.sim import SimDevice
+from tartan.testing.fake_cupy import FakeCupy
 
 SHAPES = [(16, 16), (17, 19), (40, 64), (65, 50), (50, 81), (130, 120)]
 
@@ -78,7 +79,7 @@ def reference_pce(c: np.ndarray, at: tuple[int, int], block_at: tuple[int, int])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_residual_is_twice_the_reference(shape: tuple[int, int]) -> None:
     grey = photo(shape)
-    residual, energy = prnu._residual(grey, np)
+    residual, energy = prnu.zero_mean_residual(grey, np)
     expected = 2 * zero_mean(fast_noise(grey / prnu.GREY_SCALE))
     np.testing.assert_allclose(residual, expected, atol=2e-5)
     assert float(energy) == pytest.approx(np.sum(expected**2), rel=1e-5)
@@ -89,7 +90,7 @@ def test_the_gain_is_that_of_the_box_means(shape: tuple[int, int]) -> None:
     power = np.random.default_rng(1).random(shape, dtype=np.float32)
     signal = np.float32(0.4)
     least = np.min([box_mean(power.astype(np.float64), k) for k in (3, 5, 7, 9)], axis=0)
-    gain = prnu._gain(np.pad(power, 4), signal, np)
+    gain = prnu.wiener_gain(np.pad(power, 4), signal, np)
     np.testing.assert_allclose(gain, signal / np.maximum(signal, least), rtol=1e-6)
 
 
@@ -111,12 +112,17 @@ def test_the_borders_of_the_spectrum_matter() -> None:
     np.testing.assert_allclose(least[5:-5, 5:-5], mirrored[5:-5, 5:-5])
 
 
-def test_strips_leave_no_seams(monkeypatch: pytest.MonkeyPatch) -> None:
-    grey = photo((75, 90))
-    whole = prnu.noise_pattern(grey, np)
-    monkeypatch.setattr(prnu, "_STRIP_BYTES", 1)
-    assert len(list(prnu._strips(75, 90, np))) > 5
-    np.testing.assert_allclose(prnu.noise_pattern(grey, np), whole, atol=1e-6)
+def test_strips_leave_no_seams() -> None:
+    grey = photo((2000, 80))
+    assert len(list(prnu.strips(*grey.shape, np))) == 3
+    expected = reference_pattern(grey)
+    assert np.abs(prnu.noise_pattern(grey, np) - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+def test_strips_are_of_an_even_number_of_rows() -> None:
+    assert list(prnu.strips(75, 30_000, np)) == [*((i, i + 8) for i in range(0, 72, 8)), (72, 75)]
+    assert list(prnu.strips(75, 1000, np)) == [(0, 64), (64, 75)]
+    assert list(prnu.strips(10, 1000, FakeCupy())) == [(0, 10)]
 
 
 @pytest.mark.parametrize("value", [0, 9000, 65535])
@@ -152,7 +158,7 @@ def family(shape: tuple[int, int], shares: list[float], blur: int = 1) -> tuple[
     patterns = np.stack([share * common + rng.normal(size=shape) for share in shares])
     patterns /= np.linalg.norm(patterns, axis=(1, 2), keepdims=True)
     half = np.fft.rfft2(patterns)
-    half *= np.sqrt(prnu._column_weights(half.shape[2]) / patterns[0].size)
+    half *= np.sqrt(prnu.column_weights(half.shape[2]) / patterns[0].size)
     return patterns, np.stack([half.real, half.imag], axis=1).astype(np.float32)
 
 

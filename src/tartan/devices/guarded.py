@@ -25,7 +25,7 @@ __all__ = ["Guard", "GuardedArray", "MemoryMeter", "Namespace", "root_of"]
 
 _BASIC = (int, np.integer, slice, type(None), type(Ellipsis))
 _TAKES_HOST_ARRAYS = frozenset({"array", "asarray"})
-_HOST_VIEWS = frozenset({"base", "ctypes", "data", "flat", "getfield", "setfield", "tofile", "view"})
+_HOST_VIEWS = frozenset({"base", "ctypes", "data", "flat", "getfield", "setfield", "tofile"})
 
 
 class MemoryMeter:

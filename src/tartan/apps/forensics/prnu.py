@@ -77,7 +77,7 @@ def spectrum(grey: Any, xp: Any) -> Any:
     """
     half = _filtered_spectrum(grey, xp)
     planes = xp.empty((2, *half.shape), dtype=xp.float32)
-    weights = xp.asarray(np.sqrt(_column_weights(half.shape[1])))
+    weights = xp.asarray(np.sqrt(column_weights(half.shape[1])))
     xp.multiply(half.real, weights, out=planes[0])
     xp.multiply(half.imag, weights, out=planes[1])
     return _normalised(planes.reshape(-1, half.shape[1]), xp).reshape(planes.shape)
@@ -86,11 +86,11 @@ def spectrum(grey: Any, xp: Any) -> Any:
 # --- steps 1 to 3: noise filter and zero mean -------------------------------------------------------------------
 
 
-def _residual(grey: Any, xp: Any) -> tuple[Any, Any]:
+def zero_mean_residual(grey: Any, xp: Any) -> tuple[Any, Any]:
     """Filter, make zero-mean; return the residual (h, w) float32 and the sum of its squares (float64, 0-d)."""
     residual = xp.empty(grey.shape, dtype=xp.float32)
     column_sums = xp.zeros((2, grey.shape[1]), dtype=xp.float64)
-    for start, stop in _strips(grey.shape[0], grey.shape[1], xp):
+    for start, stop in strips(grey.shape[0], grey.shape[1], xp):
         rows = residual[start:stop]
         _fast_noise(grey, start, stop, rows, xp)
         for parity in (0, 1):
@@ -147,7 +147,7 @@ def _remove_means(residual: Any, column_sums: Any, xp: Any) -> Any:
     counts = xp.asarray([[(height + 1) // 2], [height // 2]])
     means = (column_sums / counts).astype(xp.float32)
     energy = xp.zeros((), dtype=xp.float64)
-    for start, stop in _strips(height, width, xp):
+    for start, stop in strips(height, width, xp):
         rows = residual[start:stop]
         rows[0::2] -= means[0]
         rows[1::2] -= means[1]
@@ -163,15 +163,15 @@ def _remove_means(residual: Any, column_sums: Any, xp: Any) -> Any:
 
 def _filtered_spectrum(grey: Any, xp: Any) -> Any:
     """Return the half spectrum of the residual after the Wiener filter, complex64 (h, w // 2 + 1)."""
-    residual, energy = _residual(grey, xp)
+    residual, energy = zero_mean_residual(grey, xp)
     height, width = residual.shape
     signal = (energy * (residual.size / (residual.size - 1))).astype(xp.float32)
     half = _transform(residual, xp)
     del residual
     power = _padded_power(half, width, xp)
     rows, columns = _edge_gains(power[_MARGIN:-_MARGIN, _MARGIN : _MARGIN + half.shape[1]], width, signal, xp)
-    for start, stop in _strips(half.shape[0], half.shape[1], xp):
-        gain = _gain(power[start : stop + 2 * _MARGIN], signal, xp)
+    for start, stop in strips(half.shape[0], half.shape[1], xp):
+        gain = wiener_gain(power[start : stop + 2 * _MARGIN], signal, xp)
         gain[:, : _MARGIN + 1] = columns[start:stop]
         if start <= _MARGIN:
             gain[: _MARGIN + 1 - start] = rows[start : _MARGIN + 1][: stop - start]
@@ -185,7 +185,7 @@ def _padded_power(half: Any, width: int, xp: Any) -> Any:
     """Return |half|^2 with a margin of 4: zero where the full spectrum ends, mirrored where only the half does."""
     height, n_half = half.shape
     power = xp.zeros((height + 2 * _MARGIN, n_half + 2 * _MARGIN), dtype=xp.float32)
-    for start, stop in _strips(height, n_half, xp):
+    for start, stop in strips(height, n_half, xp):
         rows = power[start + _MARGIN : stop + _MARGIN, _MARGIN : _MARGIN + n_half]
         xp.multiply(half.real[start:stop], half.real[start:stop], out=rows)
         rows += half.imag[start:stop] * half.imag[start:stop]
@@ -196,7 +196,7 @@ def _padded_power(half: Any, width: int, xp: Any) -> Any:
     return power
 
 
-def _gain(power: Any, signal: Any, xp: Any) -> Any:
+def wiener_gain(power: Any, signal: Any, xp: Any) -> Any:
     """Return signal / max(signal, V), V the least of the 3, 5, 7 and 9 box means; 4 fewer cells at every side."""
     width = power.shape[1] - 2 * _MARGIN
     sums = power[:, _MARGIN : _MARGIN + width].copy()
@@ -241,8 +241,8 @@ def _edge_gains(power: Any, width: int, signal: Any, xp: Any) -> tuple[Any, Any]
 
 def _border_gain(first: Any, last: Any, axis: int, signal: Any, xp: Any) -> Any:
     """Return the gains of indices 0 to 4 and -4 to -1 along ``axis``, from the first and last 9 cells of power."""
-    head = _gain(xp.pad(first, _MARGIN), signal, xp)
-    tail = _gain(xp.pad(last, _MARGIN), signal, xp)
+    head = wiener_gain(xp.pad(first, _MARGIN), signal, xp)
+    tail = wiener_gain(xp.pad(last, _MARGIN), signal, xp)
     if axis == 0:
         return xp.concatenate([head[: _MARGIN + 1], tail[-_MARGIN:]], axis=0)
     return xp.concatenate([head[:, : _MARGIN + 1], tail[:, -_MARGIN:]], axis=1)
@@ -282,7 +282,7 @@ def _inverse(half: Any, width: int, xp: Any) -> Any:
 def _normalised(a: Any, xp: Any) -> Any:
     """Scale a real array to unit norm in place; an array of zeros stays."""
     energy = xp.zeros((), dtype=xp.float64)
-    for start, stop in _strips(a.shape[0], a.shape[1], xp):
+    for start, stop in strips(a.shape[0], a.shape[1], xp):
         energy += _energy(a[start:stop], xp)
     a *= (1 / xp.maximum(xp.sqrt(energy), _TINY)).astype(xp.float32)
     return a
@@ -330,8 +330,8 @@ def _correlation_energy(left: Any, right: Any, n_pixels: int, xp: Any) -> Any:
     m, _, height, n_half = left.shape
     k = right.shape[0]
     total = xp.zeros((m, k), dtype=xp.float32)
-    weights = xp.asarray(n_pixels / _column_weights(n_half))
-    for start, stop in _strips(height, max(m, k) * n_half // 8, xp):
+    weights = xp.asarray(n_pixels / column_weights(n_half))
+    for start, stop in strips(height, max(m, k) * n_half // 8, xp):
         power_left, power_right = (_power(side[:, :, start:stop]) for side in (left, right))
         power_right *= weights
         total += power_left.reshape(m, -1) @ power_right.reshape(k, -1).T
@@ -359,7 +359,7 @@ def _block_energy(left: Any, right: Any, tables: Any, xp: Any) -> Any:
     _, height, n_half = left.shape
     down, across = tables
     rows = xp.zeros((down.shape[0], n_half), dtype=xp.complex64)
-    for start, stop in _strips(height, 2 * n_half, xp):
+    for start, stop in strips(height, 2 * n_half, xp):
         (x, xi), (y, yi) = left[:, start:stop], right[:, start:stop]
         rows += down[:, start:stop] @ (x * y + xi * yi + 1j * (xi * y - x * yi))
     correlation = (rows @ across).real
@@ -410,8 +410,8 @@ def pce(x: np.ndarray, y: np.ndarray) -> Peak:
 # --- small things -----------------------------------------------------------------------------------------------
 
 
-def _column_weights(n_half: int) -> np.ndarray:
-    """How many frequencies each column of the half spectrum of an even width stands for: 1, 2, ..., 2, 1."""
+def column_weights(n_half: int) -> np.ndarray:
+    """Return how many frequencies each column of the half spectrum of an even width stands for: 1, 2, ..., 2, 1."""
     weights = np.full(n_half, 2, np.float32)
     weights[[0, -1]] = 1
     return weights
@@ -421,10 +421,10 @@ def _energy(rows: Any, xp: Any) -> Any:
     return (rows * rows).sum().astype(xp.float64)
 
 
-def _strips(height: int, width: int, xp: Any) -> Iterator[tuple[int, int]]:
+def strips(height: int, width: int, xp: Any) -> Iterator[tuple[int, int]]:
     """Cut the rows into strips of an even number of rows that stay in cache while several operations pass."""
-    room = _STRIP_BYTES_GPU if "cupy" in getattr(xp, "__name__", "") else _STRIP_BYTES
-    step = max(8, room // (4 * width) // 2 * 2)
+    strip_bytes = _STRIP_BYTES_GPU if "cupy" in getattr(xp, "__name__", "") else _STRIP_BYTES
+    step = max(8, strip_bytes // (4 * width) // 2 * 2)
     for start in range(0, height, step):
         yield start, min(start + step, height)
 

@@ -289,10 +289,10 @@ def _count_ones(words: Any, xp: Any) -> Any:
     """Count the ones of (.., .., words) uint64 over the last axis, as float64."""
     if hasattr(xp, "bitwise_count"):
         return xp.sum(xp.bitwise_count(words), axis=2, dtype=np.float64)
-    return xp.sum(_ones_by_halving(words), axis=2, dtype=np.float64)
+    return xp.sum(ones_by_halving(words), axis=2, dtype=np.float64)
 
 
-def _ones_by_halving(words: Any) -> Any:
+def ones_by_halving(words: Any) -> Any:
     """Count the ones of each uint64: sums of neighbouring 1, 2 and 4 bit fields, then of the bytes."""
     u = np.uint64
     pairs = words - ((words >> u(1)) & u(0x5555555555555555))
