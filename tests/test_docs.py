@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
+import contextlib
+import io
 import re
 import shlex
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tartan.cli.main import build_parser
+from tartan.cli.main import build_parser, main
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -21,6 +22,7 @@ INDENTED = re.compile(r"(?:^ {4}.*\n)+", re.MULTILINE)
 CODE = re.compile(r"`([^`\n]+)`")
 COMMAND = re.compile(r"^tartan ([a-z]+)\b")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+ENTRY = re.compile(r"^ {2}(-.*?)(?: {2}|$)", re.MULTILINE)  # what a page of help says of one option
 OTHER_TOOLS = {"--strict"}  # mypy
 
 
@@ -43,12 +45,15 @@ def _code(name: str) -> list[str]:
 @cache
 def _options() -> dict[str, set[str]]:
     """The options of each command."""
-    parser = build_parser()
-    (commands,) = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-    return {
-        name: {option for action in command._actions for option in action.option_strings}
-        for name, command in commands.choices.items()
-    }
+    commands = re.findall(r"^ {4}([a-z]+)\b", build_parser().format_help(), re.MULTILINE)
+    return {command: set(OPTION.findall(" ".join(ENTRY.findall(_help(command))))) for command in commands}
+
+
+def _help(command: str) -> str:
+    written = io.StringIO()
+    with contextlib.redirect_stdout(written):
+        assert main([command, "--help"]) == 0
+    return written.getvalue()
 
 
 def _command_of(line: str) -> str | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tartan.devices import cuda
 from tartan.devices.cuda import CudaDevice, found_gpus
 from tartan.errors import DeviceError, DeviceMemoryError
 from tartan.testing.fake_cupy import FakeCudaRuntimeError, FakeCupy, MisuseError
@@ -129,20 +129,20 @@ class TestFoundGpus:
         assert [gpu["usable"] for gpu in gpus] == [False, True]
         assert "Unavailable" in gpus[0]["reason"]
 
-    def test_never_raises(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_never_raises(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        (tmp_path / "0000:01:00.0").mkdir()
         monkeypatch.setitem(__import__("sys").modules, "cupy", None)
-        monkeypatch.setattr(cuda, "_n_gpus_of_driver", lambda: 1)
-        (gpu,) = found_gpus()
+        (gpu,) = found_gpus(driver=tmp_path)
         assert not gpu["usable"]
         assert "CuPy" in gpu["reason"]
-        monkeypatch.setattr(cuda, "_n_gpus_of_driver", lambda: 0)
-        assert found_gpus(FakeCupy(n_devices=0)) == []
+        assert found_gpus(driver=tmp_path / "absent") == []
+        assert found_gpus(FakeCupy(n_devices=0), driver=tmp_path / "absent") == []
 
 
 class Careless(CudaDevice):
     """A device that forgets to wait for its streams."""
 
-    def _forget(self) -> None:
+    def forget_to_wait(self) -> None:
         for lane in (self._upload, self._compute, self._download):
             lane.wait = lambda mark=None: None  # type: ignore[method-assign]
 
@@ -153,7 +153,7 @@ class TestTheStandIn:
     def test_an_upload_that_is_not_waited_for(self) -> None:
         cupy = FakeCupy()
         device = Careless(cupy=cupy)
-        device._forget()
+        device.forget_to_wait()
         x = loaded(device, [1, 2, 3])
         with pytest.raises(MisuseError, match="waited for"):
             device.compute("compare", 3, lambda: x + x)
@@ -163,7 +163,7 @@ class TestTheStandIn:
         cupy = FakeCupy()
         device = Careless(cupy=cupy)
         x = loaded(device, [1, 2, 3])
-        device._forget()
+        device.forget_to_wait()
         y = device.compute("compare", 3, lambda: x + x)
         with pytest.raises(MisuseError, match="waited for"):
             device.download(y, np.empty(3, np.float32))
@@ -171,7 +171,7 @@ class TestTheStandIn:
     def test_a_download_that_is_not_waited_for_leaves_the_host_unchanged(self) -> None:
         device = Careless(cupy=FakeCupy())
         x = loaded(device, [1, 2, 3])
-        device._forget()
+        device.forget_to_wait()
         host = np.zeros(3, np.float32)
         device.download(x, host)
         np.testing.assert_array_equal(host, np.zeros(3))

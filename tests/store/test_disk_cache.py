@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tartan.errors import ConfigError
-from tartan.store.disk_cache import DiskCache, _decode, _encode
+from tartan.store.disk_cache import DiskCache, decode, encode
 
 NOISE = np.random.default_rng(0).integers(0, 256, 4096, np.uint8)
 DTYPES = st.sampled_from(["u1", "<i8", "<f4", ">f4", "<c8", "?", "<f2", "<M8[s]", "S3"])
@@ -24,12 +24,17 @@ def name(number: int) -> str:
     return f"{number:08x}"
 
 
+def entry(folder: Path, number: int) -> Path:
+    """Return the file of an entry."""
+    return folder / name(number)[:2] / name(number)
+
+
 @given(
     st.lists(DTYPES.flatmap(lambda d: arrays(d, st.sampled_from([(), (0,), (3,), (2, 0, 4), (40, 30)]))), max_size=4)
 )
 def test_arrays_round_trip(given_arrays: list[np.ndarray]) -> None:
-    data = b"".join(bytes(memoryview(buffer).cast("B")) for buffer in _encode(given_arrays))
-    again = _decode(np.frombuffer(data, np.uint8).copy())
+    data = b"".join(bytes(memoryview(buffer).cast("B")) for buffer in encode(given_arrays))
+    again = decode(np.frombuffer(data, np.uint8).copy())
     assert [(a.dtype, a.shape, a.tobytes()) for a in again] == [(a.dtype, a.shape, a.tobytes()) for a in given_arrays]
 
 
@@ -71,7 +76,7 @@ def test_the_cache_stays_below_its_bound_and_forgets_the_least_recently_used(tmp
     cache = DiskCache(tmp_path, 5 * 4400)
     for number in range(4):
         cache.put(name(number), [NOISE])
-        os.utime(cache._path(name(number)), (number, number))  # the clock is coarser than this test
+        os.utime(entry(tmp_path, number), (number, number))  # the clock is coarser than this test
     assert cache.get(name(0)) is not None, "the oldest becomes the newest by being used"
     for number in range(4, 7):
         cache.put(name(number), [NOISE])
@@ -98,7 +103,7 @@ def test_a_flipped_bit_or_a_cut_makes_an_entry_absent(tmp_path: Path, at: int) -
     cache = DiskCache(tmp_path, 10**6)
     for harm in ("flip", "cut", "empty"):
         cache.put(name(1), [NOISE, np.zeros(1000)])
-        path = cache._path(name(1))
+        path = entry(tmp_path, 1)
         data = bytearray(path.read_bytes())
         end = len(bytes(data).rstrip(b"\x00")) - 1 if at == -1 else at  # what follows is padding
         data[end] ^= 4
@@ -116,8 +121,8 @@ def test_two_users_of_one_folder(tmp_path: Path) -> None:
     for number in range(2, 9):
         (one, two)[number % 2].put(name(number), [NOISE])
     assert files(tmp_path) <= 2 * 3 * 4400
-    one._evict()
-    assert one.used_bytes == files(tmp_path) <= 3 * 4400
+    three = DiskCache(tmp_path, 3 * 4400)
+    assert three.used_bytes == files(tmp_path) <= 3 * 4400
     assert sum(two.get(name(n)) is not None for n in range(9)) == files(tmp_path) // 4096
 
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tartan.analytics import Monitor
+from tartan.analytics import Monitor, as_dissimilarities
 from tartan.errors import ConfigError, RunCancelledError
-from tartan.view import cluster_image
-from tartan.view.cluster_image import save_cluster_image
+from tartan.view.cluster_image import save_cluster_image, squares
 from tartan.view.downsample import mean_cells, shrink
 from tartan.view.matrix_image import draw_matrix
 from tartan.view.palette import colours
@@ -75,10 +74,12 @@ def test_large_matrices_are_averaged_in_squares(missing: bool) -> None:
     np.testing.assert_allclose(mean_cells(tiles, 50, 80, order), D[np.ix_(order, order)])
 
 
-def test_squares_make_one_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = save_cluster_image(distances(), LABELS, tmp_path / "whole.png").read_bytes()
-    monkeypatch.setattr(cluster_image, "_TILE", 3)
-    assert save_cluster_image(distances(), LABELS, tmp_path / "rows.png").read_bytes() == whole
+def test_squares_make_one_picture() -> None:
+    matrix = as_dissimilarities(distances())
+    order = np.argsort(LABELS, kind="stable")
+    whole, parts = (list(squares(matrix, Monitor(), side)) for side in (matrix.n, 3))
+    assert (len(whole), len(parts)) == (1, 6)
+    np.testing.assert_array_equal(mean_cells(parts, matrix.n, 840, order), mean_cells(whole, matrix.n, 840, order))
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_what_cannot_be_written_or_has_no_labels_is_told_before_the_work(
     matrix, labels = tmp_path / "D.npy", tmp_path / "labels"
     np.save(matrix, np.linalg.norm(POINTS[:, None] - POINTS, axis=2))
     labels.write_text("a\nb\n")
-    monkeypatch.setattr("tartan.cli.embed._embedded", lambda *_: pytest.fail("the work began"))
+    monkeypatch.setattr("tartan.analytics.embed", lambda *_, **__: pytest.fail("the work began"))
     for options, message in (
         (["--labels", str(labels)], "2 labels for 12 points"),
         (["-o", f"{tmp_path}/"], "is a folder"),

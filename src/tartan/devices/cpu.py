@@ -19,7 +19,6 @@ from tartan.errors import DeviceMemoryError
 __all__ = ["CpuDevice"]
 
 T = TypeVar("T")
-_MEMINFO = "/proc/meminfo"
 
 
 class CpuDevice:
@@ -55,7 +54,7 @@ class CpuDevice:
 
     def free_bytes(self) -> int:
         check_open(self._closed, self.name)
-        available = _available_bytes()
+        available = available_bytes()
         return available if self._memory_bytes is None else min(self._memory_bytes, available)
 
     def staging(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
@@ -85,10 +84,10 @@ class CpuDevice:
         self._closed = True
 
 
-def _available_bytes() -> int:
+def available_bytes(meminfo: str = "/proc/meminfo") -> int:
     """Return the host memory that can be taken without swapping."""
     try:
-        with open(_MEMINFO, encoding="ascii") as lines:
+        with open(meminfo, encoding="ascii") as lines:
             for line in lines:
                 if line.startswith("MemAvailable:"):
                     return int(line.split()[1]) * 1024

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,6 +27,7 @@ from tartan.errors import DeviceError, DeviceMemoryError
 __all__ = ["CudaDevice", "found_gpus", "import_cupy"]
 
 T = TypeVar("T")
+_DRIVER = Path("/proc/driver/nvidia/gpus")
 _WAY_OUT = "or use --device cpu"
 
 
@@ -258,13 +260,15 @@ def _namespace(cupy: Any) -> Any:
     return namespace
 
 
-def found_gpus(cupy: Any = None) -> list[dict[str, Any]]:
+def found_gpus(cupy: Any = None, *, driver: Path = _DRIVER) -> list[dict[str, Any]]:
     """Describe the GPUs of this machine; never raises.
 
     Parameters
     ----------
     cupy : module, optional
         What to use in CuPy's place.
+    driver : Path
+        Where the driver has a folder for each GPU; asked where CuPy cannot say.
 
     Returns
     -------
@@ -276,7 +280,7 @@ def found_gpus(cupy: Any = None) -> list[dict[str, Any]]:
         cupy = import_cupy() if cupy is None else cupy
         return [_describe(cupy, index) for index in range(int(cupy.cuda.runtime.getDeviceCount()))]
     except Exception as error:  # doctor reports whatever is wrong with a driver
-        return [_unusable(index, str(error)) for index in range(_n_gpus_of_driver())]
+        return [_unusable(index, str(error)) for index in range(_count_folders(driver))]
 
 
 def _describe(cupy: Any, index: int) -> dict[str, Any]:
@@ -301,10 +305,8 @@ def _unusable(index: int, reason: str) -> dict[str, Any]:
     return {"name": name, "index": index, "memory_bytes": None, "free_bytes": None, "usable": False, "reason": reason}
 
 
-def _n_gpus_of_driver() -> int:
-    from pathlib import Path
-
+def _count_folders(path: Path) -> int:
     try:
-        return len(list(Path("/proc/driver/nvidia/gpus").iterdir()))
+        return len(list(path.iterdir()))
     except OSError:
         return 0

@@ -65,7 +65,7 @@ class DiskCache:
         except OSError:
             return None
         try:
-            arrays = _decode(data)
+            arrays = decode(data)
         except (ValueError, KeyError, TypeError, RuntimeError):
             self._drop(path, len(data))
             return None
@@ -82,7 +82,7 @@ class DiskCache:
             If an array has a dtype that holds Python objects, or the digest is no file name.
         """
         path = self._path(digest)
-        buffers = _encode(arrays)
+        buffers = encode(arrays)
         size = sum(memoryview(buffer).nbytes for buffer in buffers)
         if size > self.capacity_bytes or path.exists():
             return path.exists()
@@ -145,7 +145,7 @@ class DiskCache:
             self._used_bytes = max(0, self._used_bytes - size)
 
 
-def _encode(arrays: Sequence[np.ndarray]) -> list[Any]:
+def encode(arrays: Sequence[np.ndarray]) -> list[Any]:
     """Return header and bodies: magic, length and CRC of the header, JSON, then each array at a multiple of 64."""
     parts, bodies = [], []
     for array in arrays:
@@ -166,8 +166,8 @@ def _encode(arrays: Sequence[np.ndarray]) -> list[Any]:
     return buffers
 
 
-def _decode(data: np.ndarray) -> list[np.ndarray]:
-    """Undo ``_encode``; ValueError when a checksum does not match."""
+def decode(data: np.ndarray) -> list[np.ndarray]:
+    """Undo ``encode``; ValueError when a checksum does not match."""
     if data[:8].tobytes() != _MAGIC:
         raise ValueError("not a cache entry")
     length, check = (int.from_bytes(data[at : at + 4].tobytes(), "little") for at in (8, 12))

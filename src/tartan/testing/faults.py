@@ -138,7 +138,7 @@ class SegfaultOn(_StageFault):
 
     def fail(self, what: str) -> None:
         os.kill(os.getpid(), signal.SIGSEGV)
-        _wait_forever()  # the signal may arrive in another thread
+        threading.Event().wait()  # the signal may arrive in another thread
 
 
 class HangsOn(_StageFault):
@@ -162,11 +162,11 @@ class HangsOn(_StageFault):
         self.seconds = seconds
 
     def fail(self, what: str) -> None:
-        _wait_forever(self.seconds)
+        self.wait(self.seconds)
 
-
-def _wait_forever(seconds: float = 600.0) -> None:
-    threading.Event().wait(seconds)
+    def wait(self, seconds: float) -> None:
+        """Do nothing for a time."""
+        threading.Event().wait(seconds)
 
 
 class NaNOn(Distances):

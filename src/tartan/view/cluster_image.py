@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["require_png", "save_cluster_image"]
 
 _SIDE = 840
-_TILE = 1500
+_SQUARE = 1500  # items along a side of what is read at once
 
 
 def save_cluster_image(
@@ -69,7 +69,7 @@ def save_cluster_image(
     counts = Counter(names)  # in the order of their first items
     places = {name: place for place, name in enumerate(counts)}
     order = np.argsort([places[name] for name in names], kind="stable")
-    values = mean_cells(_tiles(matrix, monitor or Monitor()), matrix.n, _SIDE, order)
+    values = mean_cells(squares(matrix, monitor or Monitor()), matrix.n, _SIDE, order)
     shown = [names[int(order[(cell * matrix.n) // len(values)])] for cell in range(len(values))]
     groups = [f"{name} ({counts[name]:,})" for name in shown]
     image = draw_matrix(values, title=title, groups=groups, borders=True)
@@ -93,11 +93,13 @@ def require_png(path: str | Path) -> Path:
     return target
 
 
-def _tiles(matrix: Dissimilarities, monitor: Monitor) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
+def squares(
+    matrix: Dissimilarities, monitor: Monitor, side: int = _SQUARE
+) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
     """Yield squares that cover the upper triangle, missing pairs as NaN."""
-    for top in range(0, matrix.n, _TILE):
-        for left in range(top, matrix.n, _TILE):
+    for top in range(0, matrix.n, side):
+        for left in range(top, matrix.n, side):
             monitor.check()
             monitor.report("picture", rows=top, of=matrix.n)
-            rows, columns = slice(top, min(matrix.n, top + _TILE)), slice(left, min(matrix.n, left + _TILE))
+            rows, columns = slice(top, min(matrix.n, top + side)), slice(left, min(matrix.n, left + side))
             yield top, left, matrix.values(rows, columns)

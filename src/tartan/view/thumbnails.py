@@ -19,11 +19,11 @@ def thumbnails_of(paths: Sequence[str | Path], *, limit: int = 240) -> Mapping[i
     return {index: data for index, data in made.items() if data is not None}
 
 
-def photo_thumbnail(path: str | Path, side: int = _SIDE) -> bytes | None:
+def photo_thumbnail(path: str | Path, side: int = _SIDE, *, max_pixels: int = _MAX_PIXELS) -> bytes | None:
     """Return a square JPEG thumbnail of a photo (about 3 kB at 96 x 96), or None.
 
     Decoding starts from the JPEG's own reduced scales, so a large photo costs a few milliseconds. A photo of
-    more than 200 million pixels is refused unread.
+    more than ``max_pixels`` pixels (default: 200 million) is refused unread.
     """
     from PIL import Image, ImageOps
 
@@ -31,7 +31,7 @@ def photo_thumbnail(path: str | Path, side: int = _SIDE) -> bytes | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with Image.open(path) as photo:
-                if photo.width * photo.height > _MAX_PIXELS:
+                if photo.width * photo.height > max_pixels:
                     return None
                 photo.draft("RGB", (2 * side, 2 * side))
                 small = ImageOps.fit(photo.convert("RGB"), (side, side))
