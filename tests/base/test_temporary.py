@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tartan.base.files import FileWriter
-from tartan.base.temporary import SILENT_SECONDS, TemporaryNames, is_abandoned
+from tartan.base.temporary import SILENT_SECONDS, is_abandoned, temporary_names
 
 
 def writer_of(name: str) -> str:
@@ -19,7 +19,7 @@ def writer_of(name: str) -> str:
 
 def name_of(*, host: str | None = None, pid: int | None = None) -> str:
     """Return a name as another writer would give it."""
-    its_host, its_pid, token = writer_of(TemporaryNames().next()).rsplit(".", 2)
+    its_host, its_pid, token = writer_of(next(temporary_names())).rsplit(".", 2)
     return f"{host or its_host}.{its_pid if pid is None else pid}.{token}-0"
 
 
@@ -31,8 +31,8 @@ def dead_pid() -> int:
 
 
 def test_two_writers_of_one_process_never_share_a_name() -> None:
-    one, other = TemporaryNames(), TemporaryNames()
-    names = [names.next() for names in (one, other) for _ in range(3)]
+    one, other = temporary_names(), temporary_names()
+    names = [next(names) for names in (one, other) for _ in range(3)]
     assert len(set(names)) == 6
     assert len({writer_of(name) for name in names}) == 2
     assert f".{os.getpid()}." in names[0]

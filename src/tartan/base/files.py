@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tartan.base.temporary import TemporaryNames, is_abandoned
+from tartan.base.temporary import is_abandoned, temporary_names
 from tartan.errors import DiskFullError, StoreError
 
 __all__ = ["FileWriter", "arrow_file", "disk_errors", "whole_file"]
@@ -96,7 +96,7 @@ def whole_file(target: Path) -> Iterator[Path]:
         with disk_errors(target):
             yield target
         return
-    temporary = place.with_name(f".{place.name}.{TemporaryNames().next()}.tmp")
+    temporary = place.with_name(f".{place.name}.{next(temporary_names())}.tmp")
     try:
         with disk_errors(target):
             yield temporary
@@ -133,7 +133,7 @@ class FileWriter:
     def __init__(self, root: Path, *, write: Write = os.writev) -> None:
         self._temporary = root / "tmp"
         self._write = write
-        self._names = TemporaryNames()
+        self._names = temporary_names()
         self._owed: set[Path] = set()
         self._owed_lock = threading.Lock()
         with disk_errors(root):
@@ -151,7 +151,7 @@ class FileWriter:
     @contextlib.contextmanager
     def new_file(self, target: Path) -> Iterator[Path]:
         """Yield a temporary path; when the block ends without error, what is there becomes ``target``."""
-        temporary = self._temporary / self._names.next()
+        temporary = self._temporary / next(self._names)
         try:
             with disk_errors(target):
                 yield temporary
@@ -212,7 +212,7 @@ class FileWriter:
 
     def _now(self) -> float:
         """Return the time by the clock of the file system, which may be another machine's."""
-        probe = self._temporary / self._names.next()
+        probe = self._temporary / next(self._names)
         try:
             probe.touch()
             now = probe.stat().st_mtime

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from tartan.base.files import disk_errors
-from tartan.base.temporary import TemporaryNames
+from tartan.base.temporary import temporary_names
 from tartan.errors import StoreError
 
 __all__ = ["FolderLock"]
@@ -123,7 +123,7 @@ class FolderLock:
             holder = _decode(before)
             if _alive(holder, _age_seconds(path)):
                 raise _locked(self._folder, holder)
-            grave = path.with_name(f"{LEASE_NAME}-{TemporaryNames().next()}")
+            grave = path.with_name(f"{LEASE_NAME}-{next(temporary_names())}")
             path.rename(grave)
             if grave.read_bytes() != before:  # somebody was faster, and this is the new lease: give it back
                 os.link(grave, path)
@@ -158,7 +158,7 @@ def _alive(holder: dict[str, Any], age_seconds: float) -> bool:
 
 def _age_seconds(path: Path) -> float:
     """Age of a file by the clock of its own file system, which may be another machine's."""
-    probe = path.with_name(f"{LEASE_NAME}-now-{TemporaryNames().next()}")
+    probe = path.with_name(f"{LEASE_NAME}-now-{next(temporary_names())}")
     probe.touch()
     try:
         return probe.stat().st_mtime - path.stat().st_mtime

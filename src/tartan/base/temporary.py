@@ -12,9 +12,10 @@ import os
 import re
 import secrets
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["TemporaryNames", "is_abandoned"]
+__all__ = ["is_abandoned", "temporary_names"]
 
 SILENT_SECONDS = 60.0
 """A file that was not written for this long, by a writer that cannot be asked, is abandoned."""
@@ -22,16 +23,11 @@ _HOST_CHARACTERS = 32
 _NAME = re.compile(r"(?P<host>[\w-]+)\.(?P<pid>\d+)\.[0-9a-f]{8}-\d+$")
 
 
-class TemporaryNames:
-    """The names that one writer gives to unfinished files; safe from any thread."""
-
-    def __init__(self) -> None:
-        self._writer = f"{_host()}.{os.getpid()}.{secrets.token_hex(4)}"
-        self._numbers = itertools.count()
-
-    def next(self) -> str:
-        """Return a name that no other writer uses, and this one never again."""
-        return f"{self._writer}-{next(self._numbers)}"
+def temporary_names() -> Iterator[str]:
+    """Yield names that no other writer uses, each once; threads may share the iterator."""
+    writer = f"{_host()}.{os.getpid()}.{secrets.token_hex(4)}"
+    # Of built-in iterators only, because a generator must not be entered by two threads.
+    return map(f"{writer}-{{}}".format, itertools.count())
 
 
 def is_abandoned(name: str, silent_seconds: float) -> bool:

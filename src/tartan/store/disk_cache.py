@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tartan.base.temporary import TemporaryNames
+from tartan.base.temporary import temporary_names
 from tartan.errors import ConfigError
 from tartan.store.grid_io import compress, crc32c, decompress, pays_to_compress
 
@@ -47,7 +47,7 @@ class DiskCache:
         self.folder = Path(folder)
         self.capacity_bytes = capacity_bytes
         self._lock = threading.Lock()
-        self._names = TemporaryNames()
+        self._names = temporary_names()
         self.folder.mkdir(parents=True, exist_ok=True)
         self._used_bytes = sum(size for _, size, _ in self._entries())
         self._evict()
@@ -101,7 +101,7 @@ class DiskCache:
         return self.folder / digest[:2] / digest
 
     def _write(self, path: Path, buffers: Sequence[Any]) -> bool:
-        temporary = self.folder / f"tmp-{self._names.next()}"
+        temporary = self.folder / f"tmp-{next(self._names)}"
         try:
             path.parent.mkdir(exist_ok=True)
             with open(temporary, "xb") as stream:
