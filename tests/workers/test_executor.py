@@ -30,9 +30,9 @@ from tartan.workers.executor import (
     Outcome,
     Raised,
     TimedOut,
-    open_executor,
 )
 from tartan.workers.processes import ProcessExecutor
+from tartan.workers.start import open_executor
 from tartan.workers.threads import ThreadExecutor
 
 DEADLINE = 60.0  # of a wait that succeeds; only a failing test gets there
@@ -598,6 +598,7 @@ def test_private_arenas_are_refused() -> None:
 PARENT = """
 import os, sys
 from tartan.workers.processes import ProcessExecutor
+from tartan.workers.start import open_executor
 sys.path.append(sys.argv[1])
 executor = ProcessExecutor(None, 2)
 state, announcements = sys.argv[2], sys.argv[3:]

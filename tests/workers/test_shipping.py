@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from tartan import apps
 from tartan.application import Application, as_application
 from tartan.errors import ConfigError
 from tartan.workers import shipping
@@ -108,8 +109,8 @@ def test_the_description_has_name_and_parameters(user_file: Path) -> None:
 
 def test_the_source_of_a_description_finds_the_application_again(user_file: Path) -> None:
     for spec in (f"{user_file}:Scaled", f"{__name__}:Local", f"{__name__}:difference", "vectors"):
-        _, first = shipping.load_application(spec, {})
-        _, second = shipping.load_application(first["source"], first["parameters"])
+        _, first = shipping.load_application(spec, {}, apps)
+        _, second = shipping.load_application(first["source"], first["parameters"], apps)
         assert first == second
 
 
@@ -127,12 +128,14 @@ def test_a_module_and_a_qualified_name() -> None:
 
 @pytest.mark.parametrize("spec", ["vectors", "builtin:vectors"])
 def test_a_built_in_name(spec: str) -> None:
-    app, description = shipping.load_application(spec, {"metric": "euclidean"})
+    app, description = shipping.load_application(spec, {"metric": "euclidean"}, apps)
     assert description["kind"] == "builtin"
     assert description["source"] == "builtin:vectors"
     assert description["parameters"]["metric"] == "euclidean"
-    described = shipping.describe_application(app)
+    described = shipping.describe_application(app, apps)
     assert described == description
+    with pytest.raises(ConfigError, match="no application 'vectors' here"):
+        shipping.load_application("vectors", {})
 
 
 def test_a_file_is_loaded_once_until_it_changes(user_file: Path) -> None:
@@ -194,7 +197,7 @@ def test_a_file_that_cannot_be_run_names_the_line(tmp_path: Path, text: str, mes
 )
 def test_what_cannot_be_found(spec: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        shipping.load_application(spec, {})
+        shipping.load_application(spec, {}, apps)
 
 
 @pytest.mark.parametrize("name", ["ready", "product"])
@@ -458,7 +461,7 @@ def test_what_cannot_travel_is_named() -> None:
 MAIN = """
 import sys, threading
 from tartan.application import Application
-from tartan.workers.executor import open_executor
+from tartan.workers.start import open_executor
 
 class Point:
     def __init__(self, x):

@@ -31,7 +31,8 @@ from tartan.sources.items import Source
 from tartan.store.disk_cache import DiskCache
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import Manifest
-from tartan.workers.executor import Executor, open_executor
+from tartan.workers.executor import Executor
+from tartan.workers.start import open_executor
 
 __all__ = ["Session", "open_devices"]
 

@@ -1,4 +1,4 @@
-"""What runs user code: the contract of executors, and what the two of them share.
+"""What runs user code: the contract of executors, and what the two kinds share.
 
 An executor calls module-level functions as ``function(context, *args)`` on its workers, which are threads
 (``ThreadExecutor``) or processes (``ProcessExecutor``), and hands the outcome of each call to a callback.
@@ -19,7 +19,7 @@ import heapq
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -36,7 +36,6 @@ __all__ = [
     "Raised",
     "TimedOut",
     "WorkerContext",
-    "open_executor",
 ]
 
 
@@ -117,7 +116,7 @@ class WorkerContext:
     arenas : dict of str to Arena
         The memory that executor and workers share.
     state : dict
-        Room for whatever functions want to keep between calls.
+        What functions keep between calls.
     """
 
     application: Any
@@ -196,7 +195,7 @@ class Task:
     message: bytes = b""
 
     def deliver(self, outcome: Outcome) -> None:
-        """Call ``done``. An error in it is a defect of the caller: it is printed, and the executor goes on."""
+        """Call ``done``. An error in it is a defect of the caller: it is printed, and the executor keeps working."""
         try:
             self.done(outcome)
         except Exception:
@@ -222,9 +221,9 @@ class Backlog:
             task.number = self._n_submitted
         heapq.heappush(self._heap, (task.priority, task.number, task))
 
-    def take(self) -> Task:
-        """Remove and return the next task; there must be one."""
-        return heapq.heappop(self._heap)[2]
+    def take(self) -> Task | None:
+        """Remove and return the next task, if there is one."""
+        return heapq.heappop(self._heap)[2] if self._heap else None
 
     def clear(self) -> list[Task]:
         """Remove and return all tasks, in order."""
@@ -253,42 +252,6 @@ def describe_error(error: BaseException) -> Raised:
 def rebuild(name: str, message: str) -> TartanError:
     """Return a stand-in for an exception that cannot travel."""
     return TartanError(f"{name}: {message}" if message else name, code="user-error")
-
-
-def open_executor(
-    application: Any,
-    n_workers: int,
-    *,
-    arenas: Mapping[str, Arena] | None = None,
-    in_processes: bool | None = None,
-) -> Executor:
-    """Start the executor that an application asks for.
-
-    Parameters
-    ----------
-    application : Application
-        Goes to every worker.
-    n_workers : int
-        Number of threads or processes.
-    arenas : mapping of str to Arena, optional
-        Memory that workers see; must be shared ones for processes.
-    in_processes : bool, optional
-        Processes or threads; by default threads where the application declares ``releases_gil``.
-
-    Raises
-    ------
-    ConfigError
-        If the application cannot travel to processes.
-    """
-    if in_processes is None:
-        in_processes = not getattr(application, "releases_gil", False)
-    if in_processes:
-        from tartan.workers.processes import ProcessExecutor
-
-        return ProcessExecutor(application, n_workers, arenas=arenas)
-    from tartan.workers.threads import ThreadExecutor
-
-    return ThreadExecutor(application, n_workers, arenas=arenas)
 
 
 def closed_error() -> InternalError:

@@ -1,4 +1,4 @@
-"""The parent's side of one worker process: start it, talk to it, bury it. No policy, no threads.
+"""The parent's side of one worker process: start it, exchange messages with it, collect its end. No policy, no threads.
 
 A handle belongs to one thread, the one that started the process: the kernel kills a worker when the thread that
 started it ends.
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tartan.workers.arena import Arena, memory_file
 from tartan.workers.executor import Raised, Task
-from tartan.workers.worker import ATTACH, pack, unpack
+from tartan.workers.worker import ATTACH, HEADER
 
 __all__ = ["WorkerHandle", "worker_environment"]
 
@@ -47,7 +47,7 @@ _REAP_SECONDS = 5.0
 
 
 class WorkerHandle:
-    """One worker process and what it was told.
+    """One worker process and what it was sent.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class WorkerHandle:
     ready : bool
         Whether the application is loaded.
     stopping : bool
-        Whether it was told to end.
+        Whether it was asked to end.
     failure : Raised or None
         Why it cannot start.
     started : float
@@ -89,12 +89,12 @@ class WorkerHandle:
 
     def send(self, kind: int, number: int = 0, payload: bytes = b"") -> None:
         """Queue one message and write what the socket takes."""
-        self._outbox.append((memoryview(pack(kind, number, payload)), None))
+        self._outbox.append((memoryview(HEADER.pack(kind, number, len(payload)) + payload), None))
         self.flush()
 
     def attach(self, name: str, arena: Arena) -> None:
         """Hand over an arena."""
-        self._outbox.append((memoryview(pack(ATTACH, 0, pickle.dumps((name, arena.n_bytes)))), None))
+        self.send(ATTACH, 0, pickle.dumps((name, arena.n_bytes)))
         self._outbox.append((memoryview(b"\0"), arena.fd))
         self.flush()
 
@@ -112,7 +112,7 @@ class WorkerHandle:
             except BlockingIOError:
                 return
             except OSError:
-                self._outbox.clear()  # it hung up, which reading will tell
+                self._outbox.clear()  # it hung up; reading will find out
                 return
             if n < len(data):
                 self._outbox[0] = (data[n:], None)
@@ -130,7 +130,7 @@ class WorkerHandle:
         if not data:
             return None
         self._inbox += data
-        return unpack(self._inbox)
+        return _unpack(self._inbox)
 
     def receive_rest(self) -> list[tuple[int, int, bytes]]:
         """Read all that a dead worker had still sent."""
@@ -173,6 +173,21 @@ class WorkerHandle:
         else:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(_REAP_SECONDS)
+
+
+def _unpack(inbox: bytearray) -> list[tuple[int, int, bytes]]:
+    """Remove the complete messages from the front of ``inbox``; return them as (kind, number, payload)."""
+    messages = []
+    start = 0
+    while len(inbox) - start >= HEADER.size:
+        kind, number, length = HEADER.unpack_from(inbox, start)
+        end = start + HEADER.size + length
+        if end > len(inbox):
+            break
+        messages.append((kind, number, bytes(memoryview(inbox)[start + HEADER.size : end])))
+        start = end
+    del inbox[:start]
+    return messages
 
 
 def worker_environment() -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Runs functions in worker processes: for user code that holds the interpreter lock, crashes, or never returns.
 
 One I/O thread owns all workers: it starts them, sends tasks, receives answers, watches deadlines and exits, and
-calls ``done``. Everybody else only queues for it. It waits in one ``select``; nothing polls.
+calls ``done``. Other threads only queue work for it. It waits in one ``select``; nothing polls.
 
 The life of a worker: starting (application sent) -> ready -> stopping or lost -> replaced by a fresh one. When a
 worker is lost, the task that ran has its outcome (Died, TimedOut); one that was only queued there is submitted
@@ -116,7 +116,7 @@ class ProcessExecutor:
         self._selector = selectors.DefaultSelector()
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._selector.register(self._wake_fd, selectors.EVENT_READ, self._on_wake)
-        # A daemon: an executor that nobody closed must not keep the interpreter from ending.
+        # A daemon: an executor that was not closed must not keep the interpreter from ending.
         self._thread = threading.Thread(target=self._run, name="tartan-processes", daemon=True)
         self._thread.start()
 
@@ -200,7 +200,7 @@ class ProcessExecutor:
                 self._awake = True
                 for key, mask in events:
                     key.data(mask)
-        except BaseException as error:  # a defect: those who wait must hear of it
+        except BaseException as error:  # a defect: every caller that waits gets it as its outcome
             self._give_up(describe_error(error))
         self._selector.close()
         os.close(self._wake_fd)
@@ -245,7 +245,7 @@ class ProcessExecutor:
             if messages is None:
                 self._lose(handle)
             for message in messages or ():
-                self._hear(handle, *message)
+                self._take_message(handle, *message)
 
     def _on_exit(self, handle: WorkerHandle, _mask: int) -> None:
         if handle in self._workers:
@@ -265,11 +265,12 @@ class ProcessExecutor:
 
     def _send_next(self, handle: WorkerHandle) -> bool:
         with self._lock:
-            if not self._backlog:
-                return False
             task = self._backlog.take()
+        if task is None:
+            return False
         # What was shared before this call was submitted must be there before it: look only now.
-        self._hand_over_arenas()
+        if self._new_arenas:
+            self._hand_over_arenas()
         handle.tasks.append(task)
         handle.send(worker.TASK, task.number, task.message)
         self._watch(handle)
@@ -281,14 +282,14 @@ class ProcessExecutor:
         if key.events != wanted:
             self._selector.modify(handle.socket, wanted, key.data)
 
-    def _hear(self, handle: WorkerHandle, kind: int, number: int, payload: bytes) -> None:
+    def _take_message(self, handle: WorkerHandle, kind: int, number: int, payload: bytes) -> None:
         if kind == worker.READY:
             handle.ready = self._was_ready = True
             handle.deadline = math.inf
             self._feed(handle)
         elif kind == worker.BROKEN:
             handle.failure = pickle.loads(payload)
-            handle.kill()  # its exit is heard of like any other
+            handle.kill()  # its exit is noticed like any other
         else:
             self._answer(handle, kind, number, payload)
 
@@ -301,7 +302,7 @@ class ProcessExecutor:
         handle.deadline = math.inf
         if handle.tasks:
             _begin(handle)
-        self._feed(handle)  # the worker goes on while the outcome is looked at
+        self._feed(handle)  # the worker continues while the outcome is handled
         self._feed_ahead(handle)
         task.deliver(_unpack_answer(kind, payload))
 
@@ -365,8 +366,8 @@ class ProcessExecutor:
         handle.ready = False
         handle.kill()
         for message in handle.receive_rest():
-            self._hear(handle, *message)
-        handle.ready = False  # whatever it had still said
+            self._take_message(handle, *message)
+        handle.ready = False  # whatever its last messages said
         seconds = time.monotonic() - handle.started
         how, report = handle.bury()
         # A condemned task may have been answered at the last moment: then nothing that runs is to blame.

@@ -33,7 +33,7 @@ __all__ = ["ThreadExecutor"]
 
 
 class _Seat:
-    """The place of one worker thread; whoever was abandoned has lost it."""
+    """The place of one worker thread; an abandoned thread has lost its own."""
 
     def __init__(self) -> None:
         self.task: Task | None = None
@@ -175,11 +175,11 @@ class ThreadExecutor:
 
     def _take(self, seat: _Seat) -> Task | None:
         with self._lock:
-            while not self._backlog:
+            while (task := self._backlog.take()) is None:
                 if self._closing:
                     return None
                 self._work.wait()
-            task = seat.task = self._backlog.take()
+            seat.task = task
             if task.timeout_seconds is not None:
                 seat.started = time.monotonic()
                 seat.deadline = seat.started + task.timeout_seconds
@@ -276,7 +276,7 @@ class _BlasBound:
                 bounded.wait()
 
     def leave(self) -> None:
-        """Restore the number of threads when nobody else is inside."""
+        """Restore the number of threads after the last one has left."""
         with self._lock:
             self._n_inside -= 1
             if self._n_inside == 0:

@@ -40,33 +40,18 @@ LOAD, ATTACH, TASK, STOP = 1, 2, 3, 4
 # Worker to parent
 READY, BROKEN, VALUE, ERROR = 11, 12, 13, 14
 
-_HEADER = struct.Struct("<BQQ")
+HEADER = struct.Struct("<BQQ")  # kind, number, length
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 
 
 def pack(kind: int, number: int, payload: bytes) -> bytes:
     """Frame one message."""
-    return _HEADER.pack(kind, number, len(payload)) + payload
-
-
-def unpack(inbox: bytearray) -> list[tuple[int, int, bytes]]:
-    """Remove the complete messages from the front of ``inbox``; return them as (kind, number, payload)."""
-    messages = []
-    start = 0
-    while len(inbox) - start >= _HEADER.size:
-        kind, number, length = _HEADER.unpack_from(inbox, start)
-        end = start + _HEADER.size + length
-        if end > len(inbox):
-            break
-        messages.append((kind, number, bytes(memoryview(inbox)[start + _HEADER.size : end])))
-        start = end
-    del inbox[:start]
-    return messages
+    return HEADER.pack(kind, number, len(payload)) + payload
 
 
 def main(connection_fd: int, crash_fd: int, parent_pid: int) -> None:
-    """Serve the parent until it says stop; never returns."""
+    """Serve the parent until it sends STOP; never returns."""
     _end_with_parent(connection_fd, parent_pid)
     _set_signals()
     faulthandler.enable(crash_fd, all_threads=False)
@@ -122,7 +107,7 @@ def _serve(connection: socket.socket) -> None:
 
 def _receive(connection: socket.socket) -> tuple[int, int, bytearray]:
     # Exact reads: the byte that follows an ATTACH must be left for the call that takes descriptors.
-    kind, number, length = _HEADER.unpack(_receive_exactly(connection, _HEADER.size))
+    kind, number, length = HEADER.unpack(_receive_exactly(connection, HEADER.size))
     return kind, number, _receive_exactly(connection, length)
 
 

@@ -1,0 +1,45 @@
+"""Start the executor that an application asks for: worker processes, or threads of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tartan.workers.arena import Arena
+from tartan.workers.executor import Executor
+from tartan.workers.processes import ProcessExecutor
+from tartan.workers.threads import ThreadExecutor
+
+__all__ = ["open_executor"]
+
+
+def open_executor(
+    application: Any,
+    n_workers: int,
+    *,
+    arenas: Mapping[str, Arena] | None = None,
+    in_processes: bool | None = None,
+) -> Executor:
+    """Start the executor that an application asks for.
+
+    Parameters
+    ----------
+    application : Application
+        Goes to every worker.
+    n_workers : int
+        Number of threads or processes.
+    arenas : mapping of str to Arena, optional
+        Memory that workers see; must be shared ones for processes.
+    in_processes : bool, optional
+        Processes or threads; by default threads where the application declares ``releases_gil``.
+
+    Raises
+    ------
+    ConfigError
+        If the application cannot travel to processes.
+    """
+    if in_processes is None:
+        in_processes = not getattr(application, "releases_gil", False)
+    if in_processes:
+        return ProcessExecutor(application, n_workers, arenas=arenas)
+    return ThreadExecutor(application, n_workers, arenas=arenas)
