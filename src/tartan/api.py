@@ -302,11 +302,12 @@ def _manifest(
     options: RunOptions,
 ) -> Manifest:
     """Describe the run that is asked for; its grid is still empty."""
+    from tartan import apps
     from tartan.base.machine import package_version, tartan_version
     from tartan.store.manifest import Manifest
     from tartan.workers.shipping import describe_application
 
-    application = dict(described or describe_application(app))
+    application = dict(described or describe_application(app, apps))
     application |= {
         "outputs": {name: dtype.str for name, dtype in output_dtypes(app).items()},
         "symmetric": app.symmetric,
@@ -425,6 +426,7 @@ def _finished(folder: RunFolder) -> bool:
 
 def _reopen(folder: RunFolder, app: Any = None, previous: Any = None) -> tuple[Application, Source]:
     """Load the application and the inputs of a run as its manifest names them."""
+    from tartan import apps
     from tartan.run.reopen import open_inputs
     from tartan.sources.items import open_source
     from tartan.workers.shipping import load_application
@@ -438,7 +440,7 @@ def _reopen(folder: RunFolder, app: Any = None, previous: Any = None) -> tuple[A
             "tartan.allpairs there again, or give the application as file.py:NAME"
         )
     else:
-        application, _ = load_application(about["source"], about["parameters"])
+        application, _ = load_application(about["source"], about["parameters"], apps)
     suffixes = application.item_suffixes
     if previous is not None:
         return application, open_source(previous, suffixes=suffixes)

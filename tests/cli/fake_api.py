@@ -57,7 +57,9 @@ class FakeApi:
             raise self.opened
         return self.opened
 
-    def load_application(self, spec: str, parameters: dict[str, Any]) -> tuple[Application, dict[str, Any]]:
+    def load_application(
+        self, spec: str, parameters: dict[str, Any], registry: Any
+    ) -> tuple[Application, dict[str, Any]]:
         self.loaded = (spec, dict(parameters))
         return self.application, {"source": spec}
 

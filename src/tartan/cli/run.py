@@ -34,9 +34,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Run it; return the exit status."""
     import tartan
+    from tartan import apps
     from tartan.workers.shipping import load_application
 
-    application, source = load_application(args.app, setting_texts(args))
+    application, source = load_application(args.app, setting_texts(args), apps)
     items: Any = args.inputs
     options = execution_options(args)
     if args.tile is not None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 from tartan.application import Application, as_application
 from tartan.errors import ConfigError, TartanError
@@ -31,7 +31,16 @@ __all__ = ["describe_application", "dump", "load", "load_application"]
 
 _SOURCE = "__tartan_source__"  # marks modules that were loaded from a file given by path; holds its bytes
 _BUILTIN = "builtin:"
-_APPS = "tartan.apps."
+
+
+class Registry(Protocol):
+    """The built-in applications; the module ``tartan.apps`` is one."""
+
+    def builtin(self, name: str) -> type[Application]:
+        """Return the class of that name; ConfigError if there is none."""
+
+    def identity(self, name: str) -> str:
+        """Return what stands for its source in manifests."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,9 @@ class _Found:
     source_hash: str
 
 
-def load_application(spec: str, parameters: Mapping[str, Any]) -> tuple[Application, dict[str, Any]]:
+def load_application(
+    spec: str, parameters: Mapping[str, Any], registry: Registry | None = None
+) -> tuple[Application, dict[str, Any]]:
     """Find an application by name and build it.
 
     Parameters
@@ -52,6 +63,8 @@ def load_application(spec: str, parameters: Mapping[str, Any]) -> tuple[Applicat
         a class, an instance, or a function of two items.
     parameters : mapping of str to Any
         Arguments of the class by name; texts are read as the constructor's annotations or defaults say.
+    registry : Registry, optional
+        Where built-in names are looked up.
 
     Returns
     -------
@@ -66,7 +79,7 @@ def load_application(spec: str, parameters: Mapping[str, Any]) -> tuple[Applicat
     ConfigError
         If it cannot be found, imported or built; the message says what there is instead.
     """
-    found = _find(spec)
+    found = _find(spec, registry)
     target = found.target
     if inspect.isclass(target) and issubclass(target, Application):
         target = build(target, parameters, spec)
@@ -77,13 +90,13 @@ def load_application(spec: str, parameters: Mapping[str, Any]) -> tuple[Applicat
     return app, _description(app, found)
 
 
-def describe_application(app: Application) -> dict[str, Any]:
+def describe_application(app: Application, registry: Registry | None = None) -> dict[str, Any]:
     """Describe an application given as an object; see ``load_application`` for the entries.
 
     ``kind`` is "object" if only a running program can build it again; its ``source_hash`` then covers the code
     that it consists of (``tartan.workers.fingerprint``).
     """
-    return _description(app, _describe_subject(app, _subject(app)))
+    return _description(app, _describe_subject(app, _subject(app), registry))
 
 
 def dump(app: Any) -> bytes:
@@ -119,7 +132,7 @@ def load(data: bytes) -> Any:
     return pickle.loads(payload)
 
 
-def _find(spec: str) -> _Found:
+def _find(spec: str, registry: Registry | None) -> _Found:
     head, _, name = spec.rpartition(":")
     if head.endswith(".py"):
         return _find_in_file(Path(head), name)
@@ -127,12 +140,13 @@ def _find(spec: str) -> _Found:
         module = _load_file(Path(spec))
         raise ConfigError(f"{spec}: say which application, as {spec}:NAME; {_candidates(module)}")
     if not head or head == _BUILTIN.rstrip(":"):
-        return _find_builtin(name)
+        return _find_builtin(name, registry)
     return _find_in_module(head, name)
 
 
-def _find_builtin(name: str) -> _Found:
-    registry = importlib.import_module("tartan.apps")
+def _find_builtin(name: str, registry: Registry | None) -> _Found:
+    if registry is None:
+        raise ConfigError(f"there is no application {name!r} here; name one as file.py:NAME or package.module:NAME")
     return _Found(registry.builtin(name), "builtin", _BUILTIN + name, registry.identity(name))
 
 
@@ -246,7 +260,7 @@ def _subject(app: Application) -> Any:
     return getattr(app, "_function", type(app)) if wraps else type(app)
 
 
-def _describe_subject(app: Application, subject: Any) -> _Found:
+def _describe_subject(app: Application, subject: Any, registry: Registry | None) -> _Found:
     module_name = getattr(subject, "__module__", None) or ""
     qualname = getattr(subject, "__qualname__", "")
     module = sys.modules.get(module_name)
@@ -256,11 +270,16 @@ def _describe_subject(app: Application, subject: Any) -> _Found:
     if hasattr(module, _SOURCE):
         digest = hashlib.sha256(getattr(module, _SOURCE)).hexdigest()
         return _Found(subject, "file", f"{module.__file__}:{qualname}", digest)
-    if module_name.startswith(_APPS) and app.name:
-        return _Found(
-            subject, "builtin", _BUILTIN + app.name, importlib.import_module("tartan.apps").identity(app.name)
-        )
+    if registry is not None and app.name and _is_builtin(app.name, subject, registry):
+        return _Found(subject, "builtin", _BUILTIN + app.name, registry.identity(app.name))
     return _Found(subject, "module", f"{module_name}:{qualname}", _module_hash(module_name))
+
+
+def _is_builtin(name: str, subject: Any, registry: Registry) -> bool:
+    try:
+        return registry.builtin(name) is subject
+    except ConfigError:
+        return False
 
 
 def _is_at(module: ModuleType, qualname: str, subject: Any) -> bool:
