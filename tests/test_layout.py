@@ -126,7 +126,6 @@ KNOWN_CIRCLES = {
     "sort/job",
     "store/export",
     "store/folder",
-    "workers/executor",
 }
 
 
