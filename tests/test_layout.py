@@ -123,7 +123,6 @@ def test_the_check_of_imports_sees_what_it_should() -> None:
 KNOWN_CIRCLES = {
     "analytics/maps/lmmds/lmmds",
     "analytics/trees/drawing",
-    "sort/job",
     "store/export",
     "store/folder",
 }
@@ -181,18 +180,13 @@ def test_the_search_for_circles_sees_what_it_should() -> None:
 KNOWN_NAMESAKES = {
     "Alone",
     "Block",
-    "Budget",
     "Engine",
-    "Facts",
     "Lane",
-    "Layout",
     "Load",
     "Machine",
     "Node",
     "Plan",
-    "Reader",
     "Run",
-    "Source",
     "Table",
 }
 

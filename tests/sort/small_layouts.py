@@ -6,21 +6,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tartan.sort import engine
-from tartan.sort.plan import Layout, Shape, SortPlan
+from tartan.sort.plan import EngineLayout, Shape, SortPlan
 
 PAGE = 4096
 
 
-def small_layout(record_bytes: int, *, fan_in: int = 4, pages: int = 1, buffers: int = 3, word: bool = True) -> Layout:
+def small_layout(
+    record_bytes: int, *, fan_in: int = 4, pages: int = 1, buffers: int = 3, word: bool = True
+) -> EngineLayout:
     """Return the least layout for a width, with buffers ``pages`` times as large."""
     block = -(-record_bytes // PAGE) * PAGE
     order = 0 if word and record_bytes in (4, 8) else 8 * (block // record_bytes)
     buffer = -(-2 * fan_in * (block + order) // PAGE) * PAGE
-    return Layout(buffer * pages, buffers, fan_in, block, block + 2 * PAGE, 2)
+    return EngineLayout(buffer * pages, buffers, fan_in, block, block + 2 * PAGE, 2)
 
 
 @contextmanager
-def layouts(layout: Layout) -> Iterator[None]:
+def layouts(layout: EngineLayout) -> Iterator[None]:
     """Plan with this layout, whatever the memory."""
 
     def plan(shape: Shape, *_: object) -> SortPlan:

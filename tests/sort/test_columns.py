@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tartan.errors import ConfigError
-from tartan.sort.columns import ColumnKey, Facts, RowForm, storage_type
+from tartan.sort.columns import ColumnFacts, ColumnKey, RowForm, storage_type
 
 N = 60
 
@@ -57,11 +57,11 @@ KINDS = [
 ]  # fmt: skip
 
 
-def facts_of(array: pa.Array) -> Facts:
+def facts_of(array: pa.Array) -> ColumnFacts:
     plain = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
     texts = [value for value in plain.to_pylist() if isinstance(value, str | bytes)]
     lengths = [len(text.encode() if isinstance(text, str) else text) for text in texts]
-    return Facts(array.null_count > 0, max(lengths, default=0))
+    return ColumnFacts(array.null_count > 0, max(lengths, default=0))
 
 
 def form_of(batch: pa.RecordBatch) -> RowForm:
@@ -108,7 +108,7 @@ def test_the_order_is_that_of_the_values(kind: pa.DataType, nulls_first: bool, d
 def test_one_column_of_numbers_is_its_own_record() -> None:
     values = np.arange(10, dtype=np.int64)
     batch = pa.record_batch({"a": pa.array(values)})
-    form = RowForm(batch.schema, [Facts()])
+    form = RowForm(batch.schema, [ColumnFacts()])
     records = form.records(batch.slice(3))
     assert form.is_one_number
     assert np.shares_memory(records, values)
@@ -125,7 +125,7 @@ def test_nested_columns_are_refused_by_name(kind: pa.DataType) -> None:
 
 
 def test_keys_that_are_no_columns() -> None:
-    form = RowForm(pa.schema([("a", pa.int64()), ("b", pa.string())]), [Facts(), Facts()])
+    form = RowForm(pa.schema([("a", pa.int64()), ("b", pa.string())]), [ColumnFacts(), ColumnFacts()])
     with pytest.raises(ConfigError, match=r"no column 'c'; there are a, b"):
         form.key([ColumnKey("c")])
     with pytest.raises(ConfigError, match="'a' is named twice"):

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from tartan._native import SortJob, sort_overhead
 from tartan.errors import ConfigError, DiskFullError
-from tartan.sort.plan import PAGE, Layout, Shape, expected_bits, least_room_bytes, merge_levels, plan_sort
+from tartan.sort.plan import PAGE, EngineLayout, Shape, expected_bits, least_room_bytes, merge_levels, plan_sort
 from tartan.sort.space import LEAST_MEMORY_BYTES, Disk, check_space, room_for_engine
 
 MB, GB, TB = 10**6, 10**9, 10**12
 
 
-def overhead(layout: Layout) -> int:
+def overhead(layout: EngineLayout) -> int:
     """What an engine like ours takes."""
     rings = 2 * layout.ring_bytes * layout.ring_depth
     return layout.buffers * layout.buffer_bytes + rings + layout.fan_in * (2 * layout.block_bytes + 16384) + 2 * MB
@@ -52,7 +52,7 @@ def test_every_plan_keeps_its_promise(n_bytes: int, record_bytes: int, threads: 
     assert (plan.temporary_bytes == 0) == (plan.run_files == 0)
 
 
-def check_layout(layout: Layout, what: Shape) -> None:
+def check_layout(layout: EngineLayout, what: Shape) -> None:
     """What the engine demands."""
     assert layout.buffers >= 3
     assert what.capacity(layout.buffer_bytes) >= 2 * layout.fan_in * max(layout.block_bytes // what.record_bytes, 1)
@@ -68,7 +68,7 @@ def test_the_engine_accepts_plans_that_it_measures_itself(kind: str, memory_byte
     width = np.dtype(kind).itemsize
     key = [(0, kind, False)]
 
-    def measured(layout: Layout) -> int:
+    def measured(layout: EngineLayout) -> int:
         return sort_overhead(record_bytes=width, key=key, threads=2, **vars(layout))
 
     room = room_for_engine(memory_bytes, 32 * MB)

@@ -12,11 +12,9 @@ from small_layouts import layouts, small_layout
 from sort_oracle import as_rows, sort_rows
 
 from tartan._native import SortFailure
-from tartan.errors import ConfigError, InputChangedError
+from tartan.errors import ConfigError
 from tartan.sort import BlockSorter, sort_blocks, sort_file
-from tartan.sort.formats import Destination, open_sources
 from tartan.sort.keys import parse_key
-from tartan.sort.stages import read_blocks, write_blocks
 
 
 @pytest.fixture
@@ -98,44 +96,17 @@ def test_an_engine_that_cannot_start_leaves_nothing(tmp_path: Path, monkeypatch:
         BlockSorter(dtype="i8", tmp=tmp_path, memory="8GB")
 
 
-def test_the_stages_together_are_the_whole_sort(values: Any, tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", values[:9999])
-    np.save(tmp_path / "b.npy", values[9999:])
-    sources, dtype = open_sources([tmp_path / "a.npy", tmp_path / "b.npy"], None)
-    destination = Destination(tmp_path / "out.npy", dtype, len(values), sources, in_place=False, overwrite=False)
+def test_blocks_are_sorted_as_files_are(values: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "in.npy", values)
     with (
         layouts(small_layout(8, fan_in=8, word=False)),
-        BlockSorter(dtype=dtype, key="score", tmp=tmp_path, memory="8GB") as sorter,
+        BlockSorter(dtype=values.dtype, key="score", tmp=tmp_path, memory="8GB") as sorter,
     ):
-        for block in read_blocks(sources, dtype, block_bytes=5000):
-            sorter.push(block)
-        written = write_blocks(sorter.sorted_blocks(), destination)
+        for start in range(0, len(values), 700):
+            sorter.push(values[start : start + 700])
+        found = np.concatenate(list(sorter.sorted_blocks()))
         edges = sorter.edges
-    sort_file([tmp_path / "a.npy", tmp_path / "b.npy"], tmp_path / "whole.npy", key="score")
-    assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
-    assert written == values.nbytes <= edges["run_write"].n_bytes < 1.5 * values.nbytes
+    sort_file(tmp_path / "in.npy", tmp_path / "whole.npy", key="score")
+    assert found.tobytes() == np.load(tmp_path / "whole.npy").tobytes()
+    assert values.nbytes <= edges["run_write"].n_bytes < 1.5 * values.nbytes
     assert values.nbytes <= edges["run_read"].n_bytes < 1.5 * values.nbytes
-
-
-def test_a_file_that_is_cut_off_meanwhile_is_noticed(tmp_path: Path) -> None:
-    path = tmp_path / "in.bin"
-    np.arange(1000).tofile(path)
-    sources, dtype = open_sources([path], "i8")
-    blocks = read_blocks(sources, dtype, block_bytes=800)
-    assert np.array_equal(next(blocks), np.arange(100))
-    with path.open("r+b") as stream:
-        stream.truncate(0)
-    with pytest.raises(InputChangedError, match="was cut off"):
-        list(blocks)
-
-
-def test_a_destination_that_fails_is_not_there(tmp_path: Path) -> None:
-    destination = Destination(tmp_path / "out", np.dtype("i8"), 3, [], in_place=False, overwrite=False)
-
-    def blocks() -> Iterator[Any]:
-        yield np.arange(2)
-        raise ValueError("no more")
-
-    with pytest.raises(ValueError, match="no more"):
-        write_blocks(blocks(), destination)
-    assert list(tmp_path.iterdir()) == []

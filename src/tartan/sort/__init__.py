@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from tartan.sort.job import sort_file
+from tartan.sort.request import sort_file
 from tartan.sort.result import Edge, SortResult
 from tartan.sort.stages import BlockSorter, sort_blocks
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from tartan.errors import ConfigError
 from tartan.sort.keys import KeyPart
 
-__all__ = ["ColumnKey", "Facts", "RowForm", "storage_type"]
+__all__ = ["ColumnFacts", "ColumnKey", "RowForm", "storage_type"]
 
 _LENGTH = np.dtype("<u4")
 _FLAG = np.dtype("|u1")
@@ -43,7 +43,7 @@ class ColumnKey:
 
 
 @dataclass(frozen=True)
-class Facts:
+class ColumnFacts:
     """What one reading of the sources told of a column.
 
     Attributes
@@ -81,7 +81,7 @@ class RowForm:
     Parameters
     ----------
     schema : pyarrow.Schema
-    facts : sequence of Facts
+    facts : sequence of ColumnFacts
         One a column.
 
     Attributes
@@ -90,7 +90,7 @@ class RowForm:
         Fields ``"0"``, ``"0.null"``, ``"0.length"``, ``"1"``, ..
     """
 
-    def __init__(self, schema: pa.Schema, facts: Sequence[Facts]) -> None:
+    def __init__(self, schema: pa.Schema, facts: Sequence[ColumnFacts]) -> None:
         self.schema = schema
         self._types = [storage_type(field) for field in schema]
         self._facts = list(facts)

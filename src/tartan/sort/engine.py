@@ -19,7 +19,7 @@ from tartan.options import Size, parse_bytes
 from tartan.sort.dtypes import DType
 from tartan.sort.failures import error_of
 from tartan.sort.keys import KeyPart
-from tartan.sort.plan import Layout, Shape, SortPlan, plan_sort
+from tartan.sort.plan import EngineLayout, Shape, SortPlan, plan_sort
 from tartan.sort.space import LEAST_MEMORY_BYTES, room_for_engine, rss_bytes
 from tartan.sort.work import check_folders
 
@@ -144,7 +144,7 @@ class Order:
         shape = Shape(-(-n_bytes // width), width, self.is_word, options.threads)
         held = rss_bytes() + kept_bytes
 
-        def overhead(layout: Layout) -> int:
+        def overhead(layout: EngineLayout) -> int:
             return sort_overhead(record_bytes=width, key=self.key, threads=options.threads, **vars(layout))
 
         try:

@@ -23,7 +23,7 @@ from tartan.errors import ConfigError, InputChangedError
 from tartan.sort.dtypes import DType, describe_dtype, parse_dtype
 
 __all__ = [
-    "HEADER_BYTES", "Destination", "Source", "expand_sources", "open_sources", "refuse_changes", "refuse_streams",
+    "HEADER_BYTES", "Destination", "SourceFile", "expand_sources", "open_sources", "refuse_changes", "refuse_streams",
 ]  # fmt: skip
 
 # Headers of .npy files that we write: as long as a block of a disk, so that data begin where direct writes may.
@@ -34,7 +34,7 @@ _GLOB = frozenset("*?[")
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """One file of records.
 
     Attributes
@@ -89,7 +89,7 @@ def is_table(path: Path) -> bool:
     return path.suffix.lower() in TABLE_SUFFIXES
 
 
-def open_sources(paths: Sequence[Path], dtype: Any) -> tuple[list[Source], DType]:
+def open_sources(paths: Sequence[Path], dtype: Any) -> tuple[list[SourceFile], DType]:
     """Look at the files to be sorted.
 
     Parameters
@@ -101,7 +101,7 @@ def open_sources(paths: Sequence[Path], dtype: Any) -> tuple[list[Source], DType
 
     Returns
     -------
-    sources : list of Source
+    sources : list of SourceFile
     dtype : numpy.dtype
 
     Raises
@@ -122,7 +122,9 @@ def open_sources(paths: Sequence[Path], dtype: Any) -> tuple[list[Source], DType
                 raise _other_type(path, carried, wanted, carriers)
             wanted, carriers = carried, path
             _check_length(path, status.st_size - offset, n_values, carried)
-        sources.append(Source(path, offset, status.st_size - offset, status.st_size, status.st_mtime_ns, status.st_ino))
+        sources.append(
+            SourceFile(path, offset, status.st_size - offset, status.st_size, status.st_mtime_ns, status.st_ino)
+        )
     if wanted is None:
         raise ConfigError(
             f"{paths[0]} does not say what its records are; give a dtype, for example int64 or record:100",
@@ -193,7 +195,7 @@ def _check_length(path: Path, n_bytes: int, n_values: int, dtype: DType) -> None
         )
 
 
-def _check_records(source: Source, dtype: DType) -> None:
+def _check_records(source: SourceFile, dtype: DType) -> None:
     rest = source.n_bytes % dtype.itemsize
     if rest:
         raise ConfigError(
@@ -212,7 +214,7 @@ def _other_type(path: Path, carried: DType, wanted: DType, carrier: Path | None)
     )
 
 
-def refuse_changes(sources: Iterable[Source]) -> None:
+def refuse_changes(sources: Iterable[SourceFile]) -> None:
     """Raise when a source is no longer the file that was looked at.
 
     Raises
@@ -240,7 +242,7 @@ class Destination:
         An .npy file by its suffix, else raw binary.
     dtype : numpy.dtype
     n_records : int
-    sources : sequence of Source
+    sources : sequence of SourceFile
         None of which it may be, unless ``in_place``.
     in_place : bool
         Whether it takes the place of the only source.
@@ -254,7 +256,14 @@ class Destination:
     """
 
     def __init__(
-        self, path: Path, dtype: DType, n_records: int, sources: Sequence[Source], *, in_place: bool, overwrite: bool
+        self,
+        path: Path,
+        dtype: DType,
+        n_records: int,
+        sources: Sequence[SourceFile],
+        *,
+        in_place: bool,
+        overwrite: bool,
     ) -> None:
         self.path = path.resolve() if in_place else path  # a link stays, what it leads to is replaced
         self._in_place = in_place
@@ -278,7 +287,7 @@ class Destination:
         """Its size, header included."""
         return self._n_bytes
 
-    def _check(self, sources: Sequence[Source]) -> None:
+    def _check(self, sources: Sequence[SourceFile]) -> None:
         context = {"path": str(self.path)}
         if not self.path.parent.is_dir():
             raise ConfigError(f"there is no folder {self.path.parent} for {self.path.name}; make it", context=context)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from tartan.errors import ConfigError
 
-__all__ = ["Layout", "Shape", "SortPlan", "expected_bits", "least_room_bytes", "merge_levels", "plan_sort"]
+__all__ = ["EngineLayout", "Shape", "SortPlan", "expected_bits", "least_room_bytes", "merge_levels", "plan_sort"]
 
 PAGE = 4096
 PACKING_BITS = 2.0  # what bit packing costs over the entropy of the differences, measured
@@ -71,7 +71,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Layout:
+class EngineLayout:
     """How the engine divides its memory.
 
     Attributes
@@ -100,7 +100,7 @@ class SortPlan:
 
     Attributes
     ----------
-    layout : Layout
+    layout : EngineLayout
     memory_bytes : int
         What the engine takes of the memory.
     run_files : int
@@ -115,7 +115,7 @@ class SortPlan:
         How many records are sorted together in the first phase.
     """
 
-    layout: Layout
+    layout: EngineLayout
     memory_bytes: int
     run_files: int
     ranges: int
@@ -129,7 +129,7 @@ class SortPlan:
         return int(self.temporary_bytes * min(share, 1.0))
 
 
-Overhead = Callable[[Layout], int]
+Overhead = Callable[[EngineLayout], int]
 
 
 def plan_sort(shape: Shape, room_bytes: int, overhead: Overhead) -> SortPlan:
@@ -160,12 +160,12 @@ def plan_sort(shape: Shape, room_bytes: int, overhead: Overhead) -> SortPlan:
 def _in_one_buffer(shape: Shape, overhead: Overhead) -> SortPlan:
     """Plan to hold everything at once. Only one of the buffers is touched then, and only what is touched counts."""
     block = _round_up(max(_BLOCKS[0], shape.record_bytes))
-    layout = Layout(max(4 * block * 2, _round_up(shape.n_records * shape.slot_bytes)), 3, 2, block, *_RINGS[0])
+    layout = EngineLayout(max(4 * block * 2, _round_up(shape.n_records * shape.slot_bytes)), 3, 2, block, *_RINGS[0])
     plan = _describe(shape, replace(layout, buffer_bytes=_at_least(shape, layout)), overhead)
     return replace(plan, memory_bytes=plan.memory_bytes - 2 * plan.layout.buffer_bytes)
 
 
-def _candidates(shape: Shape, room_bytes: int, overhead: Overhead) -> Iterator[tuple[tuple[int, ...], Layout]]:
+def _candidates(shape: Shape, room_bytes: int, overhead: Overhead) -> Iterator[tuple[tuple[int, ...], EngineLayout]]:
     """Yield layouts that fit, each with what is bad about it; ends with the first one that is good enough."""
     for rank, empty in enumerate(_empty_layouts(shape)):
         for fan_in in _FAN_INS:
@@ -182,15 +182,15 @@ def _candidates(shape: Shape, room_bytes: int, overhead: Overhead) -> Iterator[t
                 break
 
 
-def _empty_layouts(shape: Shape) -> Iterator[Layout]:
+def _empty_layouts(shape: Shape) -> Iterator[EngineLayout]:
     """Yield layouts without buffers, the best ones first."""
     least = _round_up(shape.record_bytes)
     blocks = sorted({max(block, least) for block in _BLOCKS}, reverse=True)
     for ring, buffers, block in itertools.product(_RINGS, shape.buffers, blocks):
-        yield Layout(0, buffers, 2, block, *ring)
+        yield EngineLayout(0, buffers, 2, block, *ring)
 
 
-def _largest(shape: Shape, room_bytes: int, empty: Layout, overhead: Overhead) -> Layout | None:
+def _largest(shape: Shape, room_bytes: int, empty: EngineLayout, overhead: Overhead) -> EngineLayout | None:
     """Return the layout with the largest buffers that fit and help; None if none fit.
 
     Every buffer less than the whole input makes a phase longer by its share: it is read before anything can be sorted.
@@ -212,13 +212,13 @@ def _largest(shape: Shape, room_bytes: int, empty: Layout, overhead: Overhead) -
     return replace(empty, buffer_bytes=low * PAGE)
 
 
-def _at_least(shape: Shape, layout: Layout) -> int:
+def _at_least(shape: Shape, layout: EngineLayout) -> int:
     """Return the least size of a buffer: two blocks of each run file that is merged, and never less than was said."""
     records = 2 * layout.fan_in * max(layout.block_bytes // shape.record_bytes, 1)
     return max(layout.buffer_bytes, _round_up(records * shape.slot_bytes))
 
 
-def _describe(shape: Shape, layout: Layout, overhead: Overhead) -> SortPlan:
+def _describe(shape: Shape, layout: EngineLayout, overhead: Overhead) -> SortPlan:
     pieces = shape.pieces(layout.buffer_bytes)
     runs = 0 if pieces <= 1 else pieces
     levels = merge_levels(pieces, layout.fan_in)
@@ -233,7 +233,7 @@ def _describe(shape: Shape, layout: Layout, overhead: Overhead) -> SortPlan:
     )
 
 
-def _temporary_bytes(shape: Shape, runs: int, levels: int, layout: Layout) -> int:
+def _temporary_bytes(shape: Shape, runs: int, levels: int, layout: EngineLayout) -> int:
     if not runs:
         return 0
     whole = int(shape.n_records * shape.record_bytes * (1 + _RUN_FILE_EXTRA_SHARE)) + runs * _RUN_FILE_EXTRA_BYTES

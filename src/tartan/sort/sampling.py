@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.sort.dtypes import DType
-from tartan.sort.formats import Source
+from tartan.sort.formats import SourceFile
 
 __all__ = ["sampled_width_bits"]
 
@@ -18,7 +18,7 @@ PLACES = 64
 VALUES_A_PLACE = 512
 
 
-def sampled_width_bits(sources: Sequence[Source], dtype: DType) -> float | None:
+def sampled_width_bits(sources: Sequence[SourceFile], dtype: DType) -> float | None:
     """Return the logarithm of the range of the values, None where they are no numbers of at least 4 bytes.
 
     Reads some ten thousand values, spread evenly.
@@ -31,7 +31,7 @@ def sampled_width_bits(sources: Sequence[Source], dtype: DType) -> float | None:
     return math.log2(int(values.max()) - int(values.min()) + 1)
 
 
-def _samples(sources: Sequence[Source], dtype: DType) -> list[NDArray[Any]]:
+def _samples(sources: Sequence[SourceFile], dtype: DType) -> list[NDArray[Any]]:
     whole = sum(source.n_bytes for source in sources)
     found = []
     for source in sources:

@@ -22,17 +22,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.base.files import disk_errors
-from tartan.errors import ConfigError, InputChangedError
+from tartan.errors import ConfigError
 from tartan.options import Size
-from tartan.sort.dtypes import DType, describe_dtype, parse_dtype
+from tartan.sort.dtypes import describe_dtype, parse_dtype
 from tartan.sort.engine import POLL_SECONDS, Direct, Order, Pack, PathLike, SortOptions, engine_errors
-from tartan.sort.formats import Destination, Source
 from tartan.sort.keys import parse_key
 from tartan.sort.result import Edge, edges_of
 from tartan.sort.space import check_space, disks_of
 
-__all__ = ["BlockSorter", "read_blocks", "sort_blocks", "write_blocks"]
+__all__ = ["BlockSorter", "sort_blocks"]
 
 BLOCK_BYTES = 1 << 20
 # Of an input of unknown size, in times the memory; a larger one is sorted too, with more merge levels than needed.
@@ -209,40 +207,3 @@ def sort_blocks(blocks: Iterable[Records], *, dtype: Any, **options: Any) -> Ite
         for block in blocks:
             sorter.push(block)
         yield from sorter.sorted_blocks()
-
-
-def read_blocks(sources: Iterable[Source], dtype: DType, block_bytes: int = BLOCK_BYTES) -> Iterator[Records]:
-    """Yield the records of files, block by block: the stage beside the storage that is read."""
-    count = max(1, block_bytes // dtype.itemsize)
-    for source in sources:
-        with source.path.open("rb") as stream:
-            stream.seek(source.offset)
-            left = source.n_bytes // dtype.itemsize
-            while left:
-                block = np.fromfile(stream, dtype, min(count, left))
-                if not len(block):
-                    raise InputChangedError(
-                        f"{source.path} was cut off while it was read; sort it again when it is whole",
-                        context={"path": str(source.path)},
-                    )
-                left -= len(block)
-                yield block
-
-
-def write_blocks(blocks: Iterable[Records], destination: Destination) -> int:
-    """Write sorted blocks to a file, which appears when it is whole; return the bytes of records.
-
-    The stage beside the storage that is written.
-    """
-    n_bytes = 0
-    try:
-        destination.begin()
-        with disk_errors(destination.path), destination.part.open("r+b") as stream:
-            stream.seek(destination.offset)
-            for block in blocks:
-                n_bytes += stream.write(np.ascontiguousarray(block).view(np.uint8).data)
-        destination.finish()
-    except BaseException:
-        destination.remove_part()
-        raise
-    return n_bytes

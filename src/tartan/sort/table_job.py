@@ -19,7 +19,7 @@ from tartan.base.format import format_bytes
 from tartan.errors import ConfigError
 from tartan.sort.columns import ColumnKey, RowForm
 from tartan.sort.engine import Order, SortOptions
-from tartan.sort.formats import TABLE_SUFFIXES, Destination, Source, refuse_changes
+from tartan.sort.formats import TABLE_SUFFIXES, Destination, SourceFile, refuse_changes
 from tartan.sort.job import SortRun
 from tartan.sort.tables import TableSource, TableWriter, column_facts, common_schema
 
@@ -142,10 +142,10 @@ def parse_columns(key: str | Sequence[str] | None, *, descending: bool, nulls_fi
     return tuple(found)
 
 
-def _described(table: TableSource, record_bytes: int) -> Source:
+def _described(table: TableSource, record_bytes: int) -> SourceFile:
     status = table.path.stat()
     n_bytes = table.n_rows * record_bytes
-    return Source(table.path, 0, n_bytes, status.st_size, status.st_mtime_ns, status.st_ino)
+    return SourceFile(table.path, 0, n_bytes, status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 class TableRun(SortRun):

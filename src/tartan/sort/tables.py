@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from tartan.base.files import arrow_file
 from tartan.errors import ConfigError, ItemError
-from tartan.sort.columns import Facts, storage_type
+from tartan.sort.columns import ColumnFacts, storage_type
 from tartan.sort.direct_file import DirectFile
 from tartan.sort.formats import TABLE_SUFFIXES, refuse_streams
 
@@ -196,14 +196,14 @@ def common_schema(sources: Sequence[TableSource]) -> pa.Schema:
     return first.schema
 
 
-def column_facts(sources: Sequence[TableSource], schema: pa.Schema) -> list[Facts]:
+def column_facts(sources: Sequence[TableSource], schema: pa.Schema) -> list[ColumnFacts]:
     """Learn which columns hold nulls, and how long texts are: reads text columns once, others only if need be."""
     found = []
     for field in schema:
         is_text = not _has_width(storage_type(field))
         counts = [source.null_count(field.name) for source in sources] if field.nullable else [0]
         if not is_text and None not in counts:
-            found.append(Facts(has_nulls=any(counts)))
+            found.append(ColumnFacts(has_nulls=any(counts)))
             continue
         nulls, longest = 0, 0
         for source in sources:
@@ -211,7 +211,7 @@ def column_facts(sources: Sequence[TableSource], schema: pa.Schema) -> list[Fact
                 column = batch.column(0)
                 nulls += column.null_count
                 longest = max(longest, _longest(column) if is_text else 0)
-        found.append(Facts(has_nulls=nulls > 0, longest=longest))
+        found.append(ColumnFacts(has_nulls=nulls > 0, longest=longest))
     return found
 
 

@@ -42,7 +42,7 @@ def pair_batches(folder: RunFolder, outputs: list[str]) -> Iterator[pa.RecordBat
 
     Dense runs come chunk by chunk, row by row inside a chunk. Reduced runs yield what they keep.
     """
-    table = _Table(folder, outputs)
+    table = _PairTable(folder, outputs)
     for rows, done in pair_rows(folder, outputs):
         for start in range(0, len(rows["i"]), BATCH_PAIRS):
             yield table.batch(rows, done, slice(start, start + BATCH_PAIRS))
@@ -76,7 +76,7 @@ def write_result(folder: RunFolder, path: Path) -> None:
             parquet.write_batch(batch)
 
 
-class _Table:
+class _PairTable:
     """Builds batches of one schema."""
 
     def __init__(self, folder: RunFolder, outputs: list[str]) -> None:

@@ -127,7 +127,7 @@ def draw_matrix(
         raise ConfigError(f"{len(groups)} group labels do not fit a matrix of shape {values.shape}")
     bounds = limits or value_limits(values)
     pixels = _matrix_pixels(values, bounds, palette)
-    layout = _Layout.of(pixels, title, _runs_of(groups or []))
+    layout = _Frame.of(pixels, title, _runs_of(groups or []))
     canvas = Image.new("RGB", layout.size, (255, 255, 255))
     pen = ImageDraw.Draw(canvas)
     canvas.paste(Image.fromarray(pixels), (layout.left, layout.top))
@@ -155,7 +155,7 @@ def format_number(value: float) -> str:
 
 
 @dataclass(frozen=True)
-class _Layout:
+class _Frame:
     left: int
     top: int
     width: int
@@ -165,7 +165,7 @@ class _Layout:
     groups: list[tuple[str, int, int]]
 
     @classmethod
-    def of(cls, pixels: NDArray[np.uint8], title: str, groups: list[tuple[str, int, int]]) -> _Layout:
+    def of(cls, pixels: NDArray[np.uint8], title: str, groups: list[tuple[str, int, int]]) -> _Frame:
         height, width = pixels.shape[:2]
         font = _font(14)
         label = max((font.getlength(name) for name, _, _ in groups), default=0.0)
@@ -218,7 +218,7 @@ def _shown_groups(groups: Sequence[str], order: NDArray[np.integer] | None, cell
     return [ordered[(cell * len(ordered)) // cells] for cell in range(cells)]
 
 
-def _draw_groups(pen: ImageDraw, layout: _Layout) -> None:
+def _draw_groups(pen: ImageDraw, layout: _Frame) -> None:
     colour_of = {name: group_colour(k) for k, name in enumerate(_names(layout.groups))}
     free_from = -1.0
     for name, first, after in layout.groups:
@@ -232,7 +232,7 @@ def _draw_groups(pen: ImageDraw, layout: _Layout) -> None:
             free_from = middle + 8
 
 
-def _draw_borders(pen: ImageDraw, layout: _Layout) -> None:
+def _draw_borders(pen: ImageDraw, layout: _Frame) -> None:
     """Draw a line between two groups, unless both are too narrow for it."""
     before = 0
     for (_, first, _), (_, low, high) in itertools.pairwise(layout.groups):
@@ -253,7 +253,7 @@ def _names(groups: list[tuple[str, int, int]]) -> list[str]:
 def _draw_bar(
     canvas: Image,
     pen: ImageDraw,
-    layout: _Layout,
+    layout: _Frame,
     bounds: tuple[float, float],
     values: NDArray[np.floating],
     palette: PaletteName,

@@ -108,13 +108,13 @@ def read_pviz(path: str | Path) -> Scene:
     ConfigError
         If the file is no .pviz file, or has document types or entities, or more than ``MAX_POINTS`` points.
     """
-    reader = _Reader(str(path))
+    reader = _PvizReader(str(path))
     with open(path, "rb") as file:
         reader.read(file)
     return reader.scene()
 
 
-class _Reader:
+class _PvizReader:
     """Collects what the elements of a file hold."""
 
     def __init__(self, name: str) -> None:

@@ -147,7 +147,7 @@ def clusters_found(run: Any, findings: Findings) -> Html:
     members: dict[str, list[int]] = {}
     for index, label in enumerate(findings.clusters):
         members.setdefault(str(label), []).append(index)
-    budget = _Budget(_THUMBNAIL_BYTES)
+    budget = _PictureBudget(_THUMBNAIL_BYTES)
     shown = list(members.items())[:_MAX_ROWS]
     rows = [_cluster_row(run, name, inside, findings, budget) for name, inside in shown]
     heads = [("Cluster", ""), ("Items", "number"), ("Truth", ""), ("Members", "key")]
@@ -157,7 +157,7 @@ def clusters_found(run: Any, findings: Findings) -> Html:
     return tag("div", found, _pair_counts(findings.match))
 
 
-class _Budget:
+class _PictureBudget:
     """Room that is left for pictures."""
 
     def __init__(self, n_bytes: int) -> None:
@@ -170,7 +170,7 @@ class _Budget:
         return True
 
 
-def _cluster_row(run: Any, name: str, inside: list[int], findings: Findings, budget: _Budget) -> list[Html]:
+def _cluster_row(run: Any, name: str, inside: list[int], findings: Findings, budget: _PictureBudget) -> list[Html]:
     cells = [clipped(name, 60), text(f"{len(inside):,}")]
     odd: set[int] = set()
     match, truth = findings.match, findings.truth
@@ -184,7 +184,9 @@ def _cluster_row(run: Any, name: str, inside: list[int], findings: Findings, bud
     return cells
 
 
-def _members(run: Any, inside: list[int], odd: set[int], thumbnails: Mapping[int, bytes], budget: _Budget) -> Html:
+def _members(
+    run: Any, inside: list[int], odd: set[int], thumbnails: Mapping[int, bytes], budget: _PictureBudget
+) -> Html:
     shown = inside[:_MAX_KEYS]
     keys = joined([clipped(run.keys[i], 80) for i in shown], ", ")
     if len(inside) > _MAX_KEYS:

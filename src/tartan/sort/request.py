@@ -1,0 +1,149 @@
+"""``sort_file``: reads and checks what the user asks for, and starts the sort of records or of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tartan.base.checks import one_of
+from tartan.errors import ConfigError
+from tartan.options import Size
+from tartan.sort.engine import Direct, Nulls, Order, Pack, PathLike, SortOptions
+from tartan.sort.formats import Destination, expand_sources, is_table, open_sources
+from tartan.sort.job import SortRun
+from tartan.sort.keys import parse_key
+from tartan.sort.result import SortResult
+
+__all__ = ["sort_file"]
+
+
+def sort_file(
+    src: PathLike | Iterable[PathLike],
+    dst: PathLike | None = None,
+    *,
+    dtype: Any = None,
+    key: str | Sequence[str] | None = None,
+    descending: bool = False,
+    memory: str | int | Size | None = None,
+    tmp: PathLike | Iterable[PathLike] | None = None,
+    pack: Pack = "auto",
+    threads: int | None = None,
+    in_place: bool = False,
+    overwrite: bool = False,
+    resume: bool = True,
+    direct: Direct = "auto",
+    quiet: bool = True,
+    columns: Sequence[str] | None = None,
+    nulls: Nulls = "last",
+    compression: str | None = None,
+) -> SortResult:
+    """Sort files of records into one file, with little memory, at the speed of the disk.
+
+    Parameters
+    ----------
+    src : path, glob, or iterable of them
+        Raw binary files, .npy files of one axis, or Parquet and Arrow files (by their suffix). Globs are expanded and
+        sorted by name. Several files count as one.
+    dst : path, optional
+        The sorted file: .npy by its suffix, else raw binary; of tables Parquet or Arrow. Left away with ``in_place``.
+    dtype : str, type or numpy.dtype, optional
+        Of the records: ``"int64"``, ``">f4"``, ``"record:100"``, ``"key:u4,score:f8"``, a structured dtype. .npy files
+        say it themselves.
+    key : str or sequence of str, optional
+        What is compared: fields (``"score:desc,key"``) or ranges of bytes (``"0:10"``, ``"8:<f8:desc"``). Default: the
+        whole record, field by field, bytes as unsigned ones. Of tables: columns.
+    descending : bool
+        Direction of the parts of the key that do not name their own.
+    memory : size, optional
+        Most memory that the whole process may hold at any time, interpreter included: ``"1GB"``, 128 MB or more (of
+        tables 300 MB or more, and two and a half times the largest row group on top of some 200 MB).
+        Default: half of what the machine has available.
+    tmp : path or iterable of paths, optional
+        Folders for run files; as much as the input is needed. Default: the folder of ``dst``.
+    pack : {"auto", "always", "never"}
+        Whether run files are packed; "auto" decides by a sample and by the measured speeds of disk and processor.
+    threads : int, optional
+        Threads that sort; default: all cores. The result does not depend on them.
+    in_place : bool
+        The sorted file takes the place of the (only) source, when it is whole.
+    overwrite : bool
+        Whether ``dst`` may exist.
+    resume : bool
+        Whether whole run files of an earlier attempt at the same job are used. They are told by the sizes and times
+        of change of the sources.
+    direct : {"auto", "always", "never"}
+        Whether the page cache is passed by (O_DIRECT); "auto" does where the file system lets us.
+    quiet : bool
+        No progress and no messages on stderr.
+    columns : sequence of str, optional
+        Of tables: which columns are carried along; default: all.
+    nulls : {"last", "first"}
+        Of tables: where rows without a value in a column of the key go, in either direction.
+    compression : str, optional
+        Of tables: codec of the destination, ``"none"`` for none; default: as the source.
+
+    Returns
+    -------
+    SortResult
+
+    Raises
+    ------
+    ConfigError
+        If an option, a source, the destination or the key is wrong, or memory is too little; nothing was started.
+    DiskFullError
+        If there is too little room, before the start or in the middle.
+    InputChangedError
+        If a source was changed while it was read.
+    SortError
+        If a disk fails or a temporary folder vanishes.
+    RunCancelledError
+        After Ctrl-C or SIGTERM.
+
+    Notes
+    -----
+    Floats have a total order: -0.0 before 0.0, every NaN last, also when descending. Records that compare equal keep
+    their order (the sort is stable). After any stop, also kill -9, the same call goes on; what was sorted already is
+    not sorted again. Two phases [1]_: sorted run files, then one merge of exact ranges.
+
+    References
+    ----------
+    .. [1] D. E. Knuth, The Art of Computer Programming, volume 3, section 5.4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> np.save("numbers.npy", np.random.default_rng(0).integers(0, 1000, 5000))  # doctest: +SKIP
+    >>> sort_file("numbers.npy", "sorted.npy", memory="128MB").n_records  # doctest: +SKIP
+    5000
+    """
+    paths = expand_sources(src)
+    target = _target(paths, dst, in_place=in_place)
+    options = SortOptions.read(
+        memory=memory, tmp=target.parent if tmp is None else tmp, pack=pack, threads=threads, direct=direct
+    )
+    where = {"in_place": in_place, "overwrite": overwrite}
+    first = one_of("nulls", nulls, ("last", "first")) == "first"
+    if any(is_table(path) for path in paths):
+        from tartan.sort.table_job import TableRequest, parse_columns, table_run
+
+        if dtype is not None:
+            raise ConfigError("dtype: Parquet and Arrow files say their types themselves; leave it away")
+        ways = {"descending": descending, "nulls_first": first}
+        request = TableRequest(paths, target, parse_columns(key, **ways), columns, compression, **where, **ways)
+        return table_run(request, options).run(resume=resume, quiet=quiet)
+    if columns is not None or compression is not None or first:
+        raise ConfigError("columns, nulls and compression are for Parquet and Arrow files; leave them away")
+    sources, record = open_sources(paths, dtype)
+    order = Order(record, parse_key(key, record, descending=descending))
+    n_records = sum(source.n_bytes for source in sources) // record.itemsize
+    destination = Destination(target, record, n_records, sources, **where)
+    return SortRun(sources, destination, order, options).run(resume=resume, quiet=quiet)
+
+
+def _target(paths: Sequence[Path], dst: PathLike | None, *, in_place: bool) -> Path:
+    if in_place and (len(paths) != 1 or dst is not None):
+        raise ConfigError("in place takes one source and no destination; leave one of them away")
+    if dst is None and not in_place:
+        raise ConfigError("there is no destination; name one, or sort in place")
+    return paths[0] if dst is None else Path(dst)
