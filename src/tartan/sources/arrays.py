@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tartan.base.keys import IndexKeys
+from tartan.base.zarr_input import open_zarr
 from tartan.errors import ConfigError
 from tartan.sources.paths import absolute, is_url
 
@@ -156,13 +157,8 @@ def _open_npy(path: str) -> ArraySource | None:
 
 
 def _open_zarr(path: str) -> ArraySource:
-    import zarr
-
-    try:
-        array = zarr.open(path, mode="r")
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise ConfigError(f"Zarr {path!r} cannot be opened: {error}", context={"input": path}) from error
-    if not isinstance(array, zarr.Array):
+    array = open_zarr(path)
+    if hasattr(array, "arrays"):
         raise ConfigError(f"{path!r} is a Zarr group; name one of its arrays: {', '.join(sorted(array))}")
     if array.ndim == 0 or array.shape[0] == 0:
         raise ConfigError(f"Zarr array {path!r} of shape {array.shape} holds no items", code="no-input")

@@ -258,10 +258,22 @@ def read_location(location: Location, max_bytes: int) -> bytes:
     if location.filesystem is None:
         return _read_local(location.path, max_bytes)
     if 0 <= location.size_bytes <= max_bytes:
-        return bytes(location.filesystem.cat_file(location.path))
-    with location.filesystem.open(location.path, "rb") as file:
-        data: bytes = file.read(max_bytes + 1)
-    return _limited(data, max_bytes)
+        data = bytes(location.filesystem.cat_file(location.path))
+    else:
+        with location.filesystem.open(location.path, "rb") as file:
+            data = _limited(_read_on(file, max_bytes + 1), max_bytes)
+    if len(data) < location.size_bytes:
+        raise OSError(0, f"{len(data)} bytes came of {location.size_bytes}; the connection may have been cut")
+    return data
+
+
+def _read_on(file: Any, n_bytes: int) -> bytes:
+    """Read to the end, or ``n_bytes``: what comes over a network may come in pieces of any length."""
+    pieces = []
+    while n_bytes > 0 and (piece := file.read(n_bytes)):
+        pieces.append(piece)
+        n_bytes -= len(piece)
+    return b"".join(pieces)
 
 
 def _read_local(path: str, max_bytes: int) -> bytes:

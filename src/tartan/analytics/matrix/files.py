@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tartan.analytics.matrix.sources import Array, Condensed, MatrixSource, Triangle, Windowed
 from tartan.analytics.matrix.text import read_phylip, read_table
+from tartan.base.zarr_input import open_zarr, refuse_unsafe
 from tartan.errors import ConfigError
 
 __all__ = ["FORMATS", "RawLayout", "format_of", "is_zarr", "open_file", "square_source", "zarr_source"]
@@ -78,7 +79,11 @@ def open_file(path: Path, kind: str, layout: RawLayout) -> tuple[Any, tuple[str,
         raise ConfigError(f"{path}: n and byteorder are for raw files; {kind} says both itself")
     if kind in ("csv", "tsv"):
         return read_table(path, "," if kind == "csv" else "\t")
-    openers: dict[str, Callable[[Path], Any]] = {"npy": _open_npy, "zarr": _open_zarr, "run": _open_run}
+    openers: dict[str, Callable[[Path], Any]] = {
+        "npy": _open_npy,
+        "zarr": open_zarr,
+        "run": _open_run,
+    }
     return read_phylip(path) if kind == "phylip" else (openers[kind](path), None)
 
 
@@ -93,15 +98,6 @@ def _open_run(path: Path) -> Any:
     from tartan.store.run import Run
 
     return Run(path)
-
-
-def _open_zarr(path: Path) -> Any:
-    import zarr
-
-    try:
-        return zarr.open(path, mode="r")
-    except Exception as error:  # the errors of Zarr have no common class
-        raise ConfigError(f"{path} cannot be read as Zarr: {error}") from error
 
 
 def is_zarr(given: Any) -> bool:
@@ -122,6 +118,7 @@ def zarr_source(given: Any, label: str, name: str | None = None, triangle: str |
         given = found[name]
     if given.dtype.kind not in "fiub":
         raise ConfigError(f"{label}: dissimilarities are numbers; these are {given.dtype}")
+    refuse_unsafe(given, label)
     if given.ndim == 1:
         return Condensed(np.asarray(given[:]), side_of(given.shape[0], label))
     require_square(given.shape, label)
