@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+os.environ["TARTAN_FSYNC"] = "0"  # no test cuts the power, and a busy disk takes seconds to be forced
 
 settings.register_profile("dev", max_examples=50, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("ci", max_examples=150, deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
-
-
-@pytest.fixture(scope="session", autouse=True)
-def no_waiting_for_the_disk() -> Iterator[None]:
-    """Nothing here survives a power cut, and a busy disk takes seconds for what costs nothing elsewhere."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 from pathlib import Path
@@ -10,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tartan.base import files
-from tartan.base.files import FileWriter, whole_file
+from tartan.base.files import MANY_FILES, FileWriter, whole_file
+from tartan.base.sync import Force, fsync, syncfs
 from tartan.errors import DiskFullError, StoreError
 
 
@@ -80,53 +79,85 @@ def test_what_the_system_refuses_is_said(
         refuse()
 
 
-@pytest.mark.parametrize(("n_files", "one_by_one"), [(files.MANY_FILES - 1, True), (files.MANY_FILES, False)])
-def test_many_files_are_synced_by_one_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_files: int, one_by_one: bool
-) -> None:
-    synced: list[Path] = []
-    whole: list[Path] = []
-    monkeypatch.setattr(files, "_sync_path", synced.append)
-    monkeypatch.setattr(files, "_sync_file_system", lambda path: whole.append(path) or True)
-    writer = FileWriter(tmp_path)
+class Disk:
+    """Notes what is forced to it; for a whole file system it answers with an error number."""
+
+    def __init__(self, answer: int = 0) -> None:
+        self.answer = answer
+        self.forced: list[Path] = []
+        self.n_forced_whole = 0
+
+    def force(self, descriptor: int) -> None:
+        self.forced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    def force_all(self, descriptor: int) -> None:
+        self.n_forced_whole += 1
+        if self.answer:
+            raise OSError(self.answer, os.strerror(self.answer))
+
+
+def written(folder: Path, disk: Disk, n_files: int) -> FileWriter:
+    """Return a writer that owes files to a disk."""
+    writer = FileWriter(folder, force=disk.force, force_all=disk.force_all)
     for number in range(n_files):
-        writer.replace(tmp_path / str(number), [b"x"])
+        writer.replace(folder / str(number), [b"x"])
+    return writer
+
+
+@pytest.mark.parametrize(("n_files", "one_by_one"), [(MANY_FILES - 1, True), (MANY_FILES, False)])
+def test_many_files_are_synced_by_one_call(tmp_path: Path, n_files: int, one_by_one: bool) -> None:
+    disk = Disk()
+    writer = written(tmp_path, disk, n_files)
     assert writer.sync() == n_files
-    assert len(synced) == (n_files + 1 if one_by_one else 0)  # the folder too
-    assert len(whole) == (0 if one_by_one else 1)
+    names = sorted(str(number) for number in range(n_files))
+    assert disk.forced == ([*(tmp_path / name for name in names), tmp_path] if one_by_one else [])
+    assert disk.n_forced_whole == (not one_by_one)
     assert writer.sync() == 0
 
 
-def test_where_a_file_system_cannot_be_synced_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[Path] = []
-    monkeypatch.setattr(files, "_sync_path", synced.append)
-    monkeypatch.setattr(files, "MANY_FILES", 0)
-    monkeypatch.setattr(files, "_sync_file_system", lambda path: False)
-    writer = FileWriter(tmp_path)
-    writer.replace(tmp_path / "a", [b"x"])
-    writer.sync()
-    assert synced == [tmp_path / "a", tmp_path]
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP])
+def test_where_a_file_system_cannot_be_synced_files_are(tmp_path: Path, code: int) -> None:
+    disk = Disk(code)
+    assert written(tmp_path, disk, MANY_FILES).sync() == MANY_FILES
+    assert (disk.n_forced_whole, len(disk.forced)) == (1, MANY_FILES + 1)
+
+
+@pytest.mark.parametrize(("code", "expected"), [(errno.ENOSPC, DiskFullError), (errno.EIO, StoreError)])
+def test_a_file_system_that_cannot_write_is_believed(tmp_path: Path, code: int, expected: type[Exception]) -> None:
+    disk = Disk(code)
+    writer = written(tmp_path, disk, MANY_FILES)
+    with pytest.raises(expected):
+        writer.sync()
+    assert disk.forced == []
+    disk.answer = 0
+    assert writer.sync() == MANY_FILES
+
+
+def test_files_that_are_gone_need_no_sync(tmp_path: Path) -> None:
+    disk = Disk()
+    writer = written(tmp_path, disk, 3)
+    writer.remove(tmp_path / "1")
+    assert writer.sync() == 3
+    assert disk.forced == [tmp_path / "0", tmp_path / "2", tmp_path]
 
 
 def test_a_folder_that_vanished_cannot_be_synced(tmp_path: Path) -> None:
+    writer = written(tmp_path, Disk(), MANY_FILES)
+    (tmp_path / "tmp").rmdir()
     with pytest.raises(StoreError, match="No such file"):
-        files._sync_file_system(tmp_path / "none")
+        writer.sync()
 
 
-@pytest.mark.parametrize("code", [0, errno.ENOSYS, errno.EINVAL, errno.ENOSPC, errno.EIO])
-def test_what_the_system_says_of_syncing_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    """A system without the call is asked file by file; one that cannot write is believed."""
-
-    class Library:
-        def __init__(self, *_: Any, **__: Any) -> None: ...
-
-        def syncfs(self, descriptor: int) -> int:
-            ctypes.set_errno(code)
-            return -1 if code else 0
-
-    monkeypatch.setattr(ctypes, "CDLL", Library)
-    if code in (errno.ENOSPC, errno.EIO):
-        with pytest.raises(DiskFullError if code == errno.ENOSPC else StoreError):
-            files._sync_file_system(tmp_path)
-    else:
-        assert files._sync_file_system(tmp_path) == (code == 0)
+@pytest.mark.parametrize("force", [fsync, syncfs])
+def test_files_are_forced_unless_the_environment_says_otherwise(
+    force: Force, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_file = 1 << 20
+    monkeypatch.setenv("TARTAN_FSYNC", "0")
+    force(no_file)
+    monkeypatch.delenv("TARTAN_FSYNC")
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        force(no_file)
+    with (tmp_path / "file").open("wb") as file:
+        file.write(b"x")
+        force(file.fileno())

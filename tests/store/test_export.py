@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 
 from tartan.errors import ConfigError, DiskFullError, StoreError
 from tartan.store import formats
-from tartan.store.export import FORMATS, export, format_of
+from tartan.store.export import FORMATS, export, format_of, new_export
 from tartan.store.folder import RunFolder
 from tartan.store.run import Run
 
@@ -226,13 +227,26 @@ def test_formats_are_found_by_suffix() -> None:
             format_of(**wrong)  # type: ignore[arg-type]
 
 
-def test_a_full_disk_leaves_nothing_behind(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def test_a_full_disk_leaves_nothing_behind(run: Run, tmp_path: Path) -> None:
+    def fail() -> None:
+        with new_export(tmp_path / "m.npy", run.path, overwrite=False) as temporary:
+            temporary.write_bytes(b"the first half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "fsync", refuse)
     with pytest.raises(DiskFullError):
-        run.export(tmp_path / "m.npy")
+        fail()
+    assert [p.name for p in tmp_path.iterdir()] == ["made.tartan"]
+
+
+@pytest.mark.parametrize("name", ["m.npy", "m.csv", "m.parquet"])
+def test_a_file_larger_than_the_system_allows_leaves_nothing_behind(run: Run, tmp_path: Path, name: str) -> None:
+    largest = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, largest[1]))
+    try:
+        with pytest.raises(StoreError, match="larger than"):
+            run.export(tmp_path / name)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, largest)
     assert [p.name for p in tmp_path.iterdir()] == ["made.tartan"]
 
 

@@ -369,17 +369,20 @@ def test_a_really_full_disk(small_disk: Path) -> None:
     np.testing.assert_array_equal(values[known], truth["scores"][known])
 
 
-def test_sync_forgets_nothing_when_it_fails(folder: RunFolder, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def test_sync_forgets_nothing_when_it_fails(folder: RunFolder, path: Path) -> None:
+    full = True
 
-    with folder.lock():
-        commit_missing(folder, ONE)
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "fsync", refuse)
-            with pytest.raises(DiskFullError):
-                folder.flush()
-        assert folder.flush() >= 12
+    def force(descriptor: int) -> None:
+        if full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    owing = RunFolder.open(path, writable=True, writer=FileWriter(path, force=force, force_all=force))
+    with owing.lock():
+        commit_missing(owing, ONE)
+        with pytest.raises(DiskFullError):
+            owing.flush()
+        full = False
+        assert owing.flush() >= 12
 
 
 def test_extension_keeps_old_pairs_and_asks_for_new_ones(folder: RunFolder, path: Path) -> None:

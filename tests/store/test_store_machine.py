@@ -142,12 +142,6 @@ class StoreMachine(RuleBasedStateMachine):
         shutil.rmtree(self.root)
 
 
-@pytest.fixture(autouse=True)
-def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Power is not cut here; thousands of forced writes would only take time."""
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
-
-
 @pytest.mark.slow
 def test_the_folder_behaves_like_its_model(request: Any) -> None:
     from hypothesis.stateful import run_state_machine_as_test

@@ -21,6 +21,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from tartan.base.checksum import checksum_of_array
+from tartan.base.sync import fsync
 from tartan.errors import ConfigError, RunCancelledError
 
 __all__ = ["Monitor", "as_monitor"]
@@ -244,7 +245,7 @@ class Monitor:
             with open(unfinished, "wb") as file:
                 np.savez(file, allow_pickle=False, **state, **{_ABOUT: np.array(json.dumps(self._about))})
                 file.flush()
-                os.fsync(file.fileno())
+                fsync(file.fileno())
             unfinished.replace(path)
         finally:
             unfinished.unlink(missing_ok=True)

@@ -11,7 +11,6 @@ Not here: what the bytes mean, and which file is written before which (README.md
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import shutil
@@ -21,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tartan.base.sync import Force, fsync, syncfs
 from tartan.base.temporary import is_abandoned, temporary_names
 from tartan.errors import DiskFullError, StoreError
 
@@ -128,11 +128,17 @@ class FileWriter:
         The run folder; it must exist.
     write : callable
         What writes buffers to a descriptor and returns how many bytes it took (``os.writev``).
+    force, force_all : callable
+        What forces an open file, and the file system that it lies on, to the disk.
     """
 
-    def __init__(self, root: Path, *, write: Write = os.writev) -> None:
+    def __init__(
+        self, root: Path, *, write: Write = os.writev, force: Force = fsync, force_all: Force = syncfs
+    ) -> None:
         self._temporary = root / "tmp"
         self._write = write
+        self._force = force
+        self._force_all = force_all
         self._names = temporary_names()
         self._owed: set[Path] = set()
         self._owed_lock = threading.Lock()
@@ -190,14 +196,30 @@ class FileWriter:
         with self._owed_lock:
             owed, self._owed = self._owed, set()
         try:
-            if len(owed) < MANY_FILES or not _sync_file_system(self._temporary):
+            if len(owed) < MANY_FILES or not self._sync_file_system():
                 for path in (*sorted(owed), *sorted({path.parent for path in owed})):
-                    _sync_path(path)
+                    self._sync_path(path)
         except BaseException:
             with self._owed_lock:
                 self._owed |= owed
             raise
         return len(owed)
+
+    def _sync_file_system(self) -> bool:
+        """Sync the file system that the folder lies on; False where the system cannot."""
+        with disk_errors(self._temporary):
+            try:
+                _forced(self._temporary, self._force_all)
+            except OSError as error:
+                if error.errno in _UNKNOWN_CALL:
+                    return False
+                raise
+        return True
+
+    def _sync_path(self, path: Path) -> None:
+        """Sync a file or folder, unless it has been removed."""
+        with disk_errors(path), contextlib.suppress(FileNotFoundError):
+            _forced(path, self._force)
 
     def clear_temporary(self) -> None:
         """Remove what killed processes left, and nothing of a writer that lives; the caller holds the run lock."""
@@ -243,39 +265,16 @@ class FileWriter:
                 rest[0] = rest[0][taken:]
 
 
+def _forced(path: Path, force: Force) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        force(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _remove_entry(entry: os.DirEntry[str]) -> None:
     if entry.is_dir(follow_symlinks=False):
         shutil.rmtree(entry.path, ignore_errors=True)
     else:
         Path(entry.path).unlink()
-
-
-def _sync_file_system(path: Path) -> bool:
-    """Sync the file system that a folder lies on; False where the system cannot."""
-    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-    if syncfs is None:
-        return False
-    with disk_errors(path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            if syncfs(descriptor):
-                code = ctypes.get_errno()
-                if code in _UNKNOWN_CALL:
-                    return False
-                raise OSError(code, os.strerror(code), str(path))
-        finally:
-            os.close(descriptor)
-    return True
-
-
-def _sync_path(path: Path) -> None:
-    """Sync a file or folder, unless it is gone meanwhile."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        with disk_errors(path):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

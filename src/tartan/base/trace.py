@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tartan.base.files import whole_file
+from tartan.base.sync import fsync
 
 __all__ = ["NO_TRACER", "Interval", "NoTracer", "Tracer"]
 
@@ -119,7 +120,7 @@ class Tracer:
         with whole_file(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
             file.writelines(self._lines())
             file.flush()
-            os.fsync(file.fileno())
+            fsync(file.fileno())
 
     def _lines(self) -> Iterator[str]:
         about = {"format_version": FORMAT_VERSION, "dropped_events": self.n_dropped}

@@ -13,6 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from tartan.base.sync import fsync
+
 __all__ = ["DirectFile"]
 
 BUFFER_BYTES = 4 << 20
@@ -90,7 +92,7 @@ class DirectFile(io.RawIOBase):
             self._send(-(-left // PAGE) * PAGE)
         self._settle()
         os.ftruncate(self._fd, n_bytes)
-        os.fsync(self._fd)
+        fsync(self._fd)
 
     def close(self) -> None:
         """Close it, whatever was written."""

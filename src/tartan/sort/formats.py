@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tartan.base.files import disk_errors
+from tartan.base.sync import fsync
 from tartan.errors import ConfigError, InputChangedError
 from tartan.sort.dtypes import DType, describe_dtype, parse_dtype
 
@@ -327,12 +328,12 @@ class Destination:
             self._refuse_existing()
         with disk_errors(self.path):
             with self.part.open("rb") as stream:
-                os.fsync(stream.fileno())
+                fsync(stream.fileno())
             self.part.rename(self.path)
         with contextlib.suppress(OSError):  # not every file system can sync a folder
             folder = os.open(self.path.parent, os.O_RDONLY)
             try:
-                os.fsync(folder)
+                fsync(folder)
             finally:
                 os.close(folder)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import BinaryIO
 import numpy as np
 
 from tartan.base.files import arrow_file, whole_file
+from tartan.base.sync import fsync
 from tartan.errors import ConfigError, StoreError
 from tartan.store import formats
 from tartan.store.formats import Request
@@ -164,7 +164,7 @@ def _write_matrix(
     with open(path, "wb") as stream:
         _STREAMS[name](request, stream)
         stream.flush()
-        os.fsync(stream.fileno())
+        fsync(stream.fileno())
 
 
 def _write_pairs(run: Run, path: Path, output: str | None) -> None:
