@@ -25,7 +25,7 @@ import tartan
 from _measure import load_average, options_of, print_table
 from tartan.options import RunOptions, parse_size
 from tartan.run.execute import Session, folder_grid
-from tartan.sources.items import open_source
+from tartan.run.request import request
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import Manifest
 
@@ -100,7 +100,7 @@ def run_once(
         folder = make_folder(kind, Path(name) / "run", n, grid)
         cut = folder_grid(folder)
         tiles = sum(1 for chunk in cut.chunks() for _ in cut.chunk_tiles(chunk))
-        with Session(Nothing(), open_source(items), options) as session:
+        with Session(request(Nothing(), items, options)) as session:
             session.facts  # noqa: B018 - learnt before the clock starts
             if around is not None:
                 around(lambda: session.execute(folder))

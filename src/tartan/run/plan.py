@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 
 from tartan.application import Application, compares_pairs, output_dtypes
-from tartan.base.machine import memory
 from tartan.core.cache import Room
 from tartan.core.grid import Grid
 from tartan.core.sizing import Costs, Layout, choose_grid, choose_layout, device_room
 from tartan.core.workload import Workload
-from tartan.devices.protocol import Device
 from tartan.errors import ConfigError, RunCancelledError, RunFailedError
 from tartan.options import RunOptions, Size
+from tartan.run.rank import Capacity
 from tartan.runtime.host import HostItems, RaggedBlobs, RaggedObjects, UniformItems
 from tartan.runtime.items import ItemFailure, ItemForm, takes_rows
 from tartan.runtime.tasks import LoadTask, Probe, probe_compare, probe_item, probe_rows
@@ -30,13 +29,11 @@ from tartan.sources.items import Source
 from tartan.store.manifest import Manifest
 from tartan.workers.executor import Cancelled, Completed, Died, Executor, Outcome, Raised, TimedOut
 
-__all__ = ["Facts", "KnownForm", "Plan", "learn", "plan_grid", "plan_run"]
+__all__ = ["ItemFacts", "KnownForm", "MemoryPlan", "learn", "plan_grid", "plan_run"]
 
 PROBES = 3
 MOST_PROBES = 16
-HOST_SHARE = 0.4
 SLOW_PAIR_SECONDS = 0.01
-DEVICE_SHARE = 0.8
 SIZE_MARGIN = 1.25
 EVEN_SHARE = 0.95
 WINDOW_FACTOR = 64
@@ -44,7 +41,7 @@ LARGEST_ADDRESSES = 2**43
 
 
 @dataclass(frozen=True)
-class Facts:
+class ItemFacts:
     """What a few items of a run told.
 
     Attributes
@@ -108,7 +105,7 @@ def ask(executor: Executor, function: Callable[..., Any], *args: Any, timeout: f
 
 def learn(
     app: Application, source: Source, executor: Executor, options: RunOptions, known: KnownForm | None = None
-) -> Facts:
+) -> ItemFacts:
     """Load a few items and compare one with itself.
 
     Parameters
@@ -125,7 +122,7 @@ def learn(
     form, parsed = _common_form(app, probes, known)
     costs = Costs() if known is not None else _costs(app, executor, probes, form is not None, options)
     mean_bytes, largest_bytes = _sizes(probes, source if form is None else None)
-    return Facts(
+    return ItemFacts(
         form,
         parsed,
         mean_bytes,
@@ -255,7 +252,7 @@ def _costs(app: Application, executor: Executor, probes: Sequence[Probe], unifor
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """How one execution uses the memory it has.
 
     Attributes
@@ -277,26 +274,28 @@ class Plan:
     span_bytes: Callable[[int], int] | None
     task: LoadTask
 
+    @property
+    def device_slots(self) -> int:
+        """Least room of a device with memory of its own, in items; 0 where there is none."""
+        return min((room.total for room in self.device_rooms if room is not None), default=0)
 
-def plan_grid(
-    workload: Workload, facts: Facts, options: RunOptions, devices: Sequence[Device], app: Application
-) -> Grid:
+
+def plan_grid(workload: Workload, facts: ItemFacts, options: RunOptions, capacity: Capacity, app: Application) -> Grid:
     """Cut the pairs of a new run."""
-    own = [
-        device_slots(device, facts, options, workload.n_items) for device in devices if not device.shares_host_memory
-    ]
+    n = workload.n_items
+    own = [slots for slots in device_slots(n, facts, options, capacity) if slots is not None]
     return choose_grid(
         workload,
-        _planned_slots(host_slots(workload.n_items, facts, options), workload.n_items, facts),
+        _planned_slots(host_slots(n, facts, options, capacity), n, facts),
         device_slots=min(own) if own else None,
-        chunk=None if options.tile is None else min(options.tile, workload.n_items),
+        chunk=None if options.tile is None else min(options.tile, n),
         order=options.order,
         costs=facts.costs,
         tile_side=app.tile_side,
     )
 
 
-def _planned_slots(slots: int, n_items: int, facts: Facts) -> int:
+def _planned_slots(slots: int, n_items: int, facts: ItemFacts) -> int:
     """Return the host slots to plan with: where items differ in size, some are larger than expected."""
     return max(2, int(slots * EVEN_SHARE)) if facts.form is None and slots < n_items else slots
 
@@ -304,62 +303,60 @@ def _planned_slots(slots: int, n_items: int, facts: Facts) -> int:
 def plan_run(
     grid: Grid,
     workload: Workload,
-    facts: Facts,
+    facts: ItemFacts,
     options: RunOptions,
-    devices: Sequence[Device],
+    capacity: Capacity,
     app: Application,
-    in_processes: bool,
-) -> Plan:
+) -> MemoryPlan:
     """Divide the memory of one execution."""
     n = grid.n_items
-    slots = host_slots(n, facts, options)
+    slots = host_slots(n, facts, options, capacity)
     pair_bytes = sum(d.itemsize for d in output_dtypes(app).values()) * (1 if app.symmetric else 2) + 1
     layout = choose_layout(grid, workload, _planned_slots(slots, n, facts), options.order, pair_bytes)
-    rooms = [
-        None if device.shares_host_memory else device_room(grid, device_slots(device, facts, options, n))
-        for device in devices
-    ]
+    own = device_slots(n, facts, options, capacity)
+    rooms = [None if device is None else device_room(grid, device) for device in own]
     on_device = all(room is not None for room in rooms) and _preprocesses(app) and facts.form is not None
     parsed = facts.parsed if on_device and _parsed_fits(facts) else None
     substitute = facts.parsed_substitute if parsed is not None else facts.substitute
     if facts.form is not None:
         items: HostItems = UniformItems(facts.form)
         host_bytes = layout.room.total * facts.form.nbytes
-        return Plan(slots, layout, host_bytes, rooms, None, LoadTask(items, parsed, facts.form, substitute))
-    return _plan_ragged(grid, facts, options, layout, slots, rooms, in_processes)
+        return MemoryPlan(slots, layout, host_bytes, rooms, None, LoadTask(items, parsed, facts.form, substitute))
+    return _plan_ragged(grid, facts, options, capacity, layout, slots, rooms)
 
 
 def _plan_ragged(
     grid: Grid,
-    facts: Facts,
+    facts: ItemFacts,
     options: RunOptions,
+    capacity: Capacity,
     layout: Layout,
     slots: int,
     rooms: list[Room | None],
-    in_processes: bool,
-) -> Plan:
+) -> MemoryPlan:
     """Count bytes instead of slots (or items, where the user gave a number of items)."""
     in_items = options.host_cache is not None and options.host_cache.in_items
     item_bytes = max(1, int(facts.item_bytes))
-    capacity = slots if in_items else max(host_capacity_bytes(options), 2 * facts.largest_bytes)
-    _check_ragged(grid, capacity, 1 if in_items else item_bytes, in_items)
-    room = Room(0, capacity, addressed=False)
+    host_bytes = _host_bytes(options, capacity)
+    total = slots if in_items else max(host_bytes, 2 * facts.largest_bytes)
+    _check_ragged(grid, total, 1 if in_items else item_bytes, in_items)
+    room = Room(0, total, addressed=False)
     ragged = Layout(room, layout.panel_items, layout.column_window, layout.open_chunks)
 
     def span_bytes(span: int) -> int:
         return grid.span_length(span) * (1 if in_items else item_bytes)
 
     items: HostItems = RaggedObjects()
-    host_bytes = 1
-    if in_processes:
+    arena_bytes = 1
+    if capacity.in_processes:
         # One item may be far larger than those that were looked at. Addresses cost nothing, if they are not rationed.
         window = max(1 << 20, grid.longest_span * facts.largest_bytes * WINDOW_FACTOR + (1 << 16))
         if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
-            window = max(window, host_capacity_bytes(options))
+            window = max(window, host_bytes)
         window = min(window, LARGEST_ADDRESSES // grid.n_spans) // 4096 * 4096
-        items, host_bytes = RaggedBlobs(window), window * grid.n_spans
+        items, arena_bytes = RaggedBlobs(window), window * grid.n_spans
     task = LoadTask(items, None, None, facts.substitute)
-    return Plan(slots, ragged, host_bytes, rooms, None if in_items else span_bytes, task)
+    return MemoryPlan(slots, ragged, arena_bytes, rooms, None if in_items else span_bytes, task)
 
 
 def _check_ragged(grid: Grid, capacity: int, item_size: int, in_items: bool) -> None:
@@ -378,22 +375,18 @@ def _preprocesses(app: Application) -> bool:
     return type(app).preprocess is not Application.preprocess or callable(getattr(app, "preprocess_block", None))
 
 
-def _parsed_fits(facts: Facts) -> bool:
+def _parsed_fits(facts: ItemFacts) -> bool:
     """Parsed items wait in the slots of the ready ones, if they are no larger."""
     return facts.parsed is not None and facts.form is not None and facts.parsed.nbytes <= facts.form.nbytes
 
 
-def host_capacity_bytes(options: RunOptions) -> int:
-    """Return the room of the host level in bytes: what was asked for, else a share of what is free.
-
-    The share is a power of two: what other programs use at the moment shall not change how pairs are cut.
-    """
-    if options.host_cache is not None and not options.host_cache.in_items:
-        return options.host_cache.amount
-    return 1 << (int(memory().available_bytes * HOST_SHARE).bit_length() - 1)
+def _host_bytes(options: RunOptions, capacity: Capacity) -> int:
+    """Return the room of the host level in bytes: what was asked for, else what the rank has."""
+    asked = options.host_cache
+    return capacity.host_bytes if asked is None or asked.in_items else asked.amount
 
 
-def host_slots(n_items: int, facts: Facts, options: RunOptions) -> int:
+def host_slots(n_items: int, facts: ItemFacts, options: RunOptions, capacity: Capacity) -> int:
     """Return the room of the host level in items, at most all of them.
 
     Raises
@@ -403,7 +396,7 @@ def host_slots(n_items: int, facts: Facts, options: RunOptions) -> int:
     """
     asked = options.host_cache
     item_bytes = max(1, facts.form.nbytes if facts.form else int(facts.item_bytes))
-    slots = asked.amount if asked is not None and asked.in_items else host_capacity_bytes(options) // item_bytes
+    slots = asked.amount if asked is not None and asked.in_items else _host_bytes(options, capacity) // item_bytes
     if slots < 2 and n_items > 1:
         least = Size(2 * item_bytes)
         raise ConfigError(
@@ -414,18 +407,29 @@ def host_slots(n_items: int, facts: Facts, options: RunOptions) -> int:
     return int(min(slots, max(n_items, 2)))
 
 
-def device_slots(device: Device, facts: Facts, options: RunOptions, n_items: int) -> int:
-    """Return the room of a device with memory of its own, in items."""
+def device_slots(n_items: int, facts: ItemFacts, options: RunOptions, capacity: Capacity) -> list[int | None]:
+    """Return the room of each device in items; None where it uses the memory of the host.
+
+    Raises
+    ------
+    ConfigError
+        If one cannot hold two items.
+    """
     asked = options.device_cache
-    if asked is not None and asked.in_items:
-        slots = asked.amount
-    else:
-        n_bytes = asked.amount if asked is not None else int(device.free_bytes() * DEVICE_SHARE)
-        slots = n_bytes // max(1, facts.form.nbytes if facts.form else int(facts.largest_bytes * SIZE_MARGIN))
-    if slots < 2 and n_items > 1:
-        raise ConfigError(
-            f"--device-cache{f' {asked}' if asked else ''} holds {slots} items on {device.name}; comparing needs at "
-            "least 2: give --device-cache 2items or more",
-            context={"option": "--device-cache"},
-        )
-    return int(min(slots, max(n_items, 2)))
+    item_bytes = max(1, facts.form.nbytes if facts.form else int(facts.largest_bytes * SIZE_MARGIN))
+    found: list[int | None] = []
+    for name, free_bytes in zip(capacity.devices, capacity.device_bytes, strict=True):
+        if free_bytes is None:
+            found.append(None)
+            continue
+        slots = free_bytes // item_bytes
+        if asked is not None:
+            slots = asked.amount if asked.in_items else asked.amount // item_bytes
+        if slots < 2 and n_items > 1:
+            raise ConfigError(
+                f"--device-cache{f' {asked}' if asked else ''} holds {slots} items on {name}; comparing needs at "
+                "least 2: give --device-cache 2items or more",
+                context={"option": "--device-cache"},
+            )
+        found.append(int(min(slots, max(n_items, 2))))
+    return found

@@ -1,21 +1,77 @@
-"""The inputs of a run, opened again: the items that it has, whatever else has come to their folders since.
+"""A run opened again: its application, and the items that it has, whatever other files its folders hold by now.
 
 The manifest knows patterns, the table of items knows keys. Where a pattern finds more files than before, those that the
-table names are taken. What does not fit is told by whoever compares the tables (store/manifest.py).
+table names are taken. What has changed is found by comparing the tables (store/manifest.py).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from tartan.application import as_application
 from tartan.errors import ConfigError, StoreError
+from tartan.options import RunOptions
+from tartan.run.request import Request
 from tartan.sources.items import FileSource, Source, join_sources, open_source
+from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
-from tartan.store.manifest import Manifest, leaves
+from tartan.store.manifest import Manifest, compare, leaves, refuse_differences
+from tartan.workers.shipping import Registry, describe_application, load_application
 
-__all__ = ["open_inputs"]
+__all__ = ["open_inputs", "refuse_other", "reopened"]
 
 _NAMED = 3  # items listed by key before "and N more"
+
+
+def reopened(
+    folder: RunFolder, options: RunOptions, registry: Registry, app: Any = None, previous: Any = None
+) -> Request:
+    """Ask for a run again, with the application and the inputs that its manifest names.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    options : RunOptions
+    registry : Registry
+        The built-in applications.
+    app, previous : optional
+        The application and the items, where the manifest cannot tell.
+
+    Raises
+    ------
+    ConfigError
+        If the application or the items were objects of a program and are not given.
+    """
+    manifest = folder.manifest
+    about = manifest.application
+    if app is not None:
+        application = as_application(app)
+        described = describe_application(application, registry)
+    elif about["kind"] == "object":
+        raise ConfigError(
+            f"{folder.path} was computed by {about['name']}, which exists only in the program that defined it; call "
+            "tartan.allpairs there again, or give the application as file.py:NAME"
+        )
+    else:
+        application, described = load_application(about["source"], about["parameters"], registry)
+    suffixes = application.item_suffixes
+    if previous is not None:
+        source = open_source(previous, suffixes=suffixes)
+    else:
+        source = open_inputs(folder.path, manifest, folder.items, suffixes)
+    return Request(application, described, source, options, manifest.workload, reduce=manifest.reduce)
+
+
+def refuse_other(folder: RunFolder, asked: Request) -> None:
+    """Refuse a run folder that was started with another application, other parameters or other inputs.
+
+    Raises
+    ------
+    ConfigError, StoreError
+        With everything that differs.
+    """
+    refuse_differences(compare(folder.manifest, asked.manifest(), folder.items, asked.items()), folder.path)
 
 
 def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, suffixes: tuple[str, ...]) -> Source:

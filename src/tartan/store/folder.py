@@ -13,6 +13,7 @@ import numpy as np
 
 from tartan.base.files import FileWriter, disk_errors
 from tartan.base.lock import FolderLock
+from tartan.core.ledger import NOT_COMPUTED
 from tartan.errors import ConfigError, CorruptResultError, DiskFullError
 from tartan.store import dense, manifest
 from tartan.store.dense import Dense
@@ -146,6 +147,18 @@ class RunFolder(Ledger):
     def keys(self) -> Sequence[str]:
         """Stable keys of all items."""
         return self._stored_items.keys
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to compute, and what a reduced run keeps is merged. Read anew each time."""
+        if self.manifest.reduce is not None and not (self.path / RESULT_NAME).exists():
+            return False
+        return self.n_left == 0
+
+    @property
+    def n_left(self) -> int:
+        """Number of pairs that are still to be computed. Read anew each time."""
+        return int(self.counts()[NOT_COMPUTED])
 
     @property
     def stats(self) -> dict[str, Any]:

@@ -1,0 +1,84 @@
+"""What one rank has to compute with: devices, workers, cores and memory. What a run makes of them is in plan.py."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tartan.application import Application
+from tartan.base.machine import memory, usable_cores
+from tartan.devices import open_device
+from tartan.devices.protocol import Device
+from tartan.options import RunOptions
+from tartan.workers.executor import Executor
+from tartan.workers.start import open_executor
+
+__all__ = ["Capacity", "Rank", "open_rank"]
+
+HOST_SHARE = 0.4
+DEVICE_SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How much a rank has, in numbers: all that planning needs of it.
+
+    Attributes
+    ----------
+    host_bytes : int
+        Memory for loaded items, if the user names no other limit.
+    devices : tuple of str
+        Names, for messages.
+    device_bytes : tuple of (int or None)
+        Memory for items on each device; None where a device uses that of the host.
+    in_processes : bool
+        Whether workers are processes.
+    """
+
+    host_bytes: int
+    devices: tuple[str, ...] = ("cpu",)
+    device_bytes: tuple[int | None, ...] = (None,)
+    in_processes: bool = False
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Open devices and workers, and how much they have."""
+
+    devices: tuple[Device, ...]
+    executor: Executor
+    capacity: Capacity
+
+
+@contextlib.contextmanager
+def open_rank(app: Application, options: RunOptions) -> Iterator[Rank]:
+    """Open the devices of a run and start its workers; both are closed at the end, whatever happens.
+
+    Raises
+    ------
+    ConfigError, DeviceError
+        If a device is unknown or not there.
+    """
+    with contextlib.ExitStack() as stack:
+        devices = []
+        for name in options.device:
+            devices.append(open_device(name))
+            stack.callback(devices[-1].close)
+        executor = open_executor(app, options.workers or usable_cores())
+        stack.callback(executor.close, kill=True)
+        capacity = Capacity(
+            _host_bytes(),
+            tuple(device.name for device in devices),
+            tuple(None if one.shares_host_memory else int(one.free_bytes() * DEVICE_SHARE) for one in devices),
+            executor.in_processes,
+        )
+        yield Rank(tuple(devices), executor, capacity)
+
+
+def _host_bytes() -> int:
+    """Return a share of the memory that is free.
+
+    It is a power of two: what other programs use at the moment does not change how pairs are cut.
+    """
+    return 1 << (int(memory().available_bytes * HOST_SHARE).bit_length() - 1)

@@ -1,0 +1,258 @@
+"""What a run is asked for: its options checked, its application and items opened, its manifest written out.
+
+Nothing here opens a device, starts a worker or writes a file.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tartan.application import Application, as_application, output_dtypes
+from tartan.base.machine import package_version, tartan_version
+from tartan.core.workload import AllPairs, Candidates, Rectangle, Workload
+from tartan.errors import ConfigError, ItemError
+from tartan.options import RunOptions, parse_size
+from tartan.sources.items import Source, join_sources, open_source
+from tartan.store.items import ItemTable
+from tartan.store.manifest import Manifest
+from tartan.store.pairs import digest
+from tartan.workers.shipping import Registry, describe_application
+
+__all__ = ["Request", "request", "run_options"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be computed, and how.
+
+    Attributes
+    ----------
+    app : Application
+    described : dict
+        Where the application comes from, as ``load_application`` and ``describe_application`` return it.
+    source : Source
+        All items; of A x B those of A come first.
+    options : RunOptions
+    workload : dict
+        As in the manifest.
+    candidates : int64 array (m, 2), optional
+        The pairs of a candidate list.
+    reduce : dict or None
+        What is kept instead of the matrix, as in the manifest.
+    """
+
+    app: Application
+    described: dict[str, Any]
+    source: Source
+    options: RunOptions
+    workload: dict[str, Any] = field(default_factory=lambda: {"kind": "all"})
+    candidates: np.ndarray | None = None
+    reduce: dict[str, Any] | None = None
+
+    def manifest(self) -> Manifest:
+        """Describe the run that is asked for; its grid is still empty."""
+        app, options = self.app, self.options
+        application = self.described | {
+            "outputs": {name: dtype.str for name, dtype in output_dtypes(app).items()},
+            "symmetric": app.symmetric,
+            "diagonal": app.diagonal,
+            "releases_gil": app.releases_gil,
+            "similarity": app.similarity,
+            "ragged": app.ragged,
+            "item": None,
+        }
+        return Manifest(
+            application=application,
+            workload=self.workload,
+            n_items=self.source.n_items,
+            grid={},
+            reduce=self.reduce,
+            inputs=self.inputs(),
+            options={"tile": options.tile, "order": options.order, "device": list(options.device)},
+            versions={"tartan": tartan_version(), **{n: package_version(n) for n in ("numpy", "zarr")}},
+            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        )
+
+    def inputs(self) -> dict[str, Any]:
+        """Return the manifest's record of where the items come from."""
+        return dict(self.source.describe())
+
+    def items(self) -> ItemTable | None:
+        """Return the keys and fingerprints of the items; None for the rows of an array."""
+        source = self.source
+        if source.kind == "array":
+            return None
+        stamps = source.fingerprints()
+        sizes, mtimes = stamps if stamps is not None else (None, None)
+        contents = _contents(source) if self.options.verify and source.kind == "files" else None
+        return ItemTable(list(source.keys), sizes, mtimes, contents)
+
+    def pairs(self) -> Workload:
+        """Return which pairs are wanted."""
+        n = self.source.n_items
+        if self.workload["kind"] == "rectangle":
+            return Rectangle(int(self.workload["n_left"]), n)
+        if self.candidates is not None:
+            return Candidates(n, self.candidates)
+        return AllPairs(n, self.app.diagonal)
+
+
+def request(
+    app: Any,
+    items: Any,
+    options: RunOptions,
+    *,
+    against: Any = None,
+    pairs: Any = None,
+    reduce: Mapping[str, Any] | None = None,
+    described: dict[str, Any] | None = None,
+    registry: Registry | None = None,
+) -> Request:
+    """Check what ``tartan.allpairs`` was given.
+
+    Parameters
+    ----------
+    app, items, against, pairs, reduce
+        As in ``tartan.allpairs``, and more than eight for that reason.
+    options : RunOptions
+    described : dict, optional
+        Where the application comes from; default: what can be said of the object.
+    registry : Registry, optional
+        The built-in applications.
+
+    Raises
+    ------
+    ConfigError
+        If the application, an input or a parameter is wrong.
+    """
+    application = as_application(app)
+    suffixes = application.item_suffixes
+    source = open_source(items, suffixes=suffixes)
+    workload: dict[str, Any] = {"kind": "all"}
+    candidates = None
+    if against is not None:
+        workload = {"kind": "rectangle", "n_left": source.n_items}
+        source = join_sources(source, open_source(against, suffixes=suffixes), allow_repeats=True)
+    if pairs is not None:
+        given = _indices(pairs)
+        workload = {"kind": "candidates", "file": "candidates.npy", "digest": digest(given)}
+        candidates = np.sort(given, axis=1)
+    kept = None if reduce is None else _reduction(reduce, output_dtypes(application))
+    described = described or describe_application(application, registry)
+    return Request(application, described, source, options, workload, candidates, kept)
+
+
+def run_options(given: Mapping[str, Any]) -> RunOptions:
+    """Check the options among the arguments of a call; None stands for the default.
+
+    Raises
+    ------
+    ConfigError
+        If one is not understood; the message says what is.
+    """
+    values = {name: given[name] for name in _OPTIONS if given.get(name) is not None}
+    for name in ("host_cache", "device_cache", "disk_cache"):
+        if name in values:
+            values[name] = parse_size(values[name], option=_flag(name))
+    if "device" in values:
+        device = values["device"]
+        values["device"] = (device,) if isinstance(device, str) else tuple(device)
+        if not values["device"]:
+            raise ConfigError("device: no device is named; choose cpu, cuda or sim", context={"option": "--device"})
+    if "tile_timeout" in values:
+        values["tile_timeout_seconds"] = _number(values.pop("tile_timeout"), "tile_timeout", above=0.0)
+    for name, choices in (("order", ("panel", "quadrant")), ("on_error", ("skip", "raise"))):
+        if name in values and values[name] not in choices:
+            raise ConfigError(
+                f"{name}: {values[name]!r} is unknown; choose {' or '.join(choices)}", context={"option": name}
+            )
+    for name, least in (("workers", 1), ("max_failures", 0), ("tile", 1)):
+        if name in values:
+            values[name] = _whole(values[name], name, least)
+    return RunOptions(**values)
+
+
+_OPTIONS = (
+    "tile", "host_cache", "device_cache", "disk_cache", "workers", "order", "device", "on_error", "max_failures",
+    "tile_timeout", "verify", "trace", "quiet",
+)  # fmt: skip
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _whole(value: Any, name: str, least: int) -> int:
+    """Read a whole number, of Python or of NumPy."""
+    context = {"option": _flag(name)}
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ConfigError(f"{name}: {value!r} is not a whole number", context=context) from None
+    if number < least:
+        raise ConfigError(f"{name}: {number} must be at least {least}", context=context)
+    return number
+
+
+def _number(value: Any, name: str, above: float = -math.inf) -> float:
+    """Read a finite number."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not above < number < math.inf:
+        wanted = "a number" if above == -math.inf else f"a number above {above:g}"
+        raise ConfigError(f"{name}: {value!r} is not {wanted}", context={"option": _flag(name)})
+    return number
+
+
+def _reduction(reduce: Any, dtypes: Mapping[str, np.dtype[Any]]) -> dict[str, Any]:
+    """Check what a run is to keep; return it with every entry that counts."""
+    outputs = tuple(dtypes)
+    example = 'write {"kind": "top-k", "k": 10, "largest": True} or {"kind": "threshold", "threshold": 0.3}'
+    rule = dict(reduce) if isinstance(reduce, Mapping) else {}
+    number = {"top-k": "k", "threshold": "threshold"}.get(rule.get("kind", ""))
+    unknown = set(rule) - {"kind", number, "largest", "output"}
+    if number is None or number not in rule or unknown:
+        raise ConfigError(f"reduce: {reduce!r} is not understood; {example}", context={"option": "reduce"})
+    if rule.get("output", outputs[0]) not in outputs:
+        raise ConfigError(f"reduce: there is no output {rule['output']!r}, only {', '.join(outputs)}")
+    for name, dtype in dtypes.items():
+        if dtype.kind == "c":
+            raise ConfigError(f"reduce: output {name!r} is {dtype}; tables of pairs hold real numbers")
+    if number == "k":
+        rule["k"] = _whole(rule["k"], "k", 1)
+    else:
+        rule["threshold"] = _number(rule["threshold"], "threshold")
+    return rule | {"largest": bool(rule.get("largest", False))}
+
+
+def _indices(pairs: Any) -> np.ndarray:
+    """Read pairs of indices: int64 (m, 2)."""
+    given = np.asarray(pairs)
+    if given.size and (given.dtype.kind not in "iu" or given.ndim != 2 or given.shape[1] != 2):
+        raise ConfigError(
+            f"pairs: {given.dtype} {given.shape} is no list of pairs; give whole numbers of shape (m, 2)",
+            context={"option": "pairs"},
+        )
+    return given.astype(np.int64).reshape(-1, 2)
+
+
+def _contents(source: Source) -> list[str]:
+    """Return a digest of the contents of each file; "" where one cannot be read."""
+    import hashlib
+
+    digests = []
+    for index in range(source.n_items):
+        try:
+            digests.append(hashlib.sha256(source.read(index)).hexdigest())
+        except ItemError:
+            digests.append("")
+    return digests

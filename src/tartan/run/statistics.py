@@ -1,0 +1,81 @@
+"""Statistics of a run: what one execution did, added to what earlier ones did."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from tartan.core.bound import workload_bound
+from tartan.core.model import StageTimes, system_efficiency
+from tartan.errors import TartanError
+from tartan.run.plan import MemoryPlan
+from tartan.runtime.execution import NodeStats
+from tartan.store.folder import RunFolder
+
+__all__ = ["Statistics"]
+
+
+class Statistics:
+    """Writes what all executions of a run did, those before this one included.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        Locked for writing.
+    plan : MemoryPlan
+    n_workers : int
+        Workers that compare where a device has no memory of its own.
+    """
+
+    def __init__(self, folder: RunFolder, plan: MemoryPlan, n_workers: int) -> None:
+        self._folder = folder
+        self._plan = plan
+        self._lanes = sum(1 if room is not None else n_workers for room in plan.device_rooms)
+        self._before: dict[str, Any] = {}
+        with contextlib.suppress(TartanError):  # damaged: what earlier executions did is lost
+            self._before = folder.stats
+
+    def write(self, new: NodeStats) -> None:
+        """Write what this execution did so far, added to what earlier ones did; a full disk stops no run."""
+        with contextlib.suppress(TartanError):
+            self._folder.write_stats(self._added(new))
+
+    def _added(self, new: NodeStats) -> dict[str, Any]:
+        before, n = self._before, self._folder.manifest.n_items
+        counts = {
+            name: before.get(name, 0) + getattr(new, name)
+            for name in ("loads", "parses", "disk_hits", "host_hits", "uploads", "pairs_computed", "wall_seconds")
+        }
+        seconds = self._total("seconds_per_stage", new)
+        slots = max(self._plan.slots, before.get("host_slots", 0))
+        times = _stage_times(counts, seconds, self._plan)
+        measured = max(counts["wall_seconds"], 1e-9)
+        return {
+            **counts,
+            "n_items": n,
+            "load_factor": counts["loads"] / n,
+            # Of the largest room that any execution had: with less, more loads would be needed.
+            "load_factor_bound": workload_bound(self._folder.pairs.workload, slots),
+            "host_slots": slots,
+            "host_peak": new.host_peak,
+            "result_buffer_bytes": new.result_buffer_bytes,
+            "bytes_per_level": self._total("bytes_per_level", new),
+            "seconds_per_stage": seconds,
+            "system_efficiency": system_efficiency(n, counts["pairs_computed"], times, measured, self._lanes),
+            "executions": before.get("executions", 0) + 1,
+        }
+
+    def _total(self, name: str, new: NodeStats) -> dict[str, Any]:
+        old = self._before.get(name) or {}
+        return {key: old.get(key, 0) + value for key, value in getattr(new, name).items()}
+
+
+def _stage_times(counts: dict[str, Any], seconds: dict[str, Any], plan: MemoryPlan) -> StageTimes:
+    """Return what an item and a pair cost on what compares: a device with memory of its own parses nothing."""
+    on_host = any(room is None for room in plan.device_rooms)
+    item_seconds = seconds["preprocess"] if on_host or plan.task.parsed is not None else 0.0
+    item_seconds += seconds["parse"] if on_host else 0.0
+    return StageTimes(
+        preprocess=item_seconds / max(1, counts["parses"]),
+        compare=seconds["compare"] / max(1, counts["pairs_computed"]),
+    )
