@@ -185,7 +185,6 @@ KNOWN_NAMESAKES = {
     "Load",
     "Machine",
     "Node",
-    "Plan",
     "Run",
     "Table",
 }
