@@ -14,13 +14,13 @@ from tartan.base.files import arrow_file, whole_file
 from tartan.base.sync import fsync
 from tartan.errors import ConfigError, StoreError
 from tartan.store import formats
-from tartan.store.formats import Request
+from tartan.store.formats import ExportRequest
 from tartan.store.run import Run
 from tartan.store.view import output_name, require_real
 
 __all__ = ["FORMATS", "export", "format_of", "new_export"]
 
-Writer = Callable[[Request, BinaryIO], None]
+Writer = Callable[[ExportRequest, BinaryIO], None]
 
 _STREAMS: dict[str, Writer] = {
     "npy": formats.write_npy,
@@ -160,7 +160,7 @@ def _write_matrix(
     view = run.view(output, np.nan)
     if name not in _COMPLEX:
         require_real(view.name, view.dtype, f"{name} holds")
-    request = Request(run, view, run.self_score if diagonal is None else diagonal, missing, clip)
+    request = ExportRequest(run, view, run.self_score if diagonal is None else diagonal, missing, clip)
     with open(path, "wb") as stream:
         _STREAMS[name](request, stream)
         stream.flush()

@@ -16,7 +16,15 @@ from tartan.errors import ConfigError
 from tartan.store.run import Run
 from tartan.store.view import ResultView
 
-__all__ = ["Request", "write_condensed", "write_float32", "write_int16", "write_npy", "write_phylip", "write_table"]
+__all__ = [
+    "ExportRequest",
+    "write_condensed",
+    "write_float32",
+    "write_int16",
+    "write_npy",
+    "write_phylip",
+    "write_table",
+]
 
 INT16_ONE = 32767
 INT16_MISSING = -1
@@ -25,7 +33,7 @@ _HALF_STEP = 0.5 / INT16_ONE
 
 
 @dataclass(frozen=True)
-class Request:
+class ExportRequest:
     """What is exported and how.
 
     Attributes
@@ -60,14 +68,14 @@ class Request:
             raise ConfigError(f"{what} holds symmetric matrices only; this run is not symmetric")
 
 
-def write_npy(request: Request, stream: BinaryIO) -> None:
+def write_npy(request: ExportRequest, stream: BinaryIO) -> None:
     """NumPy's own format, the whole matrix, in the dtype of the output."""
     _npy_header(stream, request.view.shape, request.view.dtype)
     for _, band in request.bands():
         stream.write(_little(band).data)
 
 
-def write_condensed(request: Request, stream: BinaryIO) -> None:
+def write_condensed(request: ExportRequest, stream: BinaryIO) -> None:
     """NumPy's own format, the pairs i < j row by row, as scipy's squareform reads them."""
     request.require(symmetric=True, what="the condensed form")
     n = request.view.shape[0]
@@ -77,13 +85,13 @@ def write_condensed(request: Request, stream: BinaryIO) -> None:
             stream.write(row[i + 1 :].data)
 
 
-def write_float32(request: Request, stream: BinaryIO) -> None:
+def write_float32(request: ExportRequest, stream: BinaryIO) -> None:
     """Little-endian float32, row by row, nothing else; missing scores are NaN."""
     for _, band in request.bands():
         stream.write(np.ascontiguousarray(band, np.dtype("<f4")).data)
 
 
-def write_int16(request: Request, stream: BinaryIO, order: str) -> None:
+def write_int16(request: ExportRequest, stream: BinaryIO, order: str) -> None:
     """16-bit integers, row by row, nothing else: 0..32767 for 0..1, -1 for missing scores.
 
     Raises
@@ -105,7 +113,7 @@ def write_int16(request: Request, stream: BinaryIO, order: str) -> None:
         stream.write(np.ascontiguousarray(scaled, np.dtype(f"{order}i2")).data)
 
 
-def write_phylip(request: Request, stream: BinaryIO) -> None:
+def write_phylip(request: ExportRequest, stream: BinaryIO) -> None:
     """PHYLIP distances, square, relaxed names (any length, no blanks), two blanks before the numbers.
 
     Raises
@@ -115,7 +123,7 @@ def write_phylip(request: Request, stream: BinaryIO) -> None:
     """
     request.require(symmetric=True, what="PHYLIP")
     if request.diagonal is None:
-        request = Request(request.run, request.view, 0.0, request.missing, request.clip)
+        request = ExportRequest(request.run, request.view, 0.0, request.missing, request.clip)
     names = phylip_names(request.run.keys)
     stream.write(f"{len(names)}\n".encode())
     for start, band in request.bands():
@@ -129,7 +137,7 @@ def write_phylip(request: Request, stream: BinaryIO) -> None:
             stream.write(f"{names[row]}  {text}\n".encode())
 
 
-def write_table(request: Request, stream: BinaryIO, separator: str) -> None:
+def write_table(request: ExportRequest, stream: BinaryIO, separator: str) -> None:
     """CSV or TSV: keys in the first row and column, shortest digits that read back exactly, nan if missing."""
     keys, left = request.run.keys, request.view.shape[0]
     columns = keys if request.view.square else keys[left:]
