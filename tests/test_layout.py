@@ -44,7 +44,7 @@ ARROWS["view"] = {*ARROWS["api"], "__init__", "api"}
 ARROWS["cli"] = {*ARROWS["view"], "plan", "view"}
 ARROWS["__main__"] = {"cli"}
 
-HEAVY = ["scipy", "zarr", "pyarrow", "sklearn", "PIL", "cupy", "simplejpeg", "fsspec", "pytest"]
+HEAVY = ["scipy", "zarr", "pyarrow", "sklearn", "PIL", "cupy", "simplejpeg", "fsspec", "msgspec", "pytest"]
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 PLACES = ["src/**/*", "tests/**/*", "benches/**/*", "crates/**/*", "docs/**/*", "*"]
@@ -186,7 +186,6 @@ KNOWN_NAMESAKES = {
     "Machine",
     "Node",
     "Run",
-    "Table",
 }
 
 

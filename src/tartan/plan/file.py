@@ -1,22 +1,122 @@
-"""Reads a plan from TOML and says plainly what is wrong with it. docs/plan.md describes the format."""
+"""Reads a plan from TOML and says plainly what is wrong with it. docs/plan.md describes the format.
+
+The structures are what a file may hold, with the type of every value; msgspec checks one value after the other, so that
+an error names the key and says, in the words beside its type, what it must be.
+"""
 
 from __future__ import annotations
 
-import math
+import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct
 
 from tartan.core.replay import Cost, Machine, WorkloadCosts
 from tartan.errors import ConfigError
-from tartan.options import parse_size
+from tartan.options import parse_bytes
 from tartan.plan.report import Plan, Published
 
 __all__ = ["parse_plan", "read_plan"]
 
-T = TypeVar("T")
-_ABSENT: Any = object()
+_FINITE = sys.float_info.max
+
+
+class ByteCount(float):
+    """A number of bytes, read from a number or from a size such as "38.1MB"."""
+
+
+class Rate(ByteCount):
+    """Bytes a second, above zero."""
+
+
+Text = Annotated[str, Meta(min_length=1, description="text")]
+Flag = Annotated[bool, Meta(description="true or false")]
+Whole = Annotated[int, Meta(ge=1, description="a whole number, 1 or more")]
+Number = Annotated[float, Meta(ge=0, le=_FINITE, description="a number, zero or more")]
+Speed = Annotated[
+    float,
+    Meta(gt=0, le=_FINITE, description="a number above zero: 1 is the device that the costs were measured on"),
+]
+Bytes = Annotated[ByteCount, Meta(description="a number of bytes, or a size such as '38.1MB'")]
+BytesPerSecond = Annotated[Rate, Meta(description="a number or a size, more than zero bytes a second")]
+Table = Annotated[dict[str, Any], Meta(description="a table")]
+
+
+class Spread(Struct, forbid_unknown_fields=True):
+    """Mean and standard deviation of a time, in seconds."""
+
+    mean: Number
+    std: Number = 0.0
+
+    def __post_init__(self) -> None:
+        if self.std and not self.mean:
+            raise ValueError
+
+
+Seconds = Annotated[
+    Number | Spread,
+    Meta(description="seconds, zero or more, or { mean = seconds, std = seconds } with a mean above zero"),
+]
+
+
+class PlanTable(Struct):
+    """The whole file."""
+
+    workload: Table
+    machine: Table
+    name: Text | None = None
+    published: Table | None = None
+
+
+class WorkloadTable(Struct):
+    """``[workload]``: how many items, what one item and one pair cost."""
+
+    n_items: Whole
+    compare: Seconds
+    n_left: Whole | None = None
+    diagonal: Flag = False
+    file_bytes: Bytes = ByteCount()
+    item_bytes: Bytes = ByteCount()
+    parse: Seconds = 0.0
+    preprocess: Seconds = 0.0
+    postprocess: Seconds = 0.0
+    tile_seconds: Number = 0.0
+
+
+class MachineTable(Struct):
+    """``[machine]``: how much fits where, how fast bytes move."""
+
+    host_slots: Whole | None = None
+    host_cache: Bytes | None = None
+    cpu_workers: Whole = 1
+    storage_bytes_per_second: BytesPerSecond = Rate("inf")
+    copy_bytes_per_second: BytesPerSecond = Rate("inf")
+    disk_bytes_per_second: BytesPerSecond = Rate(1e9)
+    devices: Annotated[list[Any], Meta(description="a list of tables, each begun by [[machine.devices]]")] = []
+
+
+class DeviceTable(Struct):
+    """``[[machine.devices]]``: one device."""
+
+    slots: Whole | None = None
+    cache: Bytes | None = None
+    speed: Speed = 1.0
+
+
+class PublishedTable(Struct):
+    """``[published]``: what somebody measured."""
+
+    source: Text
+    load_factor: Number | None = None
+    system_efficiency: Number | None = None
+    seconds: Number | None = None
+
+
+T = TypeVar("T", bound=Struct)
 
 
 def read_plan(path: Path) -> Plan:
@@ -36,220 +136,123 @@ def read_plan(path: Path) -> Plan:
 
 def parse_plan(text: str, file: str = "plan") -> Plan:
     """Read a plan from its text; ``file`` names it in messages."""
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{file}: this is no TOML: {error}", context={"file": file}) from error
-    top = _Table(data, file, "")
-    name = top.get("name", _text, Path(file).stem)
-    workload, machine = top.table("workload"), top.table("machine")
-    published = top.table("published", required=False)
-    top.finish()
-    costs, left, diagonal = _workload(workload)
-    return Plan(name, costs, _machine(machine, costs.item_bytes), left, diagonal, _published(published))
+    return _PlanReader(file).plan(text)
 
 
-def _workload(table: _Table) -> tuple[WorkloadCosts, int | None, bool]:
-    n_items = table.get("n_items", _whole(1))
-    n_left = table.get("n_left", _whole(1), None)
-    diagonal = table.get("diagonal", _truth, False)
-    costs = WorkloadCosts(
-        n_items=n_items,
-        file_bytes=table.get("file_bytes", _bytes, 0.0),
-        item_bytes=table.get("item_bytes", _bytes, 0.0),
-        parse=table.get("parse", _cost, Cost(0.0)),
-        preprocess=table.get("preprocess", _cost, Cost(0.0)),
-        compare=table.get("compare", _cost),
-        postprocess=table.get("postprocess", _cost, Cost(0.0)),
-        tile_seconds=table.get("tile_seconds", _number, 0.0),
-    )
-    if n_left is not None and n_left >= n_items:
-        raise table.wrong("n_left", n_left, f"less than n_items ({n_items})")
-    if n_left is not None and diagonal:
-        raise table.wrong("diagonal", True, "false where n_left is given: A x B has no diagonal")
-    table.finish()
-    return costs, n_left, diagonal
+class _PlanReader:
+    """Turns the tables of one file into what the replay takes; errors name the file."""
 
-
-def _machine(table: _Table, item_bytes: float) -> Machine:
-    host_slots = _slots(table, "host_slots", "host_cache", item_bytes)
-    if host_slots is None:
-        raise table.missing("host_slots (or host_cache)")
-    devices = table.tables("devices")
-    slots = tuple(_slots(device, "slots", "cache", item_bytes) for device in devices)
-    speeds = tuple(device.get("speed", _speed, 1.0) for device in devices)
-    machine = Machine(
-        host_slots=host_slots,
-        device_slots=slots or (None,),
-        device_speed=speeds,
-        cpu_workers=table.get("cpu_workers", _whole(1), 1),
-        storage_bytes_per_second=table.get("storage_bytes_per_second", _rate, math.inf),
-        copy_bytes_per_second=table.get("copy_bytes_per_second", _rate, math.inf),
-        disk_bytes_per_second=table.get("disk_bytes_per_second", _rate, 1e9),
-    )
-    for finished in (table, *devices):
-        finished.finish()
-    return machine
-
-
-def _published(table: _Table | None) -> Published | None:
-    if table is None:
-        return None
-    published = Published(
-        source=table.get("source", _text),
-        load_factor=table.get("load_factor", _number, None),
-        system_efficiency=table.get("system_efficiency", _number, None),
-        seconds=table.get("seconds", _number, None),
-    )
-    table.finish()
-    return published
-
-
-def _slots(table: _Table, slots: str, cache: str, item_bytes: float) -> int | None:
-    """Return the room of a level in items: given as such, or as a size."""
-    count: int | None = table.get(slots, _whole(1), None)
-    size = table.get(cache, _bytes, None)
-    if size is None:
-        return count
-    if count is not None:
-        raise table.wrong(cache, size, f"absent where {slots} is given")
-    if not item_bytes:
-        raise table.wrong(cache, size, f"given as {slots}, or workload.item_bytes must be given")
-    return int(size // item_bytes)
-
-
-class _Table:
-    """A TOML table that remembers where it is and which of its keys were asked for."""
-
-    def __init__(self, data: dict[str, Any], file: str, name: str) -> None:
-        self._data = data
+    def __init__(self, file: str) -> None:
         self._file = file
-        self._name = name
-        self._known: set[str] = set()
 
-    def get(self, key: str, read: Callable[[Any], T], default: Any = _ABSENT) -> Any:
-        """Return a value; ``read`` turns it into what it is, or raises ValueError saying what it must be."""
-        self._known.add(key)
-        if key not in self._data:
-            if default is _ABSENT:
-                raise self.missing(key)
-            return default
+    def plan(self, text: str) -> Plan:
         try:
-            return read(self._data[key])
-        except ValueError as error:
-            raise self.wrong(key, self._data[key], str(error)) from error
+            data = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{self._file}: this is no TOML: {error}", context={"file": self._file}) from error
+        top = self._table(PlanTable, data)
+        work = self._table(WorkloadTable, top.workload, "workload")
+        machine = self._machine(self._table(MachineTable, top.machine, "machine"), work.item_bytes)
+        published = None if top.published is None else self._table(PublishedTable, top.published, "published")
+        if work.n_left is not None and work.n_left >= work.n_items:
+            raise self._wrong("workload.n_left", work.n_left, f"less than n_items ({work.n_items})")
+        if work.n_left is not None and work.diagonal:
+            raise self._wrong("workload.diagonal", True, "false where n_left is given: A x B has no diagonal")
+        return Plan(
+            name=Path(self._file).stem if top.name is None else top.name,
+            costs=_costs(work),
+            machine=machine,
+            n_left=work.n_left,
+            diagonal=work.diagonal,
+            published=None if published is None else Published(**msgspec.structs.asdict(published)),
+        )
 
-    def table(self, key: str, *, required: bool = True) -> Any:
-        """Return a table inside this one."""
-        if not required and key not in self._data:
-            self._known.add(key)
-            return None
-        return _Table(self.get(key, _dictionary), self._file, self._path(key))
+    def _machine(self, table: MachineTable, item_bytes: float) -> Machine:
+        host_slots = self._slots("machine.host_", table.host_slots, table.host_cache, item_bytes)
+        if host_slots is None:
+            raise self._missing("machine.host_slots (or host_cache)")
+        names = [f"machine.devices[{number}]" for number in range(len(table.devices))]
+        devices = [self._table(DeviceTable, data, name) for name, data in zip(names, table.devices)]
+        slots = (self._slots(f"{n}.", d.slots, d.cache, item_bytes) for n, d in zip(names, devices))
+        return Machine(
+            host_slots=host_slots,
+            device_slots=(*slots,) or (None,),
+            device_speed=tuple(device.speed for device in devices),
+            cpu_workers=table.cpu_workers,
+            storage_bytes_per_second=table.storage_bytes_per_second,
+            copy_bytes_per_second=table.copy_bytes_per_second,
+            disk_bytes_per_second=table.disk_bytes_per_second,
+        )
 
-    def tables(self, key: str) -> list[_Table]:
-        """Return a list of tables inside this one; empty when absent."""
-        listed = self.get(key, _dictionaries, [])
-        return [_Table(entry, self._file, f"{self._path(key)}[{number}]") for number, entry in enumerate(listed)]
+    def _slots(self, name: str, count: int | None, size: float | None, item_bytes: float) -> int | None:
+        """Return the room of a level in items: given as such, or as a size."""
+        if size is None:
+            return count
+        if count is not None:
+            raise self._wrong(f"{name}cache", size, f"absent where {name.rpartition('.')[2]}slots is given")
+        if not item_bytes:
+            raise self._wrong(f"{name}cache", size, "given as a number of slots, or workload.item_bytes must be given")
+        return int(size // item_bytes)
 
-    def finish(self) -> None:
-        """Refuse keys that nobody asked for."""
-        for key in self._data:
-            if key not in self._known:
-                known = ", ".join(sorted(self._known))
-                raise self._error(key, f"{self._file}: {self._path(key)} is unknown; known here: {known}")
+    def _table(self, kind: type[T], data: object, name: str = "") -> T:
+        """Return a table whose keys are known, none missing, every value of its type."""
+        prefix = f"{name}." if name else ""
+        if not isinstance(data, dict):
+            raise self._wrong(name, data, "a table")
+        fields = {field.name: field for field in msgspec.structs.fields(kind)}
+        for field in fields.values():
+            if field.required and field.name not in data:
+                raise self._missing(prefix + field.name)
+        for key in data:
+            if key not in fields:
+                known = ", ".join(sorted(fields))
+                raise self._error(prefix + key, f"{prefix}{key} is unknown; known here: {known}")
+        hints = get_type_hints(kind, include_extras=True)
+        return kind(**{key: self._value(prefix + key, value, hints[key]) for key, value in data.items()})
 
-    def missing(self, key: str) -> ConfigError:
-        return self._error(key, f"{self._file}: {self._path(key)} is missing")
-
-    def wrong(self, key: str, value: object, must_be: str) -> ConfigError:
-        return self._error(key, f"{self._file}: {self._path(key)} is {value!r}; it must be {must_be}")
-
-    def _path(self, key: str) -> str:
-        return f"{self._name}.{key}" if self._name else key
-
-    def _error(self, key: str, message: str) -> ConfigError:
-        return ConfigError(message, context={"file": self._file, "key": self._path(key)})
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise ValueError("a number, zero or more")
-    return float(value)
-
-
-def _speed(value: Any) -> float:
-    if _number(value) == 0:
-        raise ValueError("a number above zero: 1 is the device that the costs were measured on")
-    return float(value)
-
-
-def _whole(least: int) -> Callable[[Any], int]:
-    def read(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"a whole number, {least} or more")
-        return value
-
-    return read
-
-
-def _bytes(value: Any) -> float:
-    if isinstance(value, str):
+    def _value(self, name: str, value: object, hint: Any) -> Any:
         try:
-            size = parse_size(value)
-        except ConfigError as error:
-            raise ValueError("a number of bytes or a size such as '38.1MB'") from error
-        if size.in_items:
-            raise ValueError("a size in bytes")
-        return float(size.amount)
-    return _number(value)
+            return msgspec.convert(value, hint, dec_hook=_read_bytes)
+        except msgspec.ValidationError as error:
+            raise self._wrong(name, value, _description(hint)) from error
+
+    def _missing(self, name: str) -> ConfigError:
+        return self._error(name, f"{name} is missing")
+
+    def _wrong(self, name: str, value: object, must_be: str) -> ConfigError:
+        return self._error(name, f"{name} is {value!r}; it must be {must_be}")
+
+    def _error(self, name: str, message: str) -> ConfigError:
+        return ConfigError(f"{self._file}: {message}", context={"file": self._file, "key": name})
 
 
-def _rate(value: Any) -> float:
-    if _bytes(value) == 0:
-        raise ValueError("more than zero bytes a second")
-    return _bytes(value)
+def _description(hint: Any) -> str:
+    """Return the words beside a type, also where None is allowed besides."""
+    hints = (hint, *getattr(hint, "__args__", ()))
+    metas: Iterator[Meta] = (meta for one in hints for meta in getattr(one, "__metadata__", ()))
+    return next(meta.description for meta in metas if meta.description)
 
 
-def _cost(value: Any) -> Cost:
-    """Read seconds: a number, or a table with mean and std."""
-    if not isinstance(value, dict):
-        return Cost(_seconds(value))
-    if unknown := set(value) - {"mean", "std"}:
-        raise ValueError(f"seconds, or {{ mean = seconds, std = seconds }} without {sorted(unknown)[0]}")
-    if "mean" not in value:
-        raise ValueError("seconds, or { mean = seconds, std = seconds }; mean is missing")
-    cost = Cost(_seconds(value["mean"]), _seconds(value.get("std", 0)))
-    if cost.std and not cost.mean:
-        raise ValueError("a mean above zero where there is a std")
-    return cost
+def _read_bytes(kind: type[ByteCount], value: object) -> ByteCount:
+    """Read an amount for msgspec; ValueError if it is none."""
+    amount = parse_bytes(value) if isinstance(value, str) else msgspec.convert(value, Number)
+    if kind is Rate and amount == 0:
+        raise ValueError
+    return kind(amount)
 
 
-def _seconds(value: Any) -> float:
-    try:
-        return _number(value)
-    except ValueError as error:
-        raise ValueError("seconds, zero or more, or { mean = seconds, std = seconds }") from error
+def _costs(table: WorkloadTable) -> WorkloadCosts:
+    return WorkloadCosts(
+        n_items=table.n_items,
+        file_bytes=table.file_bytes,
+        item_bytes=table.item_bytes,
+        parse=_cost(table.parse),
+        preprocess=_cost(table.preprocess),
+        compare=_cost(table.compare),
+        postprocess=_cost(table.postprocess),
+        tile_seconds=table.tile_seconds,
+    )
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError("text")
-    return value
-
-
-def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("true or false")
-    return value
-
-
-def _dictionary(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError("a table")
-    return value
-
-
-def _dictionaries(value: Any) -> list[dict[str, Any]]:
-    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
-        raise ValueError("a list of tables, each begun by [[machine.devices]]")
-    return value
+def _cost(seconds: float | Spread) -> Cost:
+    return Cost(seconds.mean, seconds.std) if isinstance(seconds, Spread) else Cost(seconds)
