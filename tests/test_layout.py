@@ -251,6 +251,62 @@ def exported(tree: ast.Module) -> set[str]:
     return set()
 
 
+# Private names that a class shows by convention.
+SHOWN = {"_replace", "_asdict", "_fields", "_make", "_repr_html_", "_native"}
+# Files of tests that still reach for private names; the list may only shrink.
+REACHING = {
+    "analytics/clusters/test_dapwc_gpu.py",
+    "analytics/maps/test_interpolation.py",
+    "analytics/maps/test_lmmds.py",
+    "analytics/maps/test_run_map.py",
+    "analytics/maps/test_smacof_gpu.py",
+    "analytics/matrix/test_matrix_files.py",
+    "analytics/test_monitor.py",
+    "analytics/test_neighbors.py",
+    "analytics/trees/test_linkage.py",
+    "end_to_end/test_maps.py",
+    "runtime/test_committer.py",
+    "runtime/test_loader.py",
+    "runtime/test_node_ends.py",
+}
+
+
+@pytest.mark.slow
+def test_tests_leave_private_names_alone() -> None:
+    tests = ROOT / "tests"
+    found = {
+        path.relative_to(tests).as_posix(): names
+        for path in sorted(tests.rglob("*.py"))
+        if (names := list(private_names(path.read_text())))
+    }
+    assert {path: names for path, names in found.items() if path not in REACHING} == {}
+
+
+def test_the_check_of_private_names_sees_what_it_should() -> None:
+    text = (
+        'patch.setattr(module, "_a", 1)\npatch.setattr("tartan.cli.embed._b.c", 1)\nx = node._c\nnode.run()._d(1)\n'
+        "from tartan.store import _e\nfrom tartan import _native\nself._f\nitem._replace(a=1)\nsuper()._g()\nx.__doc__"
+    )
+    assert sorted(private_names(text)) == ["_a", "_b", "_c", "_d", "_e"]
+
+
+def private_names(text: str) -> Iterator[str]:
+    """Yield the private names of other objects and modules that a text patches, reads or imports."""
+    for node in ast.walk(ast.parse(text)):
+        names: list[str] = []
+        match node:
+            case ast.Call(func=ast.Attribute(attr="setattr" | "delattr"), args=arguments):
+                literals = [a.value for a in arguments[:2] if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+                names = [part for literal in literals for part in literal.split(".")]
+            case ast.Attribute(value=ast.Name(id="self" | "cls" | "os" | "sys") | ast.Call(func=ast.Name(id="super"))):
+                pass
+            case ast.Attribute(attr=name):
+                names = [name]
+            case ast.ImportFrom(module=module, names=aliases) if (module or "").startswith("tartan"):
+                names = [*(module or "").split("."), *(alias.name for alias in aliases)]
+        yield from (name for name in names if re.match(r"_(?!_)", name) and name not in SHOWN)
+
+
 def test_files_are_short() -> None:
     lengths = {
         path.relative_to(ROOT).as_posix(): path.read_text().count("\n")

@@ -148,6 +148,10 @@ class RateWindow:
         self._start = time_seconds
         self._samples: deque[tuple[float, int]] = deque([(time_seconds, done)])
 
+    def __len__(self) -> int:
+        """Return the number of samples that are kept, which is bounded."""
+        return len(self._samples)
+
     def add(self, time_seconds: float, done: int) -> float:
         """Note what is done now; return the speed a second, 0 where nothing moved."""
         window = max(_WINDOW_SECONDS, _WINDOW_SHARE * (time_seconds - self._start))
