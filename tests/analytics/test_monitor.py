@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import signal
 import threading
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -192,11 +192,21 @@ def test_large_arrays_are_told_apart_by_every_value(monkeypatch) -> None:
     assert _checksum.checksum_of_array(given.reshape(3, 20)) != before
 
 
-def test_the_input_is_read_for_a_checkpoint_only() -> None:
-    def never() -> Any:
-        raise AssertionError
+def test_the_input_is_read_for_a_checkpoint_only(tmp_path: Path) -> None:
+    called: list[str] = []
 
-    Monitor().identify("DAMDS", never, never)
+    def fingerprint() -> str:
+        called.append("input")
+        return "0"
+
+    def parameters() -> dict[str, int]:
+        called.append("parameters")
+        return {}
+
+    Monitor().identify("DAMDS", fingerprint, parameters)
+    assert called == []
+    Monitor(checkpoint=tmp_path / "c.npz").identify("DAMDS", fingerprint, parameters)
+    assert called == ["input", "parameters"]
 
 
 def test_what_a_kill_left_of_a_checkpoint_is_taken_away(tmp_path) -> None:

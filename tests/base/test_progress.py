@@ -132,13 +132,21 @@ class TestPlain:
         progress.update(50)
         assert out.getvalue() == "summary\n"
 
-    def test_closed_stream_does_not_stop_a_run(self, clock: Clock) -> None:
-        out = io.StringIO()
-        progress = Progress(100, stream=out, clock=clock)
-        out.close()
+    @pytest.mark.parametrize("error", [ValueError("closed"), BrokenPipeError()], ids=["closed", "no reader"])
+    def test_closed_stream_does_not_stop_a_run(self, clock: Clock, error: Exception) -> None:
+        refused: list[str] = []
+
+        class Closed(io.StringIO):
+            def write(self, text: str) -> int:
+                refused.append(text)
+                raise error
+
+        progress = Progress(100, stream=Closed(), clock=clock)
         clock.now += 60
         progress.update(50)
+        assert refused[0].startswith("50.0 %")
         progress.close("summary")
+        assert refused[-1].startswith("summary")
 
     def test_stderr_is_the_default(self, clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
         Progress(1, clock=clock).close("over")

@@ -326,6 +326,18 @@ def test_a_room_too_small_for_a_tile_is_refused(room: Room, least: int) -> None:
     assert caught.value.context == {"option": "--host-cache", "least_items": least}
 
 
-@pytest.mark.parametrize("room", [Room(4, 2), Room(36, 0), Room(0, 6, column_frame=2), Room(0, 1, addressed=False)])
-def test_room_for_a_tile_is_enough(room: Room) -> None:
+@pytest.mark.parametrize(
+    ("enough", "less"),
+    [(Room(4, 2), Room(4, 1)), (Room(4, 2), Room(3, 2)), (Room(0, 6, column_frame=2), Room(0, 5, column_frame=2))],
+)
+def test_room_for_a_tile_is_just_enough(enough: Room, less: Room) -> None:
+    check_room(GRID, enough, "--host-cache")
+    with pytest.raises(ConfigError):
+        check_room(GRID, less, "--host-cache")
+
+
+@pytest.mark.parametrize("room", [Room(36, 0), Room(0, 1, addressed=False)])
+def test_without_columns_or_addresses_any_room_is_enough(room: Room) -> None:
     check_room(GRID, room, "--host-cache")
+    with pytest.raises(ConfigError):
+        check_room(GRID, Room(room.rows, 1), "--host-cache")

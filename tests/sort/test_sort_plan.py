@@ -147,9 +147,20 @@ class TestMemory:
 
 
 class TestSpace:
-    def test_enough(self) -> None:
-        check_space([Disk(1, GB)], 500 * MB, Disk(1, GB), 400 * MB)
-        check_space([Disk(1, GB), Disk(2, GB)], 1500 * MB, Disk(3, GB), 900 * MB)
+    @pytest.mark.parametrize(
+        ("temporary", "destination"),
+        [([Disk(1, GB)], Disk(1, GB)), ([Disk(1, GB), Disk(2, GB)], Disk(3, GB)), ([Disk(1, GB)], Disk(2, GB))],
+    )
+    def test_just_enough(self, temporary: list[Disk], destination: Disk) -> None:
+        spare = 16 << 20
+        shared = 400 * MB if destination in temporary else 0
+        room = len(temporary) * (GB - spare) - shared
+        check_space(temporary, room, destination, 400 * MB)
+        with pytest.raises(DiskFullError):
+            check_space(temporary, room + 1, destination, 400 * MB)
+        check_space(temporary, 0, destination, GB - spare)
+        with pytest.raises(DiskFullError):
+            check_space(temporary, 0, destination, GB - spare + 1)
 
     def test_one_disk_is_counted_once(self) -> None:
         with pytest.raises(DiskFullError, match=r"run files may need 900 MB, but only 8.. MB are free.*tmp"):

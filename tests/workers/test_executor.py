@@ -334,8 +334,15 @@ def test_close_from_done_does_not_wait_for_itself(own: Executor) -> None:
     own.close()
 
 
-def test_an_idle_executor_closes(own: Executor) -> None:
-    own.close()
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_idle_executor_leaves_no_worker_behind(kind: str) -> None:
+    before = set(threading.enumerate())
+    executor = make(kind, 1)
+    worker = run(executor, "pid")
+    assert isinstance(worker, Completed)
+    executor.close()
+    assert Path(f"/proc/{worker.value}").exists() == (kind == "threads")
+    assert {thread.name for thread in set(threading.enumerate()) - before} <= {"tartan-blas"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
