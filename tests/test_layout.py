@@ -44,7 +44,7 @@ ARROWS["view"] = {*ARROWS["api"], "__init__", "api"}
 ARROWS["cli"] = {*ARROWS["view"], "plan", "view"}
 ARROWS["__main__"] = {"cli"}
 
-HEAVY = ["scipy", "zarr", "pyarrow", "sklearn", "PIL", "cupy", "simplejpeg", "fsspec", "msgspec", "pytest"]
+HEAVY = ["scipy", "zarr", "pyarrow", "sklearn", "PIL", "cupy", "simplejpeg", "fsspec", "jinja2", "msgspec", "pytest"]
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 PLACES = ["src/**/*", "tests/**/*", "benches/**/*", "crates/**/*", "docs/**/*", "*"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,8 +53,11 @@ def test_every_duration_has_at_most_two_units(seconds: float) -> None:
 
 @pytest.mark.parametrize(
     ("value", "digits", "text"),
-    [(0.123456, 3, "0.123"), (2.0, 3, "2"), (12345, 3, "12345"), (None, 3, "-"), ("damds", 3, "damds"),
-     (0.123456789, 6, "0.123457"), (True, 3, "True")],
+    [
+        (0.123456, 3, "0.123"), (2.0, 3, "2"), (12345, 3, "12345"), (np.float32(0.1), 3, "0.1"),
+        (np.int64(12345), 3, "12345"), (None, 3, "-"), ("damds", 3, "damds"), (0.123456789, 6, "0.123457"),
+        (True, 3, "True"),
+    ],
 )  # fmt: skip
 def test_format_number(value: object, digits: int, text: str) -> None:
     assert format_number(value, digits) == text

@@ -55,7 +55,7 @@ def _read(path) -> tuple[str, Page]:
 def test_page_says_what_it_must(make_run, tmp_path):
     run = make_run(24, 4, stats=STATS, failures=[Failure(3, None, "parse", "photo_0003.jpg: truncated")])
     _, page = _read(write_report(run, tmp_path / "r.html", title="My photos"))
-    for said in ("My photos", "24", "276", "R = 2.9", "R_min = 2.5", "1.16", "98.0 %", "compare", "9.0 s",
+    for said in ("My photos", "24", "276", "R = 2.9", "R_min = 2.5", "1.16", "98.0 %", "compare", "9 s",
                  "photo_0003.jpg: truncated", "1 failed item or pair", "tartan info photos.tartan --json",
                  "tartan run forensics 'photos/*.jpg' -o photos.tartan --set crop=512"):  # fmt: skip
         assert said in page.words

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from importlib.resources import files
 from typing import Any
 
 import pytest
+
+from tartan.view.page import resource
 
 NODE = shutil.which("node")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(NODE is None, reason="needs node")]
@@ -28,7 +29,7 @@ const view = { rotation: [1, 0, 0, 0, 1, 0, 0, 0, 1], zoom: 1, pan: [0, 0], rati
 
 def run(script: str) -> Any:
     """Return what an expression of JavaScript gives after the script of the page."""
-    source = "".join(files("tartan.view").joinpath(name).read_text() for name in ("viewer.js", "viewer_page.js"))
+    source = "".join(resource(name) for name in ("viewer.js", "viewer_page.js"))
     text = f"{source}\n{SCENE}\nconsole.log(JSON.stringify((() => {{ {script} }})()));"
     done = subprocess.run([str(NODE), "-"], input=text, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

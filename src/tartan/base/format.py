@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import numbers
 
 __all__ = [
     "format_bytes",
@@ -20,7 +21,8 @@ def format_number(value: object, digits: int = 3) -> str:
     """Write a number with a few significant digits and no needless zeros; whole numbers in full, None as "-"."""
     if value is None:
         return "-"
-    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+    is_fraction = isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral)
+    return f"{value:.{digits}g}" if is_fraction else str(value)
 
 
 def format_count(count: float) -> str:

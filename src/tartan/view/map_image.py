@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tartan.base.files import whole_file
 from tartan.errors import ConfigError
-from tartan.view.markup import printable
+from tartan.view.page import printable
 from tartan.view.scene import Scene
 
 if TYPE_CHECKING:

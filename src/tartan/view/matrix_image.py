@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.base.files import whole_file
+from tartan.base.format import format_number
 from tartan.errors import ConfigError
 from tartan.view.downsample import DENSE_SIDE, block_means
 from tartan.view.palette import PaletteName, colours, value_limits
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
     from PIL.ImageFont import FreeTypeFont, ImageFont
 
-__all__ = ["draw_matrix", "format_number", "indexed", "save_matrix_image"]
+__all__ = ["draw_matrix", "indexed", "save_matrix_image"]
 
 _TARGET: Final = 840  # pixels that a small matrix is blown up to
 _MARGIN: Final = 24
@@ -147,11 +148,6 @@ def indexed(image: Image) -> Image:
     from PIL import Image as Images
 
     return image.quantize(colors=256, dither=Images.Dither.NONE)
-
-
-def format_number(value: float) -> str:
-    """Write a score with three significant digits and no needless zeros."""
-    return f"{value:.3g}"
 
 
 @dataclass(frozen=True)

@@ -7,38 +7,38 @@ from typing import Any, Final
 
 import numpy as np
 
+from tartan.base.format import format_number
 from tartan.errors import ConfigError, TartanError
 from tartan.view.map_image import map_png, map_svg
-from tartan.view.markup import Html, data_uri, tag, text
-from tartan.view.report_sections import Findings, figure
+from tartan.view.page import data_uri
+from tartan.view.report_sections import Findings
 from tartan.view.scene import Scene, scene
 
 __all__ = ["item_map"]
 
-# Beyond so many bytes a picture without names takes the place of a drawing with them.
+# A drawing with names that is larger gives way to a picture without them.
 _MOST_BYTES: Final = 350_000
 _KEY_LENGTH: Final = 60
 _SIZE: Final = {"width": 960, "height": 640}
 
 
-def item_map(run: Any, findings: Findings) -> Html:
-    """Draw the map that was given, or that the run keeps; nothing where there is none."""
+def item_map(run: Any, findings: Findings) -> dict[str, str] | None:
+    """Draw the map that was given, or that the run keeps; None where there is none."""
     kept = None if findings.points is not None else _kept(run)
     points = findings.points if kept is None else kept.points
     if points is None:
-        return Html("")
+        return None
     shown = _scene(run, np.asarray(points, np.float64), findings)
+    found = {"drawing": "", "picture": "", "note": "No item has a place on the map."}
     if not np.isfinite(shown.maps[0].points).all(axis=1).any():
-        return tag("p", text("No item has a place on the map."))
-    drawing = map_svg(shown, **_SIZE, standalone=False) if shown.n * 60 < _MOST_BYTES else ""
+        return found
     described = f"A map of {shown.n} items in {len(shown.clusters)} groups."
+    note = _said(run, shown, kept)
+    drawing = map_svg(shown, **_SIZE, standalone=False) if shown.n * 60 < _MOST_BYTES else ""
     if drawing and len(drawing) < _MOST_BYTES:
-        picture = Html(drawing.replace("<svg ", f'<svg role="img" aria-label="{text(described)}" ', 1))
-        hint = " Point at an item to see its name."
-    else:
-        picture = tag("img", src=data_uri(map_png(shown, **_SIZE), "image/png"), alt=described)
-        picture, hint = Html(picture.removesuffix("</img>")), ""
-    return tag("figure", picture, tag("figcaption", text(_said(run, shown, kept) + hint)), class_="map")
+        drawing = drawing.replace("<svg ", f'<svg role="img" aria-label="{described}" ', 1)
+        return found | {"drawing": drawing, "note": f"{note} Point at an item to see its name."}
+    return found | {"picture": data_uri(map_png(shown, **_SIZE), "image/png"), "described": described, "note": note}
 
 
 def _kept(run: Any) -> Any:
@@ -69,9 +69,8 @@ def _said(run: Any, shown: Scene, kept: Any) -> str:
         said += f" {without:,} {'item has' if without == 1 else 'items have'} no place on it."
     if kept is not None:
         known = kept.stress[np.isfinite(kept.stress)]
-        said += (
-            f" Made by {kept.method}; median stress of an item {figure(float(np.median(known)))}." if len(known) else ""
-        )
+        if len(known):
+            said += f" Made by {kept.method}; median stress of an item {format_number(float(np.median(known)))}."
         placed = len(kept) - kept.n_fitted
         said += f" {placed:,} of the items were placed later." if placed else ""
     return said

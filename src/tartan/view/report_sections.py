@@ -1,4 +1,7 @@
-"""The sections of a report: each takes a run and returns HTML, or nothing when it has nothing to say."""
+"""What the sections of a report say: each takes a run and returns what the template puts into words and tables.
+
+Nothing here is HTML: texts are escaped, and shortened where users wrote them, by ``pages/report.html``.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +15,24 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tartan.base.format import format_duration, format_long_count, format_number
 from tartan.view.agreement import Agreement
 from tartan.view.downsample import DENSE_SIDE, block_means, leaf_order
-from tartan.view.markup import Html, clipped, data_uri, facts, joined, table, tag, text
 from tartan.view.matrix_image import draw_matrix, indexed
+from tartan.view.page import data_uri
 
 __all__ = [
     "Findings",
     "again",
-    "amount",
     "application_name",
+    "cards",
     "clusters_found",
     "compared",
-    "duration",
     "failed",
-    "figure",
     "loads",
     "matrix",
     "stages",
+    "verdict",
 ]
 
 _PICTURE_SIDE: Final = 480
@@ -62,23 +65,46 @@ class Findings:
     points: ArrayLike | None = None
 
 
-def compared(run: Any) -> Html:
+def cards(run: Any) -> list[tuple[str, str]]:
+    """Return the figures at the top: a value and what it counts."""
+    stats = run.stats
+    wall = float(stats.get("wall_seconds") or 0.0)
+    factor, bound = (format_number(stats.get(name)) for name in ("load_factor", "load_factor_bound"))
+    return [
+        (format_long_count(run.n_items), "items"),
+        (format_long_count(run.n_pairs_done), f"of {run.n_pairs:,} pairs done"),
+        (format_duration(wall), "from start to end"),
+        (format_long_count(run.n_pairs_done / wall) if wall > 0 else "-", "pairs a second"),
+        (factor, f"loads an item; the bound is {bound}"),
+        (format_long_count(len(run.failures)), "failures"),
+    ]
+
+
+def verdict(match: Agreement | None) -> dict[str, Any] | None:
+    """Say how many items are in the right cluster, where that is known."""
+    if match is None:
+        return None
+    wrong = match.n_items - match.n_right
+    verb = "is" if wrong == 1 else "are"
+    said = f"{match.n_right} of {match.n_items} items are in the right cluster, {wrong} {verb} not."
+    if match.perfect:
+        said = f"All {match.n_items} items are in the right cluster."
+    return {"text": said, "is_good": match.perfect}
+
+
+def compared(run: Any) -> dict[str, Any]:
     """Say which items were compared by what."""
     application, inputs = run.manifest.application, run.manifest.inputs
-    chosen = ", ".join(f"{name} = {value}" for name, value in _parameters(run).items()) or "none"
-    outputs = ", ".join(f"{k} ({np.dtype(v).name})" for k, v in application["outputs"].items())
     patterns = inputs.get("patterns") or [inputs.get("kind", "")]
-    return facts(
-        [
-            ("Application", tag("code", clipped(application.get("source", application_name(run))))),
-            ("Parameters", clipped(chosen, 400)),
-            ("Items", clipped(", ".join(map(str, patterns)), 400)),
-            ("Pairs", text(_workload(run))),
-            ("Result", clipped(outputs, 400)),
-            ("Run folder", tag("code", clipped(run.path, 400))),
-            ("Started", clipped(run.manifest.created)),
-        ]
-    )
+    return {
+        "source": application.get("source", application_name(run)),
+        "parameters": ", ".join(f"{name} = {value}" for name, value in _parameters(run).items()) or "none",
+        "patterns": ", ".join(map(str, patterns)),
+        "pairs": _workload(run),
+        "result": ", ".join(f"{name} ({np.dtype(dtype).name})" for name, dtype in application["outputs"].items()),
+        "folder": run.path,
+        "started": run.manifest.created,
+    }
 
 
 def _parameters(run: Any) -> dict[str, Any]:
@@ -97,20 +123,20 @@ def _workload(run: Any) -> str:
     return f"all: {run.n_pairs:,}"
 
 
-def matrix(run: Any, clusters: Sequence[Hashable] | None) -> Html:
-    """Draw the matrix, sorted so that its pattern shows."""
+def matrix(run: Any, clusters: Sequence[Hashable] | None) -> dict[str, str] | None:
+    """Draw the matrix, sorted so that its pattern shows; None where a run keeps no matrix."""
     if run.manifest.reduce is not None:
-        return tag("p", text("This run keeps only a part of the scores, so there is no matrix to draw."))
-    order, said = _display_order(run, clusters)
+        return None
+    order, note = _display_order(run, clusters)
     values = block_means(run, _PICTURE_SIDE, order=order)
     groups = None
     if clusters is not None and order is not None:
         cells = [int(order[(cell * len(order)) // len(values)]) for cell in range(len(values))]
         groups = [str(clusters[i]) for i in cells]
-    shape = f"{len(values)} by {len(values)} cells"
-    note = f"{said} {'' if len(values) == run.n_items else f'Shown are the means of blocks: {shape}.'}"
-    image = tag("img", src=_png(draw_matrix(values, groups=groups)), alt=_described(run, values))
-    return tag("figure", Html(image.removesuffix("</img>")), tag("figcaption", text(note.strip())))
+    if len(values) != run.n_items:
+        note += f" Shown are the means of blocks: {len(values)} by {len(values)} cells."
+    picture = _png(draw_matrix(values, groups=groups))
+    return {"picture": picture, "described": _described(run, values), "note": note}
 
 
 def _display_order(run: Any, clusters: Sequence[Hashable] | None) -> tuple[NDArray[np.intp] | None, str]:
@@ -130,7 +156,7 @@ def _described(run: Any, values: NDArray[np.floating]) -> str:
     finite = values[np.isfinite(values)]
     if finite.size == 0:
         return "The matrix; no score is known."
-    low, high = figure(float(finite.min())), figure(float(finite.max()))
+    low, high = format_number(float(finite.min())), format_number(float(finite.max()))
     return f"The matrix of scores of {run.n_items} items, from {low} to {high}."
 
 
@@ -140,25 +166,24 @@ def _png(image: Any) -> str:
     return data_uri(buffer.getvalue(), "image/png")
 
 
-def clusters_found(run: Any, findings: Findings) -> Html:
-    """List the clusters with their members, and how they match the truth."""
+def clusters_found(run: Any, findings: Findings) -> dict[str, Any] | None:
+    """List the clusters with their members, and how they match the truth; None where no clusters were given."""
     if findings.clusters is None:
-        return Html("")
+        return None
     members: dict[str, list[int]] = {}
     for index, label in enumerate(findings.clusters):
         members.setdefault(str(label), []).append(index)
     budget = _PictureBudget(_THUMBNAIL_BYTES)
     shown = list(members.items())[:_MAX_ROWS]
-    rows = [_cluster_row(run, name, inside, findings, budget) for name, inside in shown]
-    heads = [("Cluster", ""), ("Items", "number"), ("Truth", ""), ("Members", "key")]
-    if findings.match is None:
-        heads.pop(2)
-    found = table(_counted(len(members), "cluster"), heads, rows)
-    return tag("div", found, _pair_counts(findings.match))
+    return {
+        "caption": _counted(len(members), "cluster"),
+        "rows": [_cluster_row(run, name, inside, findings, budget) for name, inside in shown],
+        "pairs_note": _pair_counts(findings.match),
+    }
 
 
 class _PictureBudget:
-    """Room that is left for pictures."""
+    """Bytes that are left for pictures."""
 
     def __init__(self, n_bytes: int) -> None:
         self._left = n_bytes
@@ -170,112 +195,91 @@ class _PictureBudget:
         return True
 
 
-def _cluster_row(run: Any, name: str, inside: list[int], findings: Findings, budget: _PictureBudget) -> list[Html]:
-    cells = [clipped(name, 60), text(f"{len(inside):,}")]
+def _cluster_row(run: Any, name: str, inside: list[int], findings: Findings, budget: _PictureBudget) -> dict[str, Any]:
     odd: set[int] = set()
-    match, truth = findings.match, findings.truth
+    said, match, truth = "", findings.match, findings.truth
     if match is not None and truth is not None:
         row = match.clusters.index(name)
         group = match.groups[match.matched[row]] if match.matched[row] >= 0 else None
         odd = {i for i in inside if str(truth[i]) != group}
         present = Counter(str(truth[i]) for i in inside).most_common(8)
-        cells.append(clipped(", ".join(f"{count} of {known}" for known, count in present)))
-    cells.append(_members(run, inside, odd, findings.thumbnails, budget))
-    return cells
-
-
-def _members(
-    run: Any, inside: list[int], odd: set[int], thumbnails: Mapping[int, bytes], budget: _PictureBudget
-) -> Html:
+        said = ", ".join(f"{count} of {known}" for known, count in present)
     shown = inside[:_MAX_KEYS]
-    keys = joined([clipped(run.keys[i], 80) for i in shown], ", ")
-    if len(inside) > _MAX_KEYS:
-        keys = joined([keys, text(f"and {len(inside) - _MAX_KEYS:,} more")], " ")
-    pictures = [_thumbnail(run, i, i in odd, thumbnails[i]) for i in shown if budget.take(thumbnails.get(i))]
-    if not pictures:
-        return keys
-    names = tag("details", tag("summary", text("names")), keys)
-    return joined([tag("div", *pictures, class_="thumbs"), names], "")
+    drawn = [i for i in shown if budget.take(findings.thumbnails.get(i))]
+    return {
+        "name": name,
+        "n_items": len(inside),
+        "truth": said,
+        "names": [run.keys[i] for i in shown],
+        "n_more": len(inside) - len(shown),
+        "pictures": [
+            {"source": data_uri(findings.thumbnails[i], "image/jpeg"), "key": run.keys[i], "is_odd": i in odd}
+            for i in drawn
+        ],
+    }
 
 
-def _thumbnail(run: Any, index: int, odd: bool, data: bytes) -> Html:
-    key = clipped(run.keys[index], 80)
-    mark = ' class="odd"' if odd else ""
-    note = ", does not belong here" if odd else ""
-    return Html(f'<img src="{data_uri(data, "image/jpeg")}" alt="{key}{note}" title="{key}{note}"{mark}>')
-
-
-def _pair_counts(match: Agreement | None) -> Html:
+def _pair_counts(match: Agreement | None) -> str:
     if match is None:
-        return Html("")
-    return tag(
-        "p",
-        text(
-            f"Pairs that belong together: {match.n_same_found:,} of {match.n_same:,} found. "
-            f"Pairs that do not: {match.n_different_found:,} of {match.n_different:,} kept apart."
-        ),
+        return ""
+    return (
+        f"Pairs that belong together: {match.n_same_found:,} of {match.n_same:,} found. "
+        f"Pairs that do not: {match.n_different_found:,} of {match.n_different:,} kept apart."
     )
 
 
-def loads(stats: Mapping[str, Any]) -> Html:
+def loads(stats: Mapping[str, Any]) -> str:
     """Compare the loads with the bound."""
     loads, factor, bound = (stats.get(k) for k in ("loads", "load_factor", "load_factor_bound"))
     if not loads or not factor or not bound:
-        return Html("")
+        return ""
     said = (
-        f"Items were loaded {int(loads):,} times: R = {figure(factor)} loads an item. With this cache no "
-        f"order of work needs less than R_min = {figure(bound)}; this run needed "
+        f"Items were loaded {int(loads):,} times: R = {format_number(factor)} loads an item. With this cache no "
+        f"order of work needs less than R_min = {format_number(bound)}; this run needed "
         f"{float(factor) / float(bound):.2f} times that."
     )
     share = stats.get("system_efficiency")
     if share:
         said += f" System efficiency by the performance model: {100 * float(share):.1f} %."
-    return tag("p", text(said))
+    return said
 
 
-def stages(stats: Mapping[str, Any]) -> Html:
-    """Show the busy time of each stage as bars."""
+def stages(stats: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the busy time of each stage, with its percentage of the longest."""
     seconds = {str(k): float(v) for k, v in (stats.get("seconds_per_stage") or {}).items() if v}
-    if not seconds:
-        return Html("")
     known = [stage for stage in _STAGES if stage in seconds]
     order = known + [stage for stage in seconds if stage not in known]
-    longest = max(seconds.values())
-    rows = [[clipped(stage, 60), text(duration(seconds[stage])), _bar(seconds[stage] / longest)] for stage in order]
-    caption = "Busy time of each stage, summed over its workers. Stages overlap."
-    return table(caption, [("Stage", ""), ("Time", "number"), ("", "bars")], rows)
+    longest = max(seconds.values(), default=1.0)
+    return [
+        {"name": stage, "time": format_duration(seconds[stage]), "percent": 100 * seconds[stage] / longest}
+        for stage in order
+    ]
 
 
-def _bar(share: float) -> Html:
-    return Html(f'<span class="bar" style="width:{100 * share:.1f}%" aria-hidden="true"></span>')
-
-
-def failed(run: Any) -> Html:
-    """List what failed, with reasons."""
+def failed(run: Any) -> dict[str, Any] | None:
+    """List what failed, with reasons; None where nothing did."""
     failures = list(run.failures)
     if not failures:
-        return tag("p", text("Nothing: every item was read and every pair compared."))
+        return None
     rows = [
-        [_who(run, failure), clipped(failure.stage, 60), clipped(failure.reason, 300)]
+        {
+            "names": [run.keys[k] for k in (failure.i, failure.j) if k is not None],
+            "stage": failure.stage,
+            "reason": failure.reason,
+        }
         for failure in failures[:_MAX_ROWS]
     ]
     caption = _counted(len(failures), "failed item or pair", "failed items and pairs")
-    caption += ". Pairs of a failed item have no score."
-    return table(caption, [("Item or pair", "key"), ("Stage", ""), ("Reason", "key")], rows, row_heads=False)
+    return {"caption": f"{caption}. Pairs of a failed item have no score.", "rows": rows}
 
 
-def _who(run: Any, failure: Any) -> Html:
-    key = clipped(run.keys[failure.i], 80)
-    return key if failure.j is None else joined([key, clipped(run.keys[failure.j], 80)], " with ")
-
-
-def again(run: Any) -> Html:
-    """Give the commands that repeat, inspect and export the run."""
+def again(run: Any) -> dict[str, Any]:
+    """Give the commands that repeat, inspect and export the run, and the versions that made it."""
     folder = shlex.quote(str(run.path))
-    lines = [*_run_command(run), f"tartan info {folder} --json", f"tartan export {folder} matrix.npy"]
-    versions = ", ".join(f"{name} {version}" for name, version in run.manifest.versions.items())
-    code = tag("pre", tag("code", joined([clipped(line, 600) for line in lines])))
-    return joined([code, tag("p", text("Made with "), clipped(versions, 400))]) if versions else code
+    return {
+        "commands": [*_run_command(run), f"tartan info {folder} --json", f"tartan export {folder} matrix.npy"],
+        "versions": ", ".join(f"{name} {version}" for name, version in run.manifest.versions.items()),
+    }
 
 
 def _run_command(run: Any) -> list[str]:
@@ -293,26 +297,6 @@ def _run_command(run: Any) -> list[str]:
 def application_name(run: Any) -> str:
     """Return the name of the application of a run."""
     return str(run.manifest.application.get("name", "an application"))
-
-
-def figure(value: object) -> str:
-    """Write a number with three significant digits."""
-    return f"{value:.3g}" if isinstance(value, int | float) else "-"
-
-
-def amount(value: float) -> str:
-    """Write a count for people: 12,345 in full, 12.3 million in short."""
-    for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
-        if value >= size:
-            return f"{value / size:.3g} {name}"
-    return f"{value:,.0f}"
-
-
-def duration(value: float) -> str:
-    """Write seconds for people."""
-    if value >= 120:
-        return f"{int(value // 60)} min {int(value % 60)} s"
-    return f"{value:.1f} s" if value >= 1 else f"{1000 * value:.0f} ms"
 
 
 def _counted(total: int, one: str, many: str = "") -> str:

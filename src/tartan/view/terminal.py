@@ -11,8 +11,8 @@ from typing import Final, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from tartan.base.format import format_number
 from tartan.view.downsample import shrink
-from tartan.view.matrix_image import format_number
 from tartan.view.palette import PaletteName, colours, value_limits
 
 __all__ = ["Terminal", "matrix_text", "terminal_of"]

@@ -1,0 +1,60 @@
+"""Fills the templates of pages, in ``pages/``; every text is escaped unless a template calls it ``safe``."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import unicodedata
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+__all__ = ["clipped", "data_uri", "printable", "render", "resource"]
+
+
+def render(template: str, **values: Any) -> str:
+    """Fill a template; a name that it uses and that is not given is an error."""
+    return _environment().get_template(template).render(values)
+
+
+@functools.cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=FunctionLoader(resource),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["clipped"] = clipped
+    environment.globals["resource"] = lambda name: Markup(resource(name))
+    return environment
+
+
+def resource(name: str) -> str:
+    """Return the text of a file in ``pages/``."""
+    return files("tartan.view").joinpath("pages", name).read_text(encoding="utf-8")
+
+
+def clipped(value: object, limit: int = 160) -> str:
+    """Return a text of a user, shortened in its middle, with control characters made visible."""
+    shown = printable(str(value))
+    if len(shown) > limit:
+        shown = shown[: limit // 2] + " … " + shown[-limit // 2 :]
+    return shown
+
+
+def printable(value: str) -> str:
+    """Return a text with control characters made visible; blanks of every width stay."""
+    return "".join(c if c.isprintable() or unicodedata.category(c) == "Zs" else "\ufffd" for c in value)
+
+
+def data_uri(data: bytes, kind: str) -> str:
+    """Return bytes as a data URI of the given media type."""
+    return f"data:{kind};base64,{base64.b64encode(data).decode('ascii')}"
