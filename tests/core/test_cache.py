@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tartan.core.cache import Level, Need, Policy, Room, State
+from tartan.core.cache import Arrival, Level, Need, Policy, Reservation, Room, SpanState
 from tartan.core.grid import Grid, Tile
 from tartan.core.needs import Needs, check_room
 from tartan.errors import ConfigError, InternalError
@@ -40,6 +40,15 @@ def needs_of(kind: str, tile: Tile, needs: Needs) -> list[Need]:
     return needs.of(tile, panel_of(tile.strip) if kind == "anchored" else range(0))
 
 
+# Strip and -1, or -1 and a span that lies alone.
+Block = tuple[int, int]
+
+
+def next_use(span: int) -> tuple[int, int] | None:
+    """Return when a span is used again, as the order of a run would."""
+    return (0, span * 7 % 11) if span % 3 else None
+
+
 @dataclass
 class Resident:
     """What the model knows of a span."""
@@ -47,20 +56,22 @@ class Resident:
     strip: int
     address: int
     pins: int
-    state: State
+    state: SpanState
 
 
 class LevelMachine(RuleBasedStateMachine):
     """The model holds every span by itself; what is in a block together is worked out anew each time."""
 
-    @initialize(kind=st.sampled_from(sorted(ROOMS)), policy=st.sampled_from(["planned", "lru"]))
-    def begin(self, kind: str, policy: Policy) -> None:
+    @initialize(kind=st.sampled_from(sorted(ROOMS)), policy=st.sampled_from(["planned", "lru"]), waits=st.booleans())
+    def begin(self, kind: str, policy: Policy, waits: bool) -> None:
+        self.waits = waits
         self.kind = kind
         self.room = ROOMS[kind]
-        self.level = Level(self.room, policy)
+        self.level = Level(self.room, policy, waits=waits)
         self.needs = Needs(GRID, self.room)
         self.model: dict[int, Resident] = {}
         self.moving: dict[int, Resident] = {}
+        self.order: list[Block] = []  # of the last reservations
         self.jobs: list[list[Need]] = []
         self.held: list[int] = []
 
@@ -71,14 +82,15 @@ class LevelMachine(RuleBasedStateMachine):
         strip = data.draw(st.integers(0, GRID.n_strips - 1))
         span = data.draw(st.integers(GRID.spans_of(strip).start, GRID.n_spans - 1))
         needs = needs_of(self.kind, Tile(strip, span), self.needs)
-        possible = self._possible(needs)
+        expected = self._victims(needs)
         before = {s: (r.pins, r.address) for s, r in self.model.items()}
-        reservation = self.level.reserve(needs, lambda s: (0, s * 7 % 11) if s % 3 else None)
+        reservation = self.level.reserve(needs, next_use)
         if reservation is None:
-            assert not possible
+            assert expected is None
             assert before == {s: (r.pins, r.address) for s, r in self.model.items()}
             return
-        assert possible
+        assert not self.level.blocked
+        assert set(reservation.evicted) == expected
         self._note_evictions(reservation.evicted)
         self.jobs.append(needs)
         self._note_arrivals(needs, reservation.arrivals)
@@ -87,11 +99,9 @@ class LevelMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
         needs = self.jobs.pop(data.draw(st.integers(0, len(self.jobs) - 1)))
-        idle = self._idle_spans()
-        freed = self.level.release([need.span for need in needs])
+        self.level.release([need.span for need in needs])
         for need in needs:
             self.model[need.span].pins -= 1
-        assert freed == bool(self._idle_spans() - idle)
 
     @precondition(lambda self: self._arriving())
     @rule(data=st.data(), parsed=st.booleans())
@@ -101,7 +111,7 @@ class LevelMachine(RuleBasedStateMachine):
             self.level.parsed(span)
         else:
             self.level.ready(span)
-        self.model[span].state = State.PARSED if parsed else State.READY
+        self.model[span].state = SpanState.PARSED if parsed else SpanState.READY
         self.moving.pop(span, None)
 
     @precondition(lambda self: self._parsed())
@@ -109,7 +119,7 @@ class LevelMachine(RuleBasedStateMachine):
     def preprocess(self, data: st.DataObject) -> None:
         span = data.draw(st.sampled_from(self._parsed()))
         self.level.ready(span)
-        self.model[span].state = State.READY
+        self.model[span].state = SpanState.READY
 
     @precondition(lambda self: self.model)
     @rule(data=st.data())
@@ -144,8 +154,6 @@ class LevelMachine(RuleBasedStateMachine):
             assert self.level.state(span) is resident.state
             assert self.level.address(span) == resident.address
             assert self.level.is_pinned(span) == (self._pins(resident) > 0)
-        unready = {span for span, resident in self.model.items() if resident.state is not State.READY}
-        assert set(self.level.unready(self.model)) == unready
         assert self.level.n_arriving == len(self._arriving())
 
     @invariant()
@@ -182,10 +190,10 @@ class LevelMachine(RuleBasedStateMachine):
     # -- the model -------------------------------------------------------------------------------------------
 
     def _arriving(self) -> list[int]:
-        return sorted(span for span, resident in self.model.items() if resident.state is State.ARRIVING)
+        return sorted(span for span, resident in self.model.items() if resident.state is SpanState.ARRIVING)
 
     def _parsed(self) -> list[int]:
-        return sorted(span for span, resident in self.model.items() if resident.state is State.PARSED)
+        return sorted(span for span, resident in self.model.items() if resident.state is SpanState.PARSED)
 
     def _mates(self, strip: int) -> list[Resident]:
         """Return what lies in the block of a strip, with what is still being copied out of it."""
@@ -196,45 +204,73 @@ class LevelMachine(RuleBasedStateMachine):
 
     def _in_use(self, resident: Resident) -> bool:
         mates = [resident] if resident.strip < 0 else self._mates(resident.strip)
-        return any(r.pins or r.state is State.ARRIVING for r in mates)
+        return any(r.pins or r.state is SpanState.ARRIVING for r in mates)
 
     def _idle_spans(self) -> set[int]:
         return {span for span, resident in self.model.items() if not self._in_use(resident)}
 
-    def _possible(self, needs: list[Need]) -> bool:
+    def _victims(self, needs: list[Need]) -> set[int] | None:
+        """Return the spans that must leave for a tile; None where it must wait."""
         absent = [n for n in needs if n.span not in self.model or (n.group >= 0 > self.model[n.span].strip)]
-        for need in absent:
-            old = self.model.get(need.span)
-            if old is not None and self._in_use(old):
-                return False
-        kept = {n.span for n in needs} | {
-            s for s, r in self.model.items() if r.strip >= 0 and r.strip in {n.group for n in needs}
-        }
-        return self._rows_possible(absent, kept) and self._columns_possible(absent, kept)
+        if any(n.span in self.model and self._in_use(self.model[n.span]) for n in absent):
+            return None
+        kept = {self._block_of(n.span) for n in needs if n.span in self.model}
+        kept |= {(n.group, -1 if n.group >= 0 else n.span) for n in needs}
+        rows, columns = self._row_victims(absent, kept), self._column_victims(absent, kept)
+        if rows is None or columns is None:
+            return None
+        gone = {span for span in self.model if self._block_of(span) in {*rows, *columns}}
+        return None if any(self._in_use(self.model[span]) for span in gone) else gone
 
-    def _rows_possible(self, absent: list[Need], kept: set[int]) -> bool:
-        strips = {r.strip for r in self.model.values() if r.strip >= 0}
-        new = {n.group: n for n in absent if n.group >= 0 and n.group not in strips}
-        staying = {r.strip for s, r in self.model.items() if r.strip >= 0 and (s in kept or self._in_use(r))}
+    def _block_of(self, span: int) -> Block:
+        strip = self.model[span].strip
+        return (strip, -1 if strip >= 0 else span)
+
+    def _row_victims(self, absent: list[Need], kept: set[Block]) -> list[Block] | None:
+        there = [block for block in self.order if block[0] >= 0]
+        new = {n.group: n for n in absent if n.group >= 0 and (n.group, -1) not in there}
         if self.room.row_frame is not None:
-            return not new or len(new) + len(staying) <= self.room.rows // self.room.row_frame
-        taken = [set(range(n.anchor, n.anchor + n.group_size)) for n in new.values()]
-        for strip in staying:
-            start = GRID.strip_items(strip).start % PANEL if self.kind == "anchored" else GRID.strip_items(strip).start
-            taken.append(set(range(start, start + len(GRID.strip_items(strip)))))
-        return not new or sum(map(len, taken)) == len(set().union(*taken))
+            return self._first_to_go(there, kept, len(new) + len(there) - self.room.rows // self.room.row_frame)
+        wanted = {slot for n in new.values() for slot in range(n.anchor, n.anchor + n.group_size)}
+        offset = {"anchored": PANEL, "whole": GRID.n_items}.get(self.kind, 1)
+        found = [b for b in there if wanted & {item % offset for item in GRID.strip_items(b[0])}]
+        return None if set(found) & kept else found
 
-    def _columns_possible(self, absent: list[Need], kept: set[int]) -> bool:
-        new = [n for n in absent if n.group < 0]
-        staying = [s for s, r in self.model.items() if r.strip < 0 and (s in kept or self._in_use(r))]
-        staying += [s for s, r in self.moving.items() if r.strip < 0]
+    def _column_victims(self, absent: list[Need], kept: set[Block]) -> list[Block] | None:
+        new = [n.span for n in absent if n.group < 0]
+        there = [block for block in self.order if block[0] < 0]
+        copied = [s for s, r in self.moving.items() if r.strip < 0]
         if self.room.addressed:
-            return not new or len(new) + len(staying) <= self.room.columns // self.room.column_frame
-        return not new or sum(GRID.span_length(s) for s in [*staying, *(n.span for n in new)]) <= self.room.columns
+            lacking = len(new) + len(there) + len(copied) - self.room.columns // self.room.column_frame
+        else:
+            lacking = sum(map(GRID.span_length, [*new, *(span for _, span in there)])) - self.room.columns
+        if not new or lacking <= 0:
+            return []
+        return None if copied and self.waits else self._first_to_go(there, kept, lacking)
+
+    def _first_to_go(self, there: list[Block], kept: set[Block], lacking: int) -> list[Block] | None:
+        candidates = [block for block in there if block not in kept]
+        if self.level.policy == "planned":
+            candidates = [*sorted(candidates[:-1], key=self._next_use, reverse=True), *candidates[-1:]]
+        if not self.waits:
+            candidates = [block for block in candidates if not self._block_in_use(block)]
+        found: list[Block] = []
+        while lacking > 0 and candidates:
+            found.append(candidates.pop(0))
+            lacking -= 1 if self.room.addressed else GRID.span_length(found[-1][1])
+        return None if lacking > 0 else found
+
+    def _block_in_use(self, block: Block) -> bool:
+        return any(self._in_use(self.model[span]) for span in self.model if self._block_of(span) == block)
+
+    def _next_use(self, block: Block) -> tuple[int, int]:
+        return min(next_use(span) or (99, 0) for span in self.model if self._block_of(span) == block)
 
     def _note_evictions(self, evicted: list[int]) -> None:
         for span in evicted:
             assert not self._in_use(self.model[span])
+        gone = {self._block_of(span) for span in evicted}
+        self.order = [block for block in self.order if block not in gone]
         for span in evicted:
             del self.model[span]
 
@@ -250,8 +286,12 @@ class LevelMachine(RuleBasedStateMachine):
             assert arrival.source == (None if old is None else old.address)
             if old is not None:
                 self.moving[need.span] = old
-            self.model[need.span] = Resident(need.group, arrival.address, 1, State.ARRIVING)
+                self.order.remove((-1, need.span))
+            self.model[need.span] = Resident(need.group, arrival.address, 1, SpanState.ARRIVING)
         assert not by_span
+        for need in needs:
+            block = self._block_of(need.span)
+            self.order = [*(b for b in self.order if b != block), block]
 
 
 LevelMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
@@ -266,7 +306,7 @@ def test_the_least_recently_used_span_goes() -> None:
     level = Level(Room(0, 3), "lru")
     for span in (1, 2, 3, 1):
         level.reserve([alone(span)], lambda _: None)
-        if level.state(span) is State.ARRIVING:
+        if level.state(span) is SpanState.ARRIVING:
             level.ready(span)
         level.release([span])
     level.reserve([alone(4)], lambda _: None)
@@ -287,6 +327,45 @@ def test_the_span_whose_next_use_is_farthest_goes() -> None:
     assert sorted(level.resident()) == [1, 4, 5]
 
 
+def full_level(*, waits: bool) -> Level:
+    """Return a level whose three spans are in use, but for span 2, which is also the only one that is used again."""
+    level = Level(Room(0, 3), "planned", waits=waits)
+    for span in (1, 2, 3):
+        level.reserve([alone(span)], lambda _: None)
+        level.ready(span)
+    level.release([2])
+    return level
+
+
+def test_a_reservation_waits_for_the_span_that_must_leave() -> None:
+    level = full_level(waits=True)
+    assert level.reserve([alone(4)], {2: (0, 5)}.get) is None
+    assert level.blocked
+    level.release([1])
+    assert not level.blocked
+    assert level.reserve([alone(4)], {2: (0, 5)}.get) == Reservation([1], [Arrival(4, 0, None)])
+
+
+def test_a_level_that_does_not_wait_evicts_what_is_free() -> None:
+    level = full_level(waits=False)
+    assert level.reserve([alone(4)], {2: (0, 5)}.get) == Reservation([2], [Arrival(4, 1, None)])
+    level.ready(4)
+    assert level.reserve([alone(5)], lambda _: None) is None
+    assert level.blocked
+    level.release([3])
+    assert not level.blocked
+
+
+def test_the_span_reserved_last_stays_while_another_may_leave() -> None:
+    """Else a span that is used again later would leave one slot to stream through."""
+    level = Level(Room(0, 2), "planned")
+    for span in (1, 2):
+        level.reserve([alone(span)], lambda _: None)
+        level.ready(span)
+        level.release([span])
+    assert level.reserve([alone(3)], {1: (0, 5)}.get) == Reservation([1], [Arrival(3, 0, None)])
+
+
 def test_a_size_that_turns_out_larger_is_counted() -> None:
     level = Level(Room(0, 10, addressed=False))
     level.reserve([Need(1, 4, -1, 0, 0)], lambda _: None)
@@ -302,8 +381,6 @@ def test_a_size_that_turns_out_larger_is_counted() -> None:
 def test_misuse_is_noticed() -> None:
     level = Level(Room(0, 2))
     level.reserve([alone(1)], lambda _: None)
-    with pytest.raises(InternalError, match="in use"):
-        level.forget(1)
     with pytest.raises(InternalError, match="only unaddressed"):
         level.resize(1, 2)
     level.ready(1)
@@ -312,7 +389,7 @@ def test_misuse_is_noticed() -> None:
     level.release([1])
     with pytest.raises(InternalError, match="more often"):
         level.release([1])
-    level.forget(1)
+    assert level.evict_idle() == [1]
     assert level.resident() == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from core_problems import SEEDS, problems
@@ -98,30 +100,30 @@ def test_the_smallest_caches_come_to_an_end(slots: int, order: str, prepare: boo
 
 
 @pytest.mark.slow
-def test_loads_do_not_depend_on_what_ends_first() -> None:
-    problem = Problem(AllPairs(30), 9, (5,), prepare_on_device=True)
+@given(problems(), SEEDS)
+def test_loads_are_a_function_of_the_order(problem: Problem, seed: int) -> None:
+    """What ends first, the devices and where items are prepared move no load: not its place in the sequence either."""
+    grid = problem.grid()
+    other = replace(problem, device_slots=(None,), prepare_on_device=False, depth=1, max_admitted=2)
     loads = []
-    for seed in range(5):
-        world = World(problem, problem.grid(), seed)
+    for variant, number in ((problem, seed), (problem, seed + 1), (other, seed)):
+        world = World(variant, grid, number)
         world.run()
         loads.append(world.loads)
-    assert loads == loads[:1] * 5
+    assert loads == loads[:1] * 3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device_slots", [(5,), (5, 12), (36, 36), (None,), (None, None, None)])
 @pytest.mark.parametrize("prepare", [False, True])
-def test_loads_do_not_depend_on_the_devices(device_slots: tuple[int | None, ...], prepare: bool) -> None:
-    """Panels of 8 rows and a column at a time: 36 + 28 + 20 + 12 + 4 loads, less 2 at each of four turns.
-
-    Where devices end out of order, a span may go at a turn that would have been used again.
-    """
+def test_loads_can_be_counted_by_hand(device_slots: tuple[int | None, ...], prepare: bool) -> None:
+    """Panels of 8 rows and a column at a time: 36 + 28 + 20 + 12 + 4 loads, less 2 at each of four turns."""
     problem = Problem(AllPairs(36), 10, device_slots, prepare_on_device=prepare)
     grid = Problem(AllPairs(36), 10, (5,)).grid()
     for seed in range(3):
         world = World(problem, grid, seed)
         world.run()
-        assert 100 - 4 * 2 <= world.scheduler.n_loads <= 100
+        assert world.scheduler.n_loads == 100 - 4 * 2
 
 
 def test_idle_devices_take_from_the_longest_queue() -> None:

@@ -1,9 +1,13 @@
-"""The state of one cache level: which spans are there, where, who reads them, who must go.
+"""The state of one cache level: which spans are there, where they lie, what pins them, which must leave.
 
 Room is either *slots* (equal items, addressed, so that the operands of a tile are views) or *bytes* (items of unequal
 size, only counted). Slots are two regions: strips lie whole and in order in the row region, streaming spans in the
 column region. What lies together is a *block*: a strip's spans, or one span. Blocks are pinned by tiles and evicted
 whole, by planned next use or by least recent use.
+
+In the host level the block to evict depends on the order of the reservations alone, never on what ended first: where it
+is still in use, the reservation waits for it and takes no other. So a run loads the same spans in the same order,
+however many workers it has. Devices do not wait: an upload costs little, and no load depends on it.
 
 Where a block may lie is fixed, so that room never breaks into holes that are too small: in *frames* as large as the
 largest block of the region; or, in an anchored row region, at the address that the strip has in its panel.
@@ -22,14 +26,17 @@ from typing import Literal, NamedTuple, Protocol
 
 from tartan.errors import InternalError
 
-__all__ = ["Arrival", "Level", "LevelStats", "Need", "Policy", "Reservation", "Room", "State"]
+__all__ = ["Arrival", "Level", "LevelStats", "Need", "Policy", "Reservation", "Room", "SpanState"]
 
 Policy = Literal["planned", "lru"]
 NextUse = Callable[[int], tuple[int, int] | None]
 BlockKey = tuple[bool, int]
 
+NEVER = (2**62, 0)
+NEVER_FITS = 2**62
 
-class State(Enum):
+
+class SpanState(Enum):
     """State of a resident span: on its way, there but not preprocessed, or fit to be compared."""
 
     ARRIVING = 1
@@ -115,29 +122,33 @@ class LevelStats:
 
 
 @dataclass(eq=False)
-class _Block:
+class _CacheBlock:
     key: BlockKey
     address: int
     size: int
-    spans: dict[int, State] = field(default_factory=dict)
+    spans: dict[int, SpanState] = field(default_factory=dict)
     offsets: dict[int, int] = field(default_factory=dict)
     pins: int = 0
     arriving: int = 0
-    unready: int = 0
+
+    @property
+    def in_use(self) -> bool:
+        return self.pins > 0 or self.arriving > 0
 
 
 class _Region(Protocol):
     """Room that blocks take and give back."""
 
-    def fits(self, needs: Sequence[Need], idle: dict[BlockKey, _Block]) -> bool:
-        """Whether all these new blocks could be taken, were the idle blocks evicted."""
+    def lacking(self, needs: Sequence[Need]) -> int:
+        """Return how much room is missing for these new blocks."""
 
-    def take(self, need: Need) -> int | None: ...
+    def weight(self, block: _CacheBlock) -> int:
+        """Return how much room a block gives back."""
 
-    def give(self, block: _Block) -> None: ...
+    def take(self, need: Need) -> int:
+        """Take room that is there; return its address."""
 
-    def in_the_way(self, need: Need) -> list[BlockKey] | None:
-        """Return the blocks that must go for a new one; None when any may."""
+    def give(self, block: _CacheBlock) -> None: ...
 
 
 class _Frames:
@@ -147,17 +158,19 @@ class _Frames:
         self._frame = frame
         self._free = [index * frame for index in range(size // frame)][::-1]
 
-    def fits(self, needs: Sequence[Need], idle: dict[BlockKey, _Block]) -> bool:
-        return len(needs) <= len(self._free) + len(idle) and all(need.block_size <= self._frame for need in needs)
+    def lacking(self, needs: Sequence[Need]) -> int:
+        if any(need.block_size > self._frame for need in needs):
+            return NEVER_FITS
+        return len(needs) - len(self._free)
 
-    def take(self, need: Need) -> int | None:
-        return self._free.pop() if self._free else None
+    def weight(self, block: _CacheBlock) -> int:
+        return 1
 
-    def give(self, block: _Block) -> None:
+    def take(self, need: Need) -> int:
+        return self._free.pop()
+
+    def give(self, block: _CacheBlock) -> None:
         self._free.append(block.address)
-
-    def in_the_way(self, need: Need) -> list[BlockKey] | None:
-        return None
 
 
 class _Anchored:
@@ -167,23 +180,27 @@ class _Anchored:
         self._size = size
         self._taken: list[tuple[int, int, BlockKey]] = []
 
-    def fits(self, needs: Sequence[Need], idle: dict[BlockKey, _Block]) -> bool:
-        return all(
-            need.anchor + need.block_size <= self._size and all(key in idle for key in self.in_the_way(need))
-            for need in needs
-        )
+    def lacking(self, needs: Sequence[Need]) -> int:
+        if any(need.anchor + need.block_size > self._size for need in needs):
+            return NEVER_FITS
+        return len(self.in_the_way(needs))
 
-    def take(self, need: Need) -> int | None:
-        if self.in_the_way(need):
-            return None
+    def weight(self, block: _CacheBlock) -> int:
+        return 1
+
+    def take(self, need: Need) -> int:
         insort(self._taken, (need.anchor, need.anchor + need.block_size, need.key))
         return need.anchor
 
-    def give(self, block: _Block) -> None:
+    def give(self, block: _CacheBlock) -> None:
         self._taken.remove((block.address, block.address + block.size, block.key))
 
-    def in_the_way(self, need: Need) -> list[BlockKey]:
-        start, stop = need.anchor, need.anchor + need.block_size
+    def in_the_way(self, needs: Sequence[Need]) -> list[BlockKey]:
+        """Return the blocks that must leave for new ones."""
+        keys = [key for need in needs for key in self._overlapping(need.anchor, need.anchor + need.block_size)]
+        return list(dict.fromkeys(keys))
+
+    def _overlapping(self, start: int, stop: int) -> list[BlockKey]:
         first = bisect_left(self._taken, (start,))
         if first and self._taken[first - 1][1] > start:
             first -= 1
@@ -200,26 +217,22 @@ class _Count:
         self._free: list[int] = []
         self._n_windows = 0
 
-    def fits(self, needs: Sequence[Need], idle: dict[BlockKey, _Block]) -> bool:
-        wanted = sum(need.block_size for need in needs)
-        free = self._size - self.used
-        return wanted <= free or wanted <= free + sum(block.size for block in idle.values())
+    def lacking(self, needs: Sequence[Need]) -> int:
+        return self.used + sum(need.block_size for need in needs) - self._size
 
-    def take(self, need: Need) -> int | None:
-        if self.used + need.block_size > self._size:
-            return None
+    def weight(self, block: _CacheBlock) -> int:
+        return block.size
+
+    def take(self, need: Need) -> int:
         self.used += need.block_size
         if self._free:
             return heappop(self._free)
         self._n_windows += 1
         return self._n_windows - 1
 
-    def give(self, block: _Block) -> None:
+    def give(self, block: _CacheBlock) -> None:
         self.used -= block.size
         heappush(self._free, block.address)
-
-    def in_the_way(self, need: Need) -> list[BlockKey] | None:
-        return None
 
 
 class Level:
@@ -229,34 +242,39 @@ class Level:
     ----------
     room : Room
     policy : {"planned", "lru"}
-        Which block is evicted: the one whose next use is farthest, or the one used least recently.
+        Which block is evicted: the one whose next use is farthest (of several, the one that was reserved longest ago),
+        or the one that was reserved longest ago.
+    waits : bool
+        Whether a reservation waits while the block that must leave is in use, so that evictions depend on the order
+        of reservations alone. Otherwise another block leaves: sooner, and a little less well chosen.
     """
 
-    def __init__(self, room: Room, policy: Policy = "planned") -> None:
+    def __init__(self, room: Room, policy: Policy = "planned", *, waits: bool = True) -> None:
         self.room = room
         self.policy = policy
+        self._waits = waits
         self.stats = LevelStats()
         self.used = 0
         self.n_arriving = 0
         rows: _Region = _Anchored(room.rows) if room.row_frame is None else _Frames(room.rows, room.row_frame)
         columns: _Region = _Frames(room.columns, room.column_frame) if room.addressed else _Count(room.columns)
         self._regions = {True: rows, False: columns}
-        self._blocks: dict[BlockKey, _Block] = {}
-        self._where: dict[int, _Block] = {}
-        # In the order of their last use.
-        self._idle: dict[bool, dict[BlockKey, _Block]] = {True: {}, False: {}}
-        self._leaving: dict[int, _Block] = {}
+        # In the order of their last reservation.
+        self._blocks: dict[bool, dict[BlockKey, _CacheBlock]] = {True: {}, False: {}}
+        self._where: dict[int, _CacheBlock] = {}
+        self._leaving: dict[int, _CacheBlock] = {}
+        self._awaited: list[_CacheBlock] = []
 
     # -- questions -------------------------------------------------------------------------------------------
 
-    def state(self, span: int) -> State | None:
+    @property
+    def blocked(self) -> bool:
+        """Whether the last reservation waits for blocks that are still in use, so that asking again is in vain."""
+        return bool(self._awaited) and all(block.in_use for block in self._awaited)
+
+    def state(self, span: int) -> SpanState | None:
         block = self._where.get(span)
         return block.spans[span] if block else None
-
-    def unready(self, spans: Iterable[int]) -> list[int]:
-        """Return those of some resident spans that cannot be compared yet."""
-        where = self._where
-        return [span for span in spans if (block := where[span]).unready and block.spans[span] is not State.READY]
 
     def address(self, span: int) -> int:
         """Return the first slot of a resident span (row region first, column region behind it), or its window."""
@@ -273,15 +291,15 @@ class Level:
 
     # -- what tiles ask --------------------------------------------------------------------------------------
 
-    def reserve(self, needs: Iterable[Need], next_use: NextUse) -> Reservation | None:
-        """Give all needed spans room and pin them, or change no pin and return None.
+    def reserve(self, needs: Sequence[Need], next_use: NextUse) -> Reservation | None:
+        """Give all needed spans room and pin them, or change nothing and return None.
 
         Returns
         -------
         Reservation or None
             The spans that leave and those that must be filled; the others are here or already on the way.
         """
-        needs = list(needs)
+        self._awaited = []
         where = self._where
         absent = []
         for need in needs:
@@ -293,50 +311,51 @@ class Level:
             return None
         # Every need pins its block once, so that release is the mirror of reserve.
         for need in needs:
-            self._pin(where[need.span])
+            block = where[need.span]
+            block.pins += 1
+            region = self._blocks[block.key[0]]
+            region[block.key] = region.pop(block.key)
         self._count(needs, reservation.arrivals)
         return reservation
 
     def hold(self, span: int) -> None:
         """Pin a resident span once more; ``release`` takes it back."""
-        self._pin(self._where[span])
+        self._where[span].pins += 1
 
-    def release(self, spans: Iterable[int]) -> bool:
-        """Take back one pin of each span; return whether anything may now be evicted that could not before."""
-        idle = sum(map(len, self._idle.values()))
+    def release(self, spans: Iterable[int]) -> None:
+        """Take back one pin of each span."""
         for span in spans:
-            self._unpin(self._where[span])
-        return sum(map(len, self._idle.values())) > idle
+            block = self._where[span]
+            if block.pins <= 0:
+                raise InternalError(f"block {block.key} is released more often than reserved")
+            block.pins -= 1
 
     def parsed(self, span: int) -> None:
-        """Record that an arriving span is there, but not preprocessed: it may be evicted when nobody pins it."""
-        self._arrived(span, State.PARSED)
+        """Record that an arriving span is there, but not preprocessed: it may be evicted when nothing pins it."""
+        self._arrived(span, SpanState.PARSED)
 
     def ready(self, span: int) -> None:
         """Record that a span is complete."""
         block = self._where[span]
-        if block.spans[span] is State.PARSED:
-            block.spans[span] = State.READY
-            block.unready -= 1
+        if block.spans[span] is SpanState.PARSED:
+            block.spans[span] = SpanState.READY
         else:
-            self._arrived(span, State.READY)
+            self._arrived(span, SpanState.READY)
 
-    def _arrived(self, span: int, state: State) -> None:
+    def _arrived(self, span: int, state: SpanState) -> None:
         block = self._where[span]
-        if block.spans[span] is not State.ARRIVING:
+        if block.spans[span] is not SpanState.ARRIVING:
             raise InternalError(f"span {span} arrived twice")
         block.spans[span] = state
-        block.unready -= state is State.READY
         block.arriving -= 1
         self.n_arriving -= 1
-        self._settle(block)
         old = self._leaving.pop(span, None)
         if old is not None:
-            self._unpin(old)
-            self._forget_span(old, span)
+            old.pins -= 1
+            self._drop(old)
 
     def resize(self, span: int, size: int) -> None:
-        """Correct the size of an unaddressed span when it is known; may exceed the room until others go."""
+        """Correct the size of an unaddressed span when it is known; may exceed the room until others leave."""
         region = self._regions[False]
         if not isinstance(region, _Count):
             raise InternalError("only unaddressed spans change their size")
@@ -346,19 +365,12 @@ class Level:
         block.size = size
         self.stats.peak = max(self.stats.peak, self.used)
 
-    def forget(self, span: int) -> None:
-        """Drop an unpinned, settled span (tests and recovery)."""
-        block = self._where[span]
-        if block.pins or block.arriving:
-            raise InternalError(f"span {span} is in use")
-        self._evict(block)
-
     def evict_idle(self) -> list[int]:
         """Drop everything that is not in use; return the spans.
 
         For a level so small that a span could only move within it through room that the span itself takes.
         """
-        idle = [block for blocks in self._idle.values() for block in blocks.values()]
+        idle = [block for blocks in self._blocks.values() for block in blocks.values() if not block.in_use]
         return [span for block in idle for span in self._evict(block)]
 
     # -- inside ----------------------------------------------------------------------------------------------
@@ -371,112 +383,98 @@ class Level:
             self.stats.arrivals += len(arrivals) - moves
             self.stats.peak = max(self.stats.peak, self.used)
 
-    def _place(self, absent: list[Need], needs: list[Need], next_use: NextUse) -> Reservation | None:
+    def _place(self, absent: list[Need], needs: Sequence[Need], next_use: NextUse) -> Reservation | None:
         """Make room for what is absent, sparing what this tile already has; all or nothing."""
-        new = {need.key: need for need in absent if need.key not in self._blocks}
-        kept = self._pin_resident(needs)
-        done = self._fits(new, absent)
-        evicted = [span for need in new.values() for span in self._make_block(need, next_use)] if done else []
-        for block in kept:
-            self._unpin(block)
-        return Reservation(evicted, [self._arrive(need) for need in absent]) if done else None
+        new = {need.key: need for need in absent if not self._block(need.key)}
+        kept = {self._where[need.span].key for need in needs if need.span in self._where}
+        kept |= {need.key for need in needs}
+        victims: list[_CacheBlock] = []
+        for rows in (True, False):
+            found = self._victims(rows, [need for key, need in new.items() if key[0] == rows], kept, next_use)
+            if found is None:
+                return None
+            victims += found
+        sources = [self._where[need.span] for need in absent if need.span in self._where]
+        self._awaited = [block for block in [*victims, *sources] if block.in_use][:1]
+        if self._awaited:
+            return None
+        evicted = [span for block in victims for span in self._evict(block)]
+        for need in new.values():
+            self._make_block(need)
+        return Reservation(evicted, [self._arrive(need) for need in absent])
 
-    def _pin_resident(self, needs: list[Need]) -> list[_Block]:
-        """Keep what this tile already has from being evicted for its own sake."""
-        blocks = {}
-        for need in needs:
-            block = self._where.get(need.span)
-            if block is not None:
-                blocks[block.key] = block
-            if need.group >= 0 and (group := self._blocks.get((True, need.group))):
-                blocks[group.key] = group
-        for block in blocks.values():
-            self._pin(block)
-        return list(blocks.values())
+    def _block(self, key: BlockKey) -> _CacheBlock | None:
+        return self._blocks[key[0]].get(key)
 
-    def _fits(self, new: dict[BlockKey, Need], absent: list[Need]) -> bool:
-        """Refuse early, so that nothing is evicted in vain."""
-        for rows, region in self._regions.items():
-            wanted = [need for key, need in new.items() if key[0] == rows]
-            if wanted and not region.fits(wanted, self._idle[rows]):
-                return False
-        return all(self._movable(need) for need in absent)
-
-    def _movable(self, need: Need) -> bool:
-        block = self._where.get(need.span)
-        # The only pin that a span may have while it moves is the one that this reservation just made.
-        return block is None or (block.pins <= 1 and not block.arriving)
-
-    def _make_block(self, need: Need, next_use: NextUse) -> list[int]:
-        """Give a block room; return the spans that leave for it."""
-        rows = need.key[0]
+    def _victims(
+        self, rows: bool, wanted: list[Need], kept: set[BlockKey], next_use: NextUse
+    ) -> list[_CacheBlock] | None:
+        """Return the blocks that must leave a region for new ones; None when nothing that may leave is enough."""
         region = self._regions[rows]
-        evicted: list[int] = []
-        while (address := region.take(need)) is None:
-            evicted += self._evict(self._victim(rows, need, next_use))
-        self._blocks[need.key] = _Block(need.key, address, need.block_size)
+        lacking = region.lacking(wanted) if wanted else 0
+        if lacking <= 0:
+            return []
+        if isinstance(region, _Anchored):
+            candidates = [self._blocks[rows][key] for key in region.in_the_way(wanted) if key not in kept]
+        else:
+            candidates = self._ranked(rows, kept, next_use)
+        if not self._waits:
+            self._awaited = [block for block in candidates if block.in_use]
+            candidates = [block for block in candidates if not block.in_use]
+        victims = []
+        for block in candidates:
+            if lacking <= 0:
+                break
+            victims.append(block)
+            lacking -= region.weight(block)
+        return victims if lacking <= 0 else None
+
+    def _ranked(self, rows: bool, kept: set[BlockKey], next_use: NextUse) -> list[_CacheBlock]:
+        """Return the blocks that may leave, in the order in which they must.
+
+        The block that was reserved last is the last one: tiles that were admitted just now still use it, and where
+        spans stream, waiting for it would leave a single slot to stream through.
+        """
+        leaving = [block for block in self._leaving.values() if block.key[0] == rows]
+        blocks = [b for b in self._blocks[rows].values() if b.key not in kept and b not in leaving]
+        if self.policy == "planned":
+            latest = blocks[-1:]
+            del blocks[-1:]
+            blocks.sort(key=lambda b: min((next_use(s) or NEVER for s in b.spans), default=NEVER), reverse=True)
+            blocks += latest
+        return leaving + blocks
+
+    def _make_block(self, need: Need) -> None:
+        rows = need.key[0]
+        block = _CacheBlock(need.key, self._regions[rows].take(need), need.block_size)
+        self._blocks[rows][need.key] = block
         self.used += need.block_size
-        return evicted
-
-    def _victim(self, rows: bool, need: Need, next_use: NextUse) -> _Block:
-        idle = self._idle[rows]
-        chosen = self._regions[rows].in_the_way(need)
-        if chosen is not None:
-            return idle[chosen[0]]
-        if self.policy == "lru":
-            return next(iter(idle.values()))
-        never = (2**62, 0)
-        return max(idle.values(), key=lambda block: min((next_use(s) or never for s in block.spans), default=never))
-
-    def _forget_span(self, block: _Block, span: int) -> None:
-        """Let go of a span that has moved away."""
-        block.unready -= block.spans.pop(span) is not State.READY
-        if not block.spans:
-            self._drop(block)
 
     def _arrive(self, need: Need) -> Arrival:
-        block = self._blocks[need.key]
+        block = self._blocks[need.key[0]][need.key]
         source = None
         old = self._where.get(need.span)
         if old is not None:
             source = self.address(need.span)
-            self._pin(old)
+            old.pins += 1
             self._leaving[need.span] = old
-        self._idle[block.key[0]].pop(block.key, None)
-        block.spans[need.span] = State.ARRIVING
+        block.spans[need.span] = SpanState.ARRIVING
         block.offsets[need.span] = need.group_offset if need.group >= 0 else 0
         block.arriving += 1
-        block.unready += 1
         self.n_arriving += 1
         self._where[need.span] = block
         return Arrival(need.span, self.address(need.span), source)
 
-    def _pin(self, block: _Block) -> None:
-        if not block.pins:
-            self._idle[block.key[0]].pop(block.key, None)
-        block.pins += 1
-
-    def _unpin(self, block: _Block) -> None:
-        if block.pins <= 0:
-            raise InternalError(f"block {block.key} is released more often than reserved")
-        block.pins -= 1
-        if not block.pins:
-            self._settle(block)
-
-    def _settle(self, block: _Block) -> None:
-        if not block.pins and not block.arriving and block.key in self._blocks:
-            self._idle[block.key[0]][block.key] = block
-
-    def _evict(self, block: _Block) -> list[int]:
+    def _evict(self, block: _CacheBlock) -> list[int]:
         self.stats.evictions += len(block.spans)
         self._drop(block)
         return list(block.spans)
 
-    def _drop(self, block: _Block) -> None:
+    def _drop(self, block: _CacheBlock) -> None:
         for span in block.spans:
             if self._where.get(span) is block:
                 del self._where[span]
-        self._idle[block.key[0]].pop(block.key, None)
-        del self._blocks[block.key]
-        self._regions[block.key[0]].give(block)
+        rows = block.key[0]
+        del self._blocks[rows][block.key]
+        self._regions[rows].give(block)
         self.used -= block.size

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tartan.core.cache import Arrival, Level, Need, Room, State
+from tartan.core.cache import Arrival, Level, Need, Room, SpanState
 from tartan.core.grid import Grid, Tile
 from tartan.core.needs import Needs, check_room
 from tartan.core.order import Segment
@@ -133,7 +133,6 @@ class _DeviceState:
     queue: deque[_Job] = field(default_factory=deque)
     held: int = 0
     done: int = 0
-    full: bool = False
     waiting: dict[int, list[_Job]] = field(default_factory=dict)
 
 
@@ -221,14 +220,13 @@ class Scheduler:
         self._open: dict[Chunk, int] = {}
         self._committing = 0
         self._stopped = False
-        self._host_full = False
         self._needs = Needs(grid, host)
 
     def _device_state(self, slots: DeviceSlots) -> _DeviceState:
         if slots.room is None:
             return _DeviceState(slots, None, None)
         check_room(self.grid, slots.room, "--device-cache")
-        return _DeviceState(slots, Level(slots.room), Needs(self.grid, slots.room))
+        return _DeviceState(slots, Level(slots.room, waits=False), Needs(self.grid, slots.room))
 
     # -- questions -------------------------------------------------------------------------------------------
 
@@ -293,7 +291,7 @@ class Scheduler:
         state = self._devices[self._preparing.pop(span)]
         self.host.release([span])
         if state.level is not None:
-            state.full &= not state.level.release([span])
+            state.level.release([span])
         return self._host_ready(span, [])
 
     def uploaded(self, device: int, span: int) -> list[Action]:
@@ -307,10 +305,9 @@ class Scheduler:
         state = self._devices[device]
         state.held -= 1
         state.done += 1
-        # Room that stays as full as it was need not be asked again.
-        self._host_full &= not self.host.release(job.spans)
+        self.host.release(job.spans)
         if state.level is not None:
-            state.full &= not state.level.release(job.spans)
+            state.level.release(job.spans)
         actions: list[Action] = []
         chunk = self.grid.chunk_of(tile)
         self._open[chunk] -= 1
@@ -327,7 +324,7 @@ class Scheduler:
     # -- admission -------------------------------------------------------------------------------------------
 
     def _advance(self, actions: list[Action]) -> list[Action]:
-        while not (self._stopped or self._host_full or self._current is None) and self._admit(actions):
+        while not (self._stopped or self.host.blocked or self._current is None) and self._admit(actions):
             pass
         for device in range(len(self._devices)):
             while self._pull(device, actions):
@@ -361,7 +358,6 @@ class Scheduler:
                     f"{len(spans)} spans; give more with --host-cache",
                     context={"option": "--host-cache"},
                 )
-            self._host_full = True
             return False
         job = _Job(tile, spans, (segment.index, self._position))
         self._position += 1
@@ -402,7 +398,7 @@ class Scheduler:
             self._queue(job)
             return
         for span in job.spans:
-            if self.host.state(span) is not State.READY:
+            if self.host.state(span) is not SpanState.READY:
                 job.missing += 1
                 self._host_waiting.setdefault(span, []).append(job)
         if not job.missing:
@@ -416,7 +412,6 @@ class Scheduler:
     def _host_parsed(self, span: int, actions: list[Action]) -> list[Action]:
         """Let the first device that waits for a span preprocess it; where none does, it may be evicted again."""
         self.host.parsed(span)
-        self._host_full = False
         self._parsed.add(span)
         for device in self._uploads_waiting.get(span, [])[:1]:
             self._prepare(device, span, actions)
@@ -424,7 +419,6 @@ class Scheduler:
 
     def _host_ready(self, span: int, actions: list[Action]) -> list[Action]:
         self.host.ready(span)
-        self._host_full = False
         for job in self._host_waiting.pop(span, []):
             job.missing -= 1
             if not job.missing:
@@ -434,7 +428,7 @@ class Scheduler:
                     self._queue(job)
         for device in self._uploads_waiting.pop(span, []):
             level = self._devices[device].level
-            if level is not None and level.state(span) is State.ARRIVING:
+            if level is not None and level.state(span) is SpanState.ARRIVING:
                 actions.append(Upload(device, span, level.address(span)))
         return self._advance(actions)
 
@@ -461,7 +455,7 @@ class Scheduler:
     def _pull(self, device: int, actions: list[Action]) -> bool:
         """Let a device take its next tile, its own first, else the last one of the longest queue."""
         state = self._devices[device]
-        if state.held >= state.slots.depth or state.full:
+        if state.held >= state.slots.depth or (state.level is not None and state.level.blocked):
             return False
         source = state.queue or max((d.queue for d in self._devices), key=len)
         if not source:
@@ -494,7 +488,6 @@ class Scheduler:
                     "give more with --device-cache",
                     context={"option": "--device-cache"},
                 )
-            self._devices[device].full = True
             return False
         actions.extend(Evict(span, device) for span in reservation.evicted)
         for arrival in reservation.arrivals:
@@ -505,7 +498,7 @@ class Scheduler:
         level = self._devices[device].level
         if level is None:
             raise InternalError("a device without slots needs no copies")
-        if self.host.state(span) is State.READY:
+        if self.host.state(span) is SpanState.READY:
             actions.append(Upload(device, span, level.address(span)))
             return
         self._uploads_waiting.setdefault(span, []).append(device)
@@ -541,9 +534,9 @@ class Scheduler:
         job.missing = 0
         for span in job.spans:
             if state.level is not None:
-                here, waiting = state.level.state(span) is State.READY, state.waiting
+                here, waiting = state.level.state(span) is SpanState.READY, state.waiting
             else:
-                here, waiting = self.host.state(span) is State.READY, self._host_waiting
+                here, waiting = self.host.state(span) is SpanState.READY, self._host_waiting
                 if not here and self._prepare_on_device:
                     self._bring_to_host_device(device, span, actions)
             if not here:
@@ -557,7 +550,6 @@ class Scheduler:
         if state.level is None:
             raise InternalError("a device without slots gets no uploads")
         state.level.ready(span)
-        state.full = False
         for job in state.waiting.pop(span, []):
             job.missing -= 1
             if not job.missing:
