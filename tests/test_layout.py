@@ -179,11 +179,8 @@ def test_the_search_for_circles_sees_what_it_should() -> None:
 #: Names that still stand for several classes, a leading underscore apart. The list may only shrink.
 KNOWN_NAMESAKES = {
     "Alone",
-    "Block",
-    "Engine",
     "Lane",
     "Load",
-    "Machine",
     "Node",
     "Run",
 }

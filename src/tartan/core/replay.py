@@ -124,7 +124,7 @@ class ReplayResult:
 
 
 @dataclass
-class _Engine:
+class _Servers:
     """A resource that serves ``servers`` jobs at a time, in order of arrival."""
 
     free_at: list[float]
@@ -164,12 +164,12 @@ class Replay:
         self._uploads = 0
         self._tiles = 0
         devices = len(machine.device_slots)
-        self._storage = _Engine([0.0])
-        self._disk = _Engine([0.0])
-        self._cpu = _Engine([0.0] * machine.cpu_workers)
-        self._copies_up = [_Engine([0.0]) for _ in range(devices)]
-        self._compute = [_Engine([0.0]) for _ in range(devices)]
-        self._copies_down = [_Engine([0.0]) for _ in range(devices)]
+        self._storage = _Servers([0.0])
+        self._disk = _Servers([0.0])
+        self._cpu = _Servers([0.0] * machine.cpu_workers)
+        self._copies_up = [_Servers([0.0]) for _ in range(devices)]
+        self._compute = [_Servers([0.0]) for _ in range(devices)]
+        self._copies_down = [_Servers([0.0]) for _ in range(devices)]
 
     def run(self) -> ReplayResult:
         """Replay to the end.
@@ -213,7 +213,7 @@ class Replay:
         self._serial += 1
         heapq.heappush(self._events, (when, self._serial, end))
 
-    def _copy(self, engine: _Engine, now: float, span: int) -> float:
+    def _copy(self, engine: _Servers, now: float, span: int) -> float:
         n_bytes = self.scheduler.grid.span_length(span) * self._costs.item_bytes
         return engine.serve(now, n_bytes / self._machine.copy_bytes_per_second)
 

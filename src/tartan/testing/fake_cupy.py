@@ -60,7 +60,7 @@ class _Selection:
 class _Stream:
     """Work in order of issue; done when somebody waits for it."""
 
-    def __init__(self, machine: _Machine) -> None:
+    def __init__(self, machine: _FakeDriver) -> None:
         self.n_issued = 0
         self._machine = machine
         self._work: deque[tuple[int, Callable[[], object]]] = deque()
@@ -92,7 +92,7 @@ class _Stream:
 class _Event:
     """A position in a stream."""
 
-    def __init__(self, machine: _Machine) -> None:
+    def __init__(self, machine: _FakeDriver) -> None:
         self._machine = machine
         self._stream: _Stream | None = None
         self._position = 0
@@ -110,7 +110,7 @@ class _Event:
 class _Pool:
     """Counts what is taken from the machine's memory in its name."""
 
-    def __init__(self, machine: _Machine) -> None:
+    def __init__(self, machine: _FakeDriver) -> None:
         self._machine = machine
         self._meter = MemoryMeter(machine.meter.capacity_bytes)
         self.n_emptied = 0
@@ -141,7 +141,7 @@ class _Pool:
         self._machine.meter.release(nbytes)
 
 
-class _Machine(Guard):
+class _FakeDriver(Guard):
     """The GPUs behind one FakeCupy: their memory and everything in flight."""
 
     def __init__(self, memory_bytes: int) -> None:
@@ -224,7 +224,7 @@ class _Machine(Guard):
 class _Pointer:
     """Stands for ``cupy.cuda.MemoryPointer``."""
 
-    def __init__(self, machine: _Machine, raw: np.ndarray) -> None:
+    def __init__(self, machine: _FakeDriver, raw: np.ndarray) -> None:
         self._machine = machine
         self._raw = raw
 
@@ -268,7 +268,7 @@ class FakeCupy:
     ndarray = GuardedArray
 
     def __init__(self, *, n_devices: int = 1, memory_bytes: int = 2**26) -> None:
-        self._machine = _Machine(memory_bytes)
+        self._machine = _FakeDriver(memory_bytes)
         self._n_devices = n_devices
         self.misuse = self._machine.misuse
         self.array_namespace = self._machine.namespace
