@@ -1,4 +1,4 @@
-"""Fixtures that every room shares."""
+"""Fixtures and settings that all tests share."""
 
 from __future__ import annotations
 
@@ -30,3 +30,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("exhaustive") is not None:
             item.add_marker(pytest.mark.timeout(3600))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line what a run without a GPU has shown of CUDA."""
+    passed = terminalreporter.getreports("passed")
+    on_a_gpu = any("gpu" in report.keywords for report in passed)
+    on_the_stand_in = any(report.nodeid.startswith("tests/devices/test_cuda.py") for report in passed)
+    if on_the_stand_in and not on_a_gpu:
+        terminalreporter.write_line("CUDA: no GPU was used; it was shown by FakeCupy only (make test-gpu needs a GPU)")
