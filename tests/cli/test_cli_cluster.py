@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from gaps import Gaps
 
 from tartan.analytics import as_dissimilarities
 from tartan.analytics.clusters.choose import METHODS, clustered
@@ -145,7 +146,7 @@ def test_of_a_run(tmp_path):
     import tartan
 
     points = [0.0, 0.1, 0.2, 0.3, 9.0, 9.1, 9.2]
-    run = tartan.allpairs(lambda a, b: abs(a - b), points, tmp_path / "run", workers=1)
+    run = tartan.allpairs(Gaps(), points, tmp_path / "run", workers=1)
     labels = run.cluster(2, random_state=0)
     assert len(set(labels[:4].tolist())) == len(set(labels[4:].tolist())) == 1
     assert labels[0] != labels[4]
@@ -175,7 +176,7 @@ def test_the_map_of_a_run_in_the_colours_of_its_clusters(command, tmp_path, kind
     import tartan
 
     points = [0.0, 0.1, 0.2, 0.3, 9.0, 9.1, 9.2]
-    tartan.allpairs(lambda a, b: abs(a - b), points, tmp_path / "run", workers=1).embed("smacof", 1, keep=True)
+    tartan.allpairs(Gaps(), points, tmp_path / "run", workers=1).embed("smacof", 1, keep=True)
     target = tmp_path / f"m.{kind}"
     done = command("cluster", tmp_path / "run", "-k", 2, "--method", "single", "--map", target, "--quiet")
     assert done.status == 0
