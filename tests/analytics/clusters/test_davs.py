@@ -103,7 +103,7 @@ def blobs(seed: int = 0, dim: int = 2, n: int = 60) -> np.ndarray:
 
 
 def annealing(points: np.ndarray, centres: np.ndarray, temperature: float, **options: Any) -> SpongeAnnealing:
-    settings = checked(DAVS(**options).get_params(), points)
+    settings = checked(DAVS(**options).all_options(), points)
     state = SpongeState.of(np.array(centres, dtype=float), len(points), temperature, settings.first_temperature(points))
     return SpongeAnnealing(Field(points), settings, state, Monitor())
 
@@ -154,7 +154,7 @@ def test_the_first_split_with_annealed_scales() -> None:
 
 
 def settings(**options: Any) -> SpongeSettings:
-    return checked(DAVS(**options).get_params(), blobs())
+    return checked(DAVS(**options).all_options(), blobs())
 
 
 def test_the_sponge_comes_nearer_as_the_temperature_falls() -> None:

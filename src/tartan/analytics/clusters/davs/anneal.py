@@ -93,7 +93,7 @@ class SpongeAnnealing:
     monitor : Monitor
         Gets reports and checkpoints.
     saved : mapping, optional
-        What an annealing that was stopped has saved; ``state`` is that of ``SpongeState.restored(saved)``.
+        What a stopped annealing has saved; ``state`` is that of ``SpongeState.restored(saved)``.
     """
 
     def __init__(
@@ -114,22 +114,22 @@ class SpongeAnnealing:
 
     def run(self) -> SpongeState:
         """Anneal down to the lowest temperature and converge there."""
-        self.descend(self.settings.lowest_temperature(self.state.start))
+        self.descend(self.settings.cooling.lowest(self.state.start))
         self.finish()
         return self.state
 
     def descend(self, lowest: float, until_clusters: float = np.inf) -> None:
-        """Anneal down to a temperature, or until there are so many clusters."""
-        state, settings = self.state, self.settings
+        """Anneal down to a temperature, or until there are enough clusters."""
+        state, stopping = self.state, self.settings.stopping
         while state.temperature > lowest and state.n_clusters < until_clusters:
             self.save()
-            self.converge(settings.tol, settings.max_iter)
+            self.converge(stopping.tol, stopping.max_iter)
             self.note()
             if not self.clean_up() and not self.split():
                 self.cool(lowest)
 
     def refine(self, points: Field) -> SpongeAnnealing:
-        """Return the annealing that goes on with more points."""
+        """Return the annealing that continues with more points."""
         state = self.state
         state.counts = state.counts * (points.n / self.points.n)
         state.sponge_count *= points.n / self.points.n
@@ -138,9 +138,10 @@ class SpongeAnnealing:
 
     def finish(self) -> None:
         """Converge at the last temperature, until nothing is left to clean up."""
+        stopping = self.settings.stopping
         while True:
             self.save()
-            self.converge(self.settings.final_tol, self.settings.final_max_iter, centres=True)
+            self.converge(stopping.final_tol, stopping.final_max_iter, centres=True)
             self.note()
             self.state.until_cleanup = 0
             if not self.clean_up():
@@ -148,12 +149,16 @@ class SpongeAnnealing:
 
     def step(self) -> SpongeStep:
         """Return centres and what decides on masses now."""
-        state = self.state
+        state, settings = self.state, self.settings
         sponge = None
         if state.has_sponge:
-            sponge = (state.sponge_log_prior, self.settings.sponge_factor(state.temperature) ** 2)
-        weights = 1 / self.settings.scales(state.positions, state.temperature, state.start)
-        return SpongeStep(state.positions, weights, state.log_priors, state.temperature, self.settings.cuts[0], sponge)
+            sponge = (state.sponge_log_prior, settings.masses.factor(state.temperature) ** 2)
+        weights, cut = 1 / self._scales(), settings.lists.cuts[0]
+        return SpongeStep(state.positions, weights, state.log_priors, state.temperature, cut, sponge)
+
+    def _scales(self) -> Floats:
+        """Return the scales of each centre now, shape (K, d)."""
+        return self.settings.scales.at(self.state.positions, self.state.temperature, self.state.start)
 
     def rebuild(self) -> None:
         """Make the lists of near centres anew."""
@@ -162,11 +167,11 @@ class SpongeAnnealing:
         self.state.since_lists = 0
 
     def _list(self) -> None:
-        limits = self.settings.limits(self._listed.temperature)
+        limits = self.settings.lists.limits(self._listed.temperature)
         self.points.rebuild(self._listed.positions, self._listed.weights, *limits)
 
     def save(self) -> None:
-        """Give the monitor all from which lists, masses and the way on can be computed again."""
+        """Give the monitor everything from which lists, masses and the next steps can be computed again."""
         if self.monitor.checkpoint is None or self.points.rank > 0:
             return
         saved = {one.name: getattr(self.state, one.name) for one in fields(SpongeState)}
@@ -183,7 +188,7 @@ class SpongeAnnealing:
             self.points.assign(self._last)
 
     def converge(self, tolerance: float, max_iter: int, *, centres: bool = False) -> None:
-        """Make steps until masses stay, and, when asked, centres. A stopped call goes on after the last of them."""
+        """Make steps until masses stay, and, when asked, centres. A stopped call resumes after the last of them."""
         state = self.state
         while state.n_here < max_iter:
             change, moved = self.improve()
@@ -221,14 +226,14 @@ class SpongeAnnealing:
 
     def update_priors(self) -> None:
         """Set priors from counts; the sponge's may be fixed."""
-        state, settings = self.state, self.settings
+        state, masses = self.state, self.settings.masses
         n, k = self.points.n, state.n_clusters
-        priors = state.counts / n if settings.priors else np.full(k, 1 / k)
-        if state.has_sponge and settings.sponge_prior is not None:
-            own = settings.sponge_prior / k
+        priors = state.counts / n if masses.priors else np.full(k, 1 / k)
+        if state.has_sponge and masses.sponge_prior is not None:
+            own = masses.sponge_prior / k
             priors = priors * ((1 - own) / max(priors.sum(), _LEAST_PRIOR))
         else:
-            own = state.sponge_count / n if settings.priors else 1 / (k + 1)
+            own = state.sponge_count / n if masses.priors else 1 / (k + 1)
         state.log_priors = np.log(np.maximum(priors, _LEAST_PRIOR))
         state.sponge_log_prior = float(np.log(max(own, _LEAST_PRIOR)))
 
@@ -242,35 +247,35 @@ class SpongeAnnealing:
         state = self.state
         width = self.mean_width()
         state.history.extend((state.temperature, state.n_clusters, state.energy, width, state.sponge_count))
-        lowest = self.settings.lowest_temperature(state.start)
+        lowest = self.settings.cooling.lowest(state.start)
         numbers = {"temperature": state.temperature, "lowest": lowest, "clusters": state.n_clusters, "width": width}
         self.monitor.report("annealing", **numbers)
 
     def cool(self, lowest: float) -> None:
         """Go to the next temperature; create the sponge when its time has come."""
         state, settings = self.state, self.settings
-        fine = state.has_split and state.n_clusters < settings.max_clusters
-        state.temperature = max(settings.cool(state.temperature, fine), lowest)
+        fine = state.has_split and state.n_clusters < settings.splitting.max_clusters
+        state.temperature = max(settings.cooling.next(state.temperature, fine), lowest)
         state.until_test -= 1
         state.until_cleanup -= 1
         state.since_lists += 1
         self._consider_sponge(self.mean_width())
-        if state.since_lists >= settings.refresh:
+        if state.since_lists >= settings.lists.refresh:
             self.rebuild()
 
     def _consider_sponge(self, mean_width: float) -> None:
-        if not self.state.has_sponge and self.settings.wants_sponge(self.state.temperature, mean_width):
+        if not self.state.has_sponge and self.settings.masses.wants_sponge(self.state.temperature, mean_width):
             self.state.has_sponge = True
             self.update_priors()
 
     def split(self) -> bool:
         """Split unstable clusters when it is time to look for them; say whether there were any."""
-        state, settings = self.state, self.settings
-        room = settings.max_clusters - state.n_clusters
-        if room <= 0 or (state.n_clusters > 1 and state.until_test > 0):
+        state, splitting = self.state, self.settings.splitting
+        allowed = splitting.max_clusters - state.n_clusters
+        if allowed <= 0 or (state.n_clusters > 1 and state.until_test > 0):
             return False
-        state.until_test = settings.wait
-        eligible = (state.widths > settings.min_split_width) & (state.counts > settings.min_split_count)
+        state.until_test = splitting.wait
+        eligible = (state.widths > splitting.min_split_width) & (state.counts > splitting.min_split_count)
         eligible &= state.waiting == 0
         state.waiting = np.maximum(state.waiting - 1, 0)
         if not eligible.any():
@@ -278,7 +283,7 @@ class SpongeAnnealing:
         step = self.step()
         moments, scales = self.points.moments(step), 1 / step.weights
         found = find_splits(moments, state.counts, state.widths, scales, eligible, state.temperature)
-        most = min(room, settings.max_splits)
+        most = min(allowed, splitting.max_splits)
         clusters, displacements = found.clusters[:most], found.displacements[:most]
         if len(clusters):
             self._divide(clusters, displacements)
@@ -300,15 +305,15 @@ class SpongeAnnealing:
 
     def clean_up(self) -> bool:
         """Remove clusters that hold too little or lie too close to a larger one; say whether there were any."""
-        state, settings = self.state, self.settings
+        state, removal = self.state, self.settings.removal
         if state.until_cleanup > 0 or state.n_clusters == 1:
             return False
-        least = settings.min_count_with_sponge if state.has_sponge else settings.min_count
+        least = removal.min_count_with_sponge if state.has_sponge else removal.min_count
         gone = (state.counts < least) & (state.waiting == 0)
-        if settings.min_points > 0:
-            gone |= self._occupied() < settings.min_points
+        if removal.min_points > 0:
+            gone |= self._occupied() < removal.min_points
         self._spare(gone)
-        if state.temperature < min(settings.closeness_temperature, state.closeness_at):
+        if state.temperature < min(removal.closeness_temperature, state.closeness_at):
             state.closeness_at = state.temperature - _CLOSENESS_STEP
             gone |= self._too_close()
         if not gone.any():
@@ -317,8 +322,8 @@ class SpongeAnnealing:
             gone[np.argmax(state.counts)] = False
         self._keep(~gone)
         # Many clusters always leave something to remove: a look for splits must come between two removals.
-        state.until_test = max(state.until_test, settings.wait_after_removal)
-        state.until_cleanup = settings.wait_after_removal + 1
+        wait = self.settings.splitting.wait_after_removal
+        state.until_test, state.until_cleanup = max(state.until_test, wait), wait + 1
         return True
 
     def _spare(self, gone: NDArray[np.bool_]) -> None:
@@ -328,8 +333,8 @@ class SpongeAnnealing:
         """
         state = self.state
         small = np.flatnonzero(gone)
-        scales = self.settings.scales(state.positions, state.temperature, state.start)[small]
-        near = self.settings.sponge_factor(state.temperature) ** 2
+        scales = self._scales()[small]
+        near = self.settings.masses.factor(state.temperature) ** 2
         pairs = small[close_pairs(state.positions[small], scales, near)]
         gone[pairs[np.arange(len(pairs)), np.argmax(state.counts[pairs], axis=1)]] = False
 
@@ -341,9 +346,9 @@ class SpongeAnnealing:
     def _too_close(self) -> NDArray[np.bool_]:
         """Mark the smaller of every pair that is too close, unless it has gone already."""
         state = self.state
-        scales = self.settings.scales(state.positions, state.temperature, state.start)
+        scales = self._scales()
         gone = np.zeros(state.n_clusters, dtype=np.bool_)
-        pairs = close_pairs(state.positions, scales, self.settings.closeness)
+        pairs = close_pairs(state.positions, scales, self.settings.removal.closeness)
         larger = np.where(state.counts[pairs[:, 0]] >= state.counts[pairs[:, 1]], 0, 1)
         rows = np.arange(len(pairs))
         keep, lose = pairs[rows, larger], pairs[rows, 1 - larger]

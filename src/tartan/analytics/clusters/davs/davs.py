@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tartan.analytics.clusters.davs.anneal import HISTORY, SpongeAnnealing, SpongeState
@@ -17,6 +16,7 @@ from tartan.analytics.clusters.davs.field import Field
 from tartan.analytics.clusters.davs.model import SpongeSettings, require_moderate
 from tartan.analytics.clusters.davs.options import checked
 from tartan.analytics.monitor import Monitor, as_monitor
+from tartan.analytics.retired import IN_FIT, Retired, RetiringEstimator
 from tartan.base.checks import floats
 from tartan.base.checksum import checksum_of_array
 from tartan.comm.communicator import Communicator
@@ -26,13 +26,13 @@ __all__ = ["DAVS"]
 
 Floats = NDArray[np.float64]
 
-# A sample stands for all points while a cluster has so many of its points on average, and the temperature is at least
-# so many times the lowest.
+# A sample stands for all points while a cluster has this many of its points on average, and the temperature is at least
+# this many times the lowest.
 _SAMPLE_POINTS = 24
 _SAMPLE_ABOVE = 50.0
 
 
-class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+class DAVS(ClusterMixin, RetiringEstimator):  # type: ignore[misc]
     """Cluster points by deterministic annealing, with a sponge that takes the noise.
 
     All points begin in one cluster at a high temperature. As it falls, each cluster whose scaled covariance has an
@@ -41,58 +41,57 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     with centre Y, and its share there goes with P exp(-E / 2T); the sponge has the same energy for every point,
     ``sponge_factor`` squared. Results are deterministic: nothing is drawn by chance.
 
+    The options come in groups: how wide a cluster is (``sigma`` to ``final_sigma_temperature``), the cooling
+    (``min_temperature`` to ``sample``), which clusters there are (``max_clusters`` to ``closeness``), shares and noise
+    (``priors`` to ``assignment``), effort (``centers_per_point`` to ``max_iter``), and the call
+    (``restart_temperature`` to ``checkpoint``).
+
     Parameters
     ----------
     sigma : float or sequence of float, shape (n_features,)
-        Standard deviation expected of a cluster along each coordinate; with a relative scale of coordinate 0, that
-        as a fraction of the coordinate.
+        Standard deviation expected of a cluster along each coordinate; with a relative scale of coordinate 0,
+        that as a fraction of the coordinate.
     scaling : {"absolute", "relative", "annealed"}
-        "relative": coordinate 0 has the standard deviation sigma_0 Y_0, as a
-        mass-to-charge ratio has. "annealed": so too, and sigma_0 falls from ``initial_sigma`` at the first
-        temperature to its own value at ``final_sigma_temperature``, geometrically in the logarithm of T.
+        "relative": coordinate 0 has the standard deviation sigma_0 Y_0, as a mass-to-charge ratio has. "annealed": the
+        same, and sigma_0 falls from ``initial_sigma`` at the first temperature to its own value at
+        ``final_sigma_temperature``, geometrically in the logarithm of T.
     initial_sigma : float, optional
-        See "annealed"; default 100 times sigma_0.
+        See "annealed"; default: 100 times sigma_0.
     final_sigma_temperature : float
         See "annealed".
     min_temperature : float, optional
-        Where the annealing ends. Clusters as wide as sigma split below 1. Default: the first temperature, divided by
-        ``temperature_ratio``.
+        Where the annealing ends. Clusters as wide as sigma split below 1. Default: the first temperature,
+        divided by ``temperature_ratio``.
     temperature_ratio : float
         See ``min_temperature``.
     cooling, cooling_below : pair of float
-        Factors of the temperature while there was no split and after the last possible one, and between; from
-        ``cooling_switch`` upwards and below it.
-    cooling_switch : float
-        See ``cooling``.
+        Factors of the temperature while there was no split and after the last possible one, and between; from T = 12
+        upwards and below it.
+    sample : int, optional
+        While clusters are few and the temperature is high, an even sample of at most this many points is annealed in
+        place of all; None: never. Which clusters there are is decided later, by all points.
     max_clusters : int, optional
         No more clusters than these; default: as many as points.
-    sample : int, optional
-        While clusters are few and the temperature is high, an even sample of at most so many points is annealed in the
-        place of all; None: never. Which clusters there are is decided later, by all points.
-    max_splits : int, optional
-        No more splits at a time, the most unstable first; default: all of them.
-    min_split_width, min_split_count : float
-        Clusters of a smaller mean energy or mass do not split.
-    wait, wait_after_removal : int
-        Coolings between two looks for splits; coolings after clusters were removed until the next look.
-    min_count, min_count_with_sponge : float
+    min_split_width : float
+        Clusters of a smaller mean energy do not split.
+    wait : int
+        Coolings between two searches for splits.
+    min_count : float
         Clusters of less mass are removed.
     min_points : int
         Clusters that are the nearest of fewer points are removed; 0 for no such test.
     closeness : float
-        Of two clusters whose scaled squared distance is smaller, the smaller one is removed.
-    closeness_temperature : float
-        Below it, closeness is tested.
+        Of two clusters whose scaled squared distance is smaller, the smaller one is removed, once T is below 4.
     priors : bool
         Whether P is the share of points of a cluster; otherwise all are the same.
     sponge : {"never", "late", "always"}
-        "late": there from the time that ``sponge_temperatures`` or ``sponge_width`` says.
+        Whether there is a sponge; "late": from the time that ``sponge_temperatures`` or ``sponge_width`` says.
     sponge_factor : float
         Distance from which a point is noise, in standard deviations, at the end.
     sponge_factor_start : float, optional
         The same at the beginning; default: as at the end.
     sponge_temperatures : pair of float, optional
-        The factor goes linearly with T between these two, the higher one first; below the first the sponge is there.
+        The factor changes linearly with T between these two, the higher one first; the sponge is there below the first.
     sponge_width : float, optional
         The sponge is there once the mean energy of clusters is at most this.
     sponge_prior : float, optional
@@ -102,27 +101,19 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         "mass": those that belong to the sponge more than to any cluster, priors and temperature included; at T above 1
         this keeps more of the outskirts of large clusters.
     centers_per_point : pair of int
-        Least and largest number of near centres that a point looks at.
-    cuts : pair of float
-        Shares below exp(-cut) of the nearest centre's are taken as 0; centres farther than the second cut do not enter
-        a point's list.
-    refresh : int
-        Coolings after which lists of near centres are made anew, if no split did so.
-    tol, final_tol : float
-        A temperature is done when the shares of a point change by less in sum, on average; at the last temperature
-        centres must stay, too.
-    max_iter, final_max_iter : int
-        No more steps at a temperature; at the last one.
+        Least and largest number of near centres that a point is compared with.
+    tol : float
+        A temperature is done when the shares of a point change by less in sum, on average.
+    max_iter : int
+        Most steps at a temperature.
     restart_temperature : float, optional
         Where to begin with the centres given to ``fit``; default: the lowest temperature.
     verbose : int
         1 shows progress on stderr, 2 every temperature.
     checkpoint : path, optional
-        File from which the same call goes on after a stop.
-    monitor : Monitor, optional
-        Instead of the two.
-    communicator : Communicator, optional
-        Ranks that share the work; each is given all points.
+        File from which a stopped ``fit`` resumes when it is called again.
+    **retired
+        Options that are accepted for one more version; see ``retired``.
 
     Attributes
     ----------
@@ -178,13 +169,26 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     (3, [0, 1, 2, -1])
     """
 
+    retired: ClassVar[dict[str, Retired]] = {
+        "cooling_switch": Retired(12.0, "it stays 12; cooling and cooling_below set how fast it cools"),
+        "max_splits": Retired(None, "there is no limit; max_clusters limits clusters"),
+        "min_split_count": Retired(4.0, "it stays 4; min_split_width says which clusters split"),
+        "wait_after_removal": Retired(4, "it stays 4; wait sets how often splits are looked for"),
+        "min_count_with_sponge": Retired(1.5, "it stays 1.5; min_points removes small clusters"),
+        "closeness_temperature": Retired(4.0, "it stays 4"),
+        "cuts": Retired((20.0, 40.0), "it stays (20, 40); centers_per_point limits the work"),
+        "refresh": Retired(20, "it stays 20"),
+        "final_tol": Retired(0.005, "it stays 0.005"),
+        "final_max_iter": Retired(2000, "it stays 2000"),
+        "monitor": Retired(None, IN_FIT),
+        "communicator": Retired(None, IN_FIT),
+    }
+
     # What is read here; the others go to the settings by name.
     assignment: str
     restart_temperature: float | None
     verbose: int
     checkpoint: str | Path | None
-    monitor: Monitor | None
-    communicator: Communicator | None
 
     def __init__(
         self,
@@ -197,19 +201,13 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         temperature_ratio: float = 1000.0,
         cooling: Sequence[float] = (0.9875, 0.9975),
         cooling_below: Sequence[float] = (0.99375, 0.999375),
-        cooling_switch: float = 12.0,
-        max_clusters: int | None = None,
         sample: int | None = 20_000,
-        max_splits: int | None = None,
+        max_clusters: int | None = None,
         min_split_width: float = 1.5,
-        min_split_count: float = 4.0,
         wait: int = 10,
-        wait_after_removal: int = 4,
         min_count: float = 1.0,
-        min_count_with_sponge: float = 1.5,
         min_points: int = 0,
         closeness: float = 0.5,
-        closeness_temperature: float = 4.0,
         priors: bool = True,
         sponge: str = "never",
         sponge_factor: float = 3.0,
@@ -219,23 +217,27 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         sponge_prior: float | None = 0.1,
         assignment: str = "distance",
         centers_per_point: Sequence[int] = (1, 20),
-        cuts: Sequence[float] = (20.0, 40.0),
-        refresh: int = 20,
         tol: float = 0.005,
         max_iter: int = 20,
-        final_tol: float = 0.005,
-        final_max_iter: int = 2000,
         restart_temperature: float | None = None,
         verbose: int = 0,
         checkpoint: str | Path | None = None,
-        monitor: Monitor | None = None,
-        communicator: Communicator | None = None,
+        **retired: Any,
     ) -> None:
         values = locals()
         for name in self._get_param_names():
             setattr(self, name, values[name])
+        self._accept_retired(retired)
 
-    def fit(self, X: ArrayLike, y: Any = None, *, init: ArrayLike | None = None) -> DAVS:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: Any = None,
+        *,
+        init: ArrayLike | None = None,
+        monitor: Monitor | None = None,
+        communicator: Communicator | None = None,
+    ) -> DAVS:
         """Cluster points.
 
         Parameters
@@ -244,7 +246,11 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             Points, finite. With a relative scale coordinate 0 must be positive.
         y : ignored
         init : array-like, shape (n_clusters, n_features), optional
-            Centres of an earlier result to go on from, at ``restart_temperature``.
+            Centres of an earlier result to begin with, at ``restart_temperature``.
+        monitor : Monitor, optional
+            Receives progress and can cancel, in place of ``verbose`` and ``checkpoint``.
+        communicator : Communicator, optional
+            Ranks that share the work; each is given all points.
 
         Returns
         -------
@@ -256,45 +262,25 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         ConfigError
             If a parameter or a point is not what it must be, or ``init`` does not fit to the points.
         RunCancelledError
-            If the monitor was asked to stop; the same call goes on from the checkpoint, if there is one.
+            If the monitor was asked to stop; the same call resumes from the checkpoint, if there is one.
         """
         points = self._points(X, reset=True)
         init = None if init is None else floats("init", init)
-        settings = checked(self.get_params(deep=False), points)
-        monitor = as_monitor(self.monitor, self.verbose, self.checkpoint)
-        asked = asdict(settings) | {"init": init}
+        settings = checked(self.all_options(), points)
+        monitor = as_monitor(monitor or self._value_of("monitor"), self.verbose, self.checkpoint)
+        ranks = communicator or self._value_of("communicator")
+        asked = settings.by_name() | {"init": init}
         asked["restart_temperature"] = self.restart_temperature
         monitor.identify("DAVS", lambda: checksum_of_array(points), lambda: asked)
         saved = monitor.load()
         state = SpongeState.restored(saved) if saved is not None else self._first_state(points, settings, init)
         with monitor.keeping():
-            annealing = self._annealing(points, settings, state, monitor, saved)
+            annealing = _annealing(points, settings, state, saved, (ranks, monitor))
             annealing.run()
         self._conclude(annealing)
         if annealing.points.rank == 0:
             monitor.finish()
         return self
-
-    def _annealing(
-        self,
-        points: Floats,
-        settings: SpongeSettings,
-        state: SpongeState,
-        monitor: Monitor,
-        saved: dict[str, Any] | None,
-    ) -> SpongeAnnealing:
-        """Return the annealing of all points, after that of the sample."""
-        field = Field(points, self.communicator, monitor.check)
-        if not state.coarse:
-            return SpongeAnnealing(field, settings, state, monitor, saved)
-        # Every so manieth point along coordinate 0: the sample has the density of all.
-        chosen = field.order[:: -(-len(points) // settings.sample)]
-        first = SpongeAnnealing(
-            Field(points[chosen], self.communicator, monitor.check), settings, state, monitor, saved
-        )
-        lowest = _SAMPLE_ABOVE * settings.lowest_temperature(state.start)
-        first.descend(lowest, len(chosen) / _SAMPLE_POINTS)
-        return first.refine(field)
 
     def _points(self, X: ArrayLike, *, reset: bool) -> Floats:
         if np.ma.isMaskedArray(X):
@@ -312,21 +298,21 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return found
 
     def _first_state(self, points: Floats, settings: SpongeSettings, centres: Floats | None) -> SpongeState:
-        settings.require_moderate("X", points)
-        start = settings.first_temperature(points)
-        lowest = settings.lowest_temperature(start)
-        settings.require_range(start, lowest)
+        settings.scales.require_moderate("X", points)
+        start = settings.scales.first_temperature(points)
+        lowest = settings.cooling.lowest(start)
+        settings.cooling.require_range(start)
         if centres is None:
             state = SpongeState.of(points.mean(axis=0)[None], len(points), max(start, lowest), start)
-            state.coarse = len(points) > settings.sample
+            state.coarse = len(points) > settings.cooling.sample
             return state
         if centres.ndim != 2 or centres.shape[1] != points.shape[1] or not len(centres):
             raise ConfigError(f"init: centres of shape {centres.shape} for points of {points.shape[1]} coordinates")
-        if not np.isfinite(centres).all() or (settings.relative and (centres[:, 0] <= 0).any()):
+        if not np.isfinite(centres).all() or (settings.scales.relative and (centres[:, 0] <= 0).any()):
             raise ConfigError("init: centres must be finite, and positive in coordinate 0 where its scale is relative")
-        settings.require_moderate("init", centres)
+        settings.scales.require_moderate("init", centres)
         state = SpongeState.of(centres, len(points), self.restart_temperature or lowest, start)
-        state.has_split, state.until_test = True, 10 * settings.wait
+        state.has_split, state.until_test = True, 10 * settings.splitting.wait
         return state
 
     def _conclude(self, annealing: SpongeAnnealing) -> None:
@@ -340,8 +326,8 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.start_temperature_, self.temperature_, self.n_iter_ = state.start, state.temperature, state.n_iter
         lines = np.array(state.history).reshape(-1, len(HISTORY))
         self.history_ = dict(zip(HISTORY, lines.T.copy()))
-        self._offsets, self._noise_from = settings.rule(self.assignment, step)
-        self._limits = settings.limits(state.temperature)
+        self._offsets, self._noise_from = settings.masses.rule(self.assignment, step)
+        self._limits = settings.lists.limits(state.temperature)
         self.labels_, self.energies_ = self._labels(annealing.points)
         self.cluster_sizes_ = np.bincount(self.labels_[self.labels_ >= 0], minlength=self.n_clusters_)
         self.sponge_size_ = int((self.labels_ < 0).sum())
@@ -375,3 +361,23 @@ class DAVS(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         field = Field(points, None)
         field.rebuild(self.cluster_centers_, 1 / np.square(self.cluster_sigmas_), *self._limits)
         return self._labels(field)[0]
+
+
+def _annealing(
+    points: Floats,
+    settings: SpongeSettings,
+    state: SpongeState,
+    saved: dict[str, Any] | None,
+    around: tuple[Communicator | None, Monitor],
+) -> SpongeAnnealing:
+    """Return the annealing of all points, after that of the sample; ``around``: the ranks, and the monitor."""
+    ranks, monitor = around
+    field = Field(points, ranks, monitor.check)
+    if not state.coarse:
+        return SpongeAnnealing(field, settings, state, monitor, saved)
+    # Points evenly spaced along coordinate 0: the sample has the density of all.
+    chosen = field.order[:: -(-len(points) // settings.cooling.sample)]
+    first = SpongeAnnealing(Field(points[chosen], ranks, monitor.check), settings, state, monitor, saved)
+    lowest = _SAMPLE_ABOVE * settings.cooling.lowest(state.start)
+    first.descend(lowest, len(chosen) / _SAMPLE_POINTS)
+    return first.refine(field)

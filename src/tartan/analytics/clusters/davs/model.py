@@ -1,4 +1,4 @@
-"""What vector-sponge clustering is told: scales, temperatures, the sponge, splits, lists. Pure functions of settings.
+"""Checked options of vector-sponge clustering in groups, and what follows from them. Pure functions.
 
 Points x and centres Y have the energy E = sum_i (x_i - Y_i)^2 / s_i; masses go with exp(-E / 2T), so that a cluster
 whose standard deviation is the scale itself has the natural temperature 1.
@@ -7,7 +7,8 @@ whose standard deviation is the scale itself has the natural temperature 1.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,17 @@ from numpy.typing import NDArray
 from tartan.analytics.clusters.davs.field import SpongeStep
 from tartan.errors import ConfigError
 
-__all__ = ["SpongeSettings", "require_moderate"]
+__all__ = [
+    "Cooling",
+    "Masses",
+    "NearLists",
+    "Removal",
+    "Scales",
+    "Splitting",
+    "SpongeSettings",
+    "Stopping",
+    "require_moderate",
+]
 
 Floats = NDArray[np.float64]
 
@@ -42,43 +53,13 @@ def require_moderate(name: str, points: Floats, sigma: Floats) -> None:
 
 
 @dataclass(frozen=True)
-class SpongeSettings:
-    """Checked parameters of one clustering; see `DAVS` for their meaning."""
+class Scales:
+    """How wide a cluster is expected to be."""
 
     scaling: str
     sigma: tuple[float, ...]
     initial_sigma: float
     final_sigma_temperature: float
-    min_temperature: float | None
-    temperature_ratio: float
-    cooling: tuple[float, float]
-    cooling_below: tuple[float, float]
-    cooling_switch: float
-    max_clusters: int
-    max_splits: int
-    sample: int
-    min_split_width: float
-    min_split_count: float
-    wait: int
-    wait_after_removal: int
-    min_count: float
-    min_count_with_sponge: float
-    min_points: int
-    closeness: float
-    closeness_temperature: float
-    priors: bool
-    sponge: str
-    sponge_factors: tuple[float, float]
-    sponge_temperatures: tuple[float, float] | None
-    sponge_width: float | None
-    sponge_prior: float | None
-    centers_per_point: tuple[int, int]
-    cuts: tuple[float, float]
-    refresh: int
-    tol: float
-    max_iter: int
-    final_tol: float
-    final_max_iter: int
 
     @property
     def relative(self) -> bool:
@@ -94,7 +75,7 @@ class SpongeSettings:
             If it is beyond all numbers.
         """
         centre = points.mean(axis=0)[None]
-        scales = self.scales(centre, self.final_sigma_temperature, 1.0)
+        scales = self.at(centre, self.final_sigma_temperature, 1.0)
         if self.scaling == "annealed":
             scales[:, 0] = np.square(self.initial_sigma * centre[:, 0])
         with np.errstate(all="ignore"):
@@ -110,35 +91,7 @@ class SpongeSettings:
             sigma[0] *= np.abs(points[:, 0]).min()
         require_moderate(name, points, sigma)
 
-    def require_range(self, start: float, lowest: float) -> None:
-        """Raise ConfigError where the annealing would be longer than numbers can tell temperatures apart."""
-        if start > _MOST_COOLING * lowest:
-            raise ConfigError(
-                f"the temperature would fall from {start:.3g} to {lowest:.3g}, by more than {_MOST_COOLING:g}; leave "
-                "out points that lie far away, or raise min_temperature or sigma"
-            )
-
-    def lowest_temperature(self, start: float) -> float:
-        """Return where the annealing ends; points without any spread have no temperature of their own."""
-        if self.min_temperature is not None:
-            return self.min_temperature
-        return start / self.temperature_ratio or 1.0
-
-    def limits(self, temperature: float) -> tuple[int, int, float]:
-        """Return the largest and least length of lists, and the energy beyond the nearest at which they end."""
-        least, most = self.centers_per_point
-        return most, least, 2 * self.cuts[1] * temperature
-
-    def rule(self, assignment: str, step: SpongeStep) -> tuple[Floats, float]:
-        """Return what is added to the energy in each cluster before comparing, and the sum that makes noise."""
-        if assignment == "distance":
-            return np.zeros(len(step.positions)), np.inf if step.sponge is None else step.sponge[1]
-        offsets = -2 * step.temperature * step.log_priors
-        if step.sponge is None:
-            return offsets, np.inf
-        return offsets, step.sponge[1] - 2 * step.temperature * step.sponge[0]
-
-    def scales(self, positions: Floats, temperature: float, start: float) -> Floats:
+    def at(self, positions: Floats, temperature: float, start: float) -> Floats:
         """Return s_i of each centre, shape (K, d): squares of the standard deviations expected at a temperature.
 
         ``start`` is the temperature at which annealed scales begin.
@@ -156,12 +109,74 @@ class SpongeSettings:
         share = math.log(temperature / switch) / math.log(start / switch)
         return float(final * (self.initial_sigma / final) ** min(share, 1.0))
 
-    def cool(self, temperature: float, fine: bool) -> float:
+
+@dataclass(frozen=True)
+class Cooling:
+    """Which temperatures there are, and how many points are annealed at first."""
+
+    min_temperature: float | None
+    temperature_ratio: float
+    cooling: tuple[float, float]
+    cooling_below: tuple[float, float]
+    cooling_switch: float
+    sample: int
+
+    def lowest(self, start: float) -> float:
+        """Return where the annealing ends; points without any spread have no temperature of their own."""
+        if self.min_temperature is not None:
+            return self.min_temperature
+        return start / self.temperature_ratio or 1.0
+
+    def require_range(self, start: float) -> None:
+        """Raise ConfigError where the annealing would be longer than numbers can tell temperatures apart."""
+        lowest = self.lowest(start)
+        if start > _MOST_COOLING * lowest:
+            raise ConfigError(
+                f"the temperature would fall from {start:.3g} to {lowest:.3g}, by more than {_MOST_COOLING:g}; leave "
+                "out points that lie far away, or raise min_temperature or sigma"
+            )
+
+    def next(self, temperature: float, fine: bool) -> float:
         """Return the next temperature; ``fine`` from the first split to the last."""
         factors = self.cooling if temperature >= self.cooling_switch else self.cooling_below
         return temperature * factors[fine]
 
-    def sponge_factor(self, temperature: float) -> float:
+
+@dataclass(frozen=True)
+class Splitting:
+    """Which clusters split, and when they are looked for."""
+
+    max_clusters: int
+    max_splits: int
+    min_split_width: float
+    min_split_count: float
+    wait: int
+    wait_after_removal: int
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Which clusters are removed."""
+
+    min_count: float
+    min_count_with_sponge: float
+    min_points: int
+    closeness: float
+    closeness_temperature: float
+
+
+@dataclass(frozen=True)
+class Masses:
+    """Priors, and the sponge."""
+
+    priors: bool
+    sponge: str
+    sponge_factors: tuple[float, float]
+    sponge_temperatures: tuple[float, float] | None
+    sponge_width: float | None
+    sponge_prior: float | None
+
+    def factor(self, temperature: float) -> float:
         """Return the distance of the sponge from every point in standard deviations."""
         first, last = self.sponge_factors
         if self.sponge_temperatures is None:
@@ -180,3 +195,54 @@ class SpongeSettings:
         narrow = self.sponge_width is not None and mean_width <= self.sponge_width
         cold = self.sponge_temperatures is not None and temperature < self.sponge_temperatures[0]
         return narrow or cold
+
+    def rule(self, assignment: str, step: SpongeStep) -> tuple[Floats, float]:
+        """Return what is added to the energy in each cluster before comparing, and the sum that makes noise."""
+        if assignment == "distance":
+            return np.zeros(len(step.positions)), np.inf if step.sponge is None else step.sponge[1]
+        offsets = -2 * step.temperature * step.log_priors
+        if step.sponge is None:
+            return offsets, np.inf
+        return offsets, step.sponge[1] - 2 * step.temperature * step.sponge[0]
+
+
+@dataclass(frozen=True)
+class NearLists:
+    """Which centres are near a point."""
+
+    centers_per_point: tuple[int, int]
+    cuts: tuple[float, float]
+    refresh: int
+
+    def limits(self, temperature: float) -> tuple[int, int, float]:
+        """Return the largest and least length of lists, and the energy beyond the nearest at which they end."""
+        least, most = self.centers_per_point
+        return most, least, 2 * self.cuts[1] * temperature
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When a temperature is done: changes of masses, and steps at most; at the last temperature others."""
+
+    tol: float
+    max_iter: int
+    final_tol: float
+    final_max_iter: int
+
+
+@dataclass(frozen=True)
+class SpongeSettings:
+    """Checked options of one clustering, in groups; see `DAVS` for their meaning."""
+
+    scales: Scales
+    cooling: Cooling
+    splitting: Splitting
+    removal: Removal
+    masses: Masses
+    lists: NearLists
+    stopping: Stopping
+
+    def by_name(self) -> dict[str, Any]:
+        """Return all options by name, whatever their group."""
+        groups: dict[str, dict[str, Any]] = asdict(self)
+        return {name: value for group in groups.values() for name, value in group.items()}

@@ -1,8 +1,7 @@
-"""Parameters of vector-sponge clustering, checked."""
+"""Checks the options of vector-sponge clustering and puts them into groups."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,160 +9,155 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.analytics.clusters.davs.field import CHUNK
-from tartan.analytics.clusters.davs.model import SpongeSettings
+from tartan.analytics.clusters.davs.model import (
+    Cooling,
+    Masses,
+    NearLists,
+    Removal,
+    Scales,
+    Splitting,
+    SpongeSettings,
+    Stopping,
+)
+from tartan.base.checks import FRACTION, NOT_NEGATIVE, POSITIVE, Fit, flag, number, one_of, whole
 from tartan.errors import ConfigError
 
 __all__ = ["checked"]
 
-_CHOICES = {
-    "scaling": ("absolute", "relative", "annealed"),
-    "sponge": ("never", "late", "always"),
-    "assignment": ("distance", "mass"),
-}
-_POSITIVE = ("final_sigma_temperature", "temperature_ratio", "cooling_switch")
-_NOT_NEGATIVE = (
-    "min_split_width", "min_split_count", "min_count", "min_count_with_sponge", "closeness", "closeness_temperature",
-    "tol", "final_tol",
-)  # fmt: skip
-_WHOLE = {
-    "wait": 0, "wait_after_removal": 0, "min_points": 0, "refresh": 1, "max_iter": 1,
-    "final_max_iter": 1,
-}  # fmt: skip
-
-
-_LARGEST_FACTOR = 1e100
+_LONGEST = 65_535 // CHUNK  # of a list: places in the lists of a chunk are 16 bits wide
+_SMALL_ENOUGH: Fit = ("a number above 0, 1e100 or less", lambda value: 0 < value <= 1e100)
 
 
 def checked(given: Mapping[str, Any], points: NDArray[np.float64]) -> SpongeSettings:
     """Return the settings for these points.
 
+    Parameters
+    ----------
+    given : mapping
+        All options of `DAVS` by name.
+    points : ndarray, shape (n, d)
+
     Raises
     ------
     ConfigError
-        If a parameter is out of its range or does not fit to the points; the message names it.
+        If an option is out of its range or does not fit to the points; the message names it.
     """
-    for name, choices in _CHOICES.items():
-        if given[name] not in choices:
-            raise _wrong(name, given[name], "one of " + ", ".join(map(repr, choices)))
-    if not isinstance(given["priors"], bool | np.bool_):
-        raise _wrong("priors", given["priors"], "True or False")
-    values: dict[str, Any] = {name: _positive(name, given[name]) for name in _POSITIVE}
-    values |= {name: _positive(name, given[name], zero=True) for name in _NOT_NEGATIVE}
-    values |= {name: _whole(name, given[name], least) for name, least in _WHOLE.items()}
-    sigma = _sigma(given, points)
-    _check_temperatures(given)
+    one_of("assignment", given["assignment"], ("distance", "mass"))
     return SpongeSettings(
-        scaling=given["scaling"],
-        sigma=sigma,
-        initial_sigma=_optional(given, "initial_sigma") or 100 * sigma[0],
-        min_temperature=_optional(given, "min_temperature"),
-        cooling=_factors("cooling", given["cooling"]),
-        cooling_below=_factors("cooling_below", given["cooling_below"]),
-        max_clusters=_max_clusters(given["max_clusters"], len(points)),
-        max_splits=len(points) if given["max_splits"] is None else _whole("max_splits", given["max_splits"], 1),
-        sample=len(points) if given["sample"] is None else _whole("sample", given["sample"], 1),
-        priors=bool(given["priors"]),
-        **_sponge(given),
-        centers_per_point=_list_lengths(given["centers_per_point"]),
-        cuts=_pair("cuts", given["cuts"]),
-        **values,
+        scales=_scales(given, points),
+        cooling=_cooling(given, len(points)),
+        splitting=_splitting(given, len(points)),
+        removal=_removal(given),
+        masses=_masses(given),
+        lists=_lists(given),
+        stopping=_stopping(given),
+    )
+
+
+def _scales(given: Mapping[str, Any], points: NDArray[np.float64]) -> Scales:
+    scaling = one_of("scaling", given["scaling"], ("absolute", "relative", "annealed"))
+    dim = points.shape[1]
+    listed: list[Any] = np.atleast_1d(np.asarray(given["sigma"], dtype=object)).tolist()
+    sigma = tuple(number("sigma", value, POSITIVE) for value in (listed * dim if len(listed) == 1 else listed))
+    if len(sigma) != dim:
+        raise _wrong("sigma", given["sigma"], f"one number, or one for each of {dim} coordinates")
+    if scaling != "absolute" and points[:, 0].min() <= 0:
+        row = int(points[:, 0].argmin())
+        raise ConfigError(
+            f"X: coordinate 0 is {points[row, 0]} in row {row}; with scaling {scaling!r} it must be positive"
+        )
+    initial = _optional(given, "initial_sigma")
+    switch = number("final_sigma_temperature", given["final_sigma_temperature"], POSITIVE)
+    return Scales(scaling, sigma, 100 * sigma[0] if initial is None else initial, switch)
+
+
+def _cooling(given: Mapping[str, Any], n_points: int) -> Cooling:
+    low, restart = _optional(given, "min_temperature"), _optional(given, "restart_temperature")
+    if low is not None and restart is not None and restart < low:
+        raise _wrong("restart_temperature", restart, f"at least min_temperature, {low}")
+    return Cooling(
+        min_temperature=low,
+        temperature_ratio=number("temperature_ratio", given["temperature_ratio"], POSITIVE),
+        cooling=_pair("cooling", given["cooling"], FRACTION),
+        cooling_below=_pair("cooling_below", given["cooling_below"], FRACTION),
+        cooling_switch=number("cooling_switch", given["cooling_switch"], POSITIVE),
+        sample=n_points if given["sample"] is None else whole("sample", given["sample"], 1),
+    )
+
+
+def _splitting(given: Mapping[str, Any], n_points: int) -> Splitting:
+    most, splits = given["max_clusters"], given["max_splits"]
+    if most is not None and whole("max_clusters", most, 1) > n_points:
+        raise _wrong("max_clusters", most, f"at most the number of points, {n_points}")
+    return Splitting(
+        max_clusters=n_points if most is None else int(most),
+        max_splits=n_points if splits is None else whole("max_splits", splits, 1),
+        min_split_width=number("min_split_width", given["min_split_width"], NOT_NEGATIVE),
+        min_split_count=number("min_split_count", given["min_split_count"], NOT_NEGATIVE),
+        wait=whole("wait", given["wait"]),
+        wait_after_removal=whole("wait_after_removal", given["wait_after_removal"]),
+    )
+
+
+def _removal(given: Mapping[str, Any]) -> Removal:
+    names = ("min_count", "min_count_with_sponge", "closeness", "closeness_temperature")
+    numbers = {name: number(name, given[name], NOT_NEGATIVE) for name in names}
+    return Removal(min_points=whole("min_points", given["min_points"]), **numbers)
+
+
+def _masses(given: Mapping[str, Any]) -> Masses:
+    sponge = one_of("sponge", given["sponge"], ("never", "late", "always"))
+    last = number("sponge_factor", given["sponge_factor"], _SMALL_ENOUGH)
+    first, prior = given["sponge_factor_start"], given["sponge_prior"]
+    temperatures, width = given["sponge_temperatures"], _optional(given, "sponge_width")
+    if temperatures is not None:
+        temperatures = _pair("sponge_temperatures", temperatures, POSITIVE)
+        if temperatures[0] <= temperatures[1]:
+            raise _wrong("sponge_temperatures", temperatures, "a higher temperature and a lower one")
+    if sponge == "late" and temperatures is None and width is None:
+        raise ConfigError("sponge is 'late', and nothing says when: give sponge_temperatures or sponge_width")
+    return Masses(
+        priors=flag("priors", given["priors"]),
+        sponge=sponge,
+        sponge_factors=(last if first is None else number("sponge_factor_start", first, _SMALL_ENOUGH), last),
+        sponge_temperatures=temperatures,
+        sponge_width=width,
+        sponge_prior=None if prior is None else number("sponge_prior", prior, FRACTION),
+    )
+
+
+def _lists(given: Mapping[str, Any]) -> NearLists:
+    lengths = given["centers_per_point"]
+    least, most = _pair("centers_per_point", lengths, POSITIVE)
+    if not (least.is_integer() and most.is_integer() and 1 <= least <= most <= _LONGEST):
+        raise _wrong("centers_per_point", lengths, f"a least and a largest length, 1 to {_LONGEST}")
+    return NearLists(
+        centers_per_point=(int(least), int(most)),
+        cuts=_pair("cuts", given["cuts"], POSITIVE),
+        refresh=whole("refresh", given["refresh"], 1),
+    )
+
+
+def _stopping(given: Mapping[str, Any]) -> Stopping:
+    return Stopping(
+        tol=number("tol", given["tol"], NOT_NEGATIVE),
+        max_iter=whole("max_iter", given["max_iter"], 1),
+        final_tol=number("final_tol", given["final_tol"], NOT_NEGATIVE),
+        final_max_iter=whole("final_max_iter", given["final_max_iter"], 1),
     )
 
 
 def _wrong(name: str, value: object, wanted: str) -> ConfigError:
-    return ConfigError(f"{name}: {value!r} must be {wanted}", context={"option": name})
-
-
-def _positive(name: str, value: Any, *, zero: bool = False) -> float:
-    wanted = "a finite number, " + ("0 or more" if zero else "more than 0")
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise _wrong(name, value, wanted) from None
-    if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
-        raise _wrong(name, value, wanted)
-    return number
+    return ConfigError(f"{name} is {value!r}; it is {wanted}", context={"option": name})
 
 
 def _optional(given: Mapping[str, Any], name: str) -> float | None:
-    return None if given[name] is None else _positive(name, given[name])
+    return None if given[name] is None else number(name, given[name], POSITIVE)
 
 
-def _whole(name: str, value: Any, least: int) -> int:
-    if not isinstance(value, int | np.integer) or value < least:
-        raise _wrong(name, value, f"a whole number, {least} or more")
-    return int(value)
-
-
-def _pair(name: str, values: Any) -> tuple[float, float]:
+def _pair(name: str, values: Any, fit: Fit) -> tuple[float, float]:
     try:
         first, second = values
     except (TypeError, ValueError):
         raise _wrong(name, values, "two numbers") from None
-    return _positive(name, first), _positive(name, second)
-
-
-def _factors(name: str, values: Any) -> tuple[float, float]:
-    factors = _pair(name, values)
-    if max(factors) >= 1:
-        raise _wrong(name, values, "two numbers below 1, or nothing ever cools")
-    return factors
-
-
-def _list_lengths(values: Any) -> tuple[int, int]:
-    first, second = _pair("centers_per_point", values)
-    least, most = _whole("centers_per_point", int(first), 1), int(second)
-    if most < least or (least, most) != (first, second) or most * CHUNK > 65_535:
-        raise _wrong("centers_per_point", values, f"a least and a largest length, 1 to {65_535 // CHUNK}")
-    return least, most
-
-
-def _max_clusters(value: Any, n_points: int) -> int:
-    if value is None:
-        return n_points
-    if _whole("max_clusters", value, 1) > n_points:
-        raise _wrong("max_clusters", value, f"at most the number of points, {n_points}")
-    return int(value)
-
-
-def _sigma(given: Mapping[str, Any], points: NDArray[np.float64]) -> tuple[float, ...]:
-    dim = points.shape[1]
-    listed: list[Any] = np.atleast_1d(np.asarray(given["sigma"], dtype=object)).tolist()
-    values: list[float] = [_positive("sigma", value) for value in (listed * dim if len(listed) == 1 else listed)]
-    if len(values) != dim:
-        raise _wrong("sigma", given["sigma"], f"one number, or one for each of {dim} coordinates")
-    if given["scaling"] != "absolute" and points[:, 0].min() <= 0:
-        row = int(points[:, 0].argmin())
-        raise ConfigError(
-            f"X: coordinate 0 is {points[row, 0]} in row {row}; with scaling {given['scaling']!r} it must be positive"
-        )
-    return (*values,)
-
-
-def _check_temperatures(given: Mapping[str, Any]) -> None:
-    low, restart = _optional(given, "min_temperature"), _optional(given, "restart_temperature")
-    if low is not None and restart is not None and restart < low:
-        raise _wrong("restart_temperature", restart, f"at least min_temperature, {low}")
-
-
-def _sponge(given: Mapping[str, Any]) -> dict[str, Any]:
-    last = _positive("sponge_factor", given["sponge_factor"])
-    first, prior = _optional(given, "sponge_factor_start"), given["sponge_prior"]
-    if max(last, first or 0.0) > _LARGEST_FACTOR:
-        raise _wrong("sponge_factor", max(last, first or 0.0), f"at most {_LARGEST_FACTOR:g}")
-    temperatures, width = given["sponge_temperatures"], _optional(given, "sponge_width")
-    if temperatures is not None:
-        temperatures = _pair("sponge_temperatures", temperatures)
-        if temperatures[0] <= temperatures[1]:
-            raise _wrong("sponge_temperatures", temperatures, "a higher one and a lower one")
-    if given["sponge"] == "late" and temperatures is None and width is None:
-        raise _wrong("sponge", "late", "told its time: give sponge_temperatures or sponge_width")
-    if prior is not None and _positive("sponge_prior", prior) >= 1:
-        raise _wrong("sponge_prior", prior, "below 1")
-    return {
-        "sponge": given["sponge"],
-        "sponge_factors": (last if first is None else first, last),
-        "sponge_temperatures": temperatures,
-        "sponge_width": width,
-        "sponge_prior": prior,
-    }
+    return number(name, first, fit), number(name, second, fit)

@@ -1,0 +1,76 @@
+"""Options of estimators that are accepted for one more version, with a warning that names the way out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, Self
+
+from sklearn.base import BaseEstimator
+
+__all__ = ["IN_FIT", "Retired", "RetiringEstimator"]
+
+
+class Retired(NamedTuple):
+    """An option that goes in the next version.
+
+    Attributes
+    ----------
+    default : object
+        What it is where it is not given, and what it will always be.
+    way_out : str
+        What to do instead.
+    """
+
+    default: Any
+    way_out: str
+
+
+#: The way out for objects of one call, which are no property of an estimator.
+IN_FIT = "give it to fit"
+
+
+class RetiringEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """An estimator that accepts retired options: in its constructor, ``set_params`` and clones.
+
+    A retired option that is given is a parameter like the others; one that is not given is none.
+    """
+
+    retired: ClassVar[Mapping[str, Retired]] = {}
+
+    def _accept_retired(self, given: Mapping[str, Any]) -> None:
+        """Set retired options, each with a warning.
+
+        Raises
+        ------
+        TypeError
+            If an option is unknown.
+        """
+        for name, value in given.items():
+            if name not in self.retired:
+                raise TypeError(f"{type(self).__name__}.__init__() got an unexpected keyword argument {name!r}")
+            warnings.warn(
+                f"{type(self).__name__}: the option {name} goes in the next version; {self.retired[name].way_out}",
+                DeprecationWarning,
+                stacklevel=3,
+            )
+            setattr(self, name, value)
+
+    def _value_of(self, name: str) -> Any:
+        """Return a retired option as it was given, or its default."""
+        return vars(self).get(name, self.retired[name].default)
+
+    def all_options(self) -> dict[str, Any]:
+        """Return all parameters by name, retired ones included."""
+        return {name: self._value_of(name) for name in self.retired} | self.get_params(deep=False)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name; retired ones only if they were given."""
+        found: dict[str, Any] = super().get_params(deep)
+        return found | {name: value for name, value in vars(self).items() if name in self.retired}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name."""
+        self._accept_retired({name: value for name, value in params.items() if name in self.retired})
+        super().set_params(**{name: value for name, value in params.items() if name not in self.retired})
+        return self
