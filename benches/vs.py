@@ -97,7 +97,7 @@ def peaks_of(n: int) -> tuple[np.ndarray, np.ndarray]:
 def plain(points: np.ndarray, given: dict[str, Any]) -> np.ndarray:
     """Return labels by NumPy."""
     settings = checked(DAVS(**given).all_options(), points)
-    field, start = PlainField(points), settings.first_temperature(points)
+    field, start = PlainField(points), settings.scales.first_temperature(points)
     annealing = SpongeAnnealing(
         field, settings, SpongeState.of(points.mean(axis=0)[None], len(points), start, start), Monitor()
     )

@@ -35,13 +35,12 @@ FITS: dict[str, tuple[Callable[[Monitor], Any], tuple[str, ...]]] = {
     ),
     "DAVS": (
         lambda m: DAVS(
-            0.6, min_temperature=2, sponge="late", sponge_temperatures=(9, 3), monitor=m, final_tol=0.0,
-            final_max_iter=30, **FAST,
-        ).fit(POINTS),
+            0.6, min_temperature=2, sponge="late", sponge_temperatures=(9, 3), **FAST
+        ).fit(POINTS, monitor=m),
         ("cluster_centers_", "labels_", "n_iter_"),
     ),
     "DAVS of a sample": (
-        lambda m: DAVS(0.6, min_temperature=2, sample=30, monitor=m, **FAST).fit(POINTS),
+        lambda m: DAVS(0.6, min_temperature=2, sample=30, **FAST).fit(POINTS, monitor=m),
         ("cluster_centers_", "labels_", "n_iter_"),
     ),
     "LMMDS": (

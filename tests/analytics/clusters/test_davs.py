@@ -104,7 +104,8 @@ def blobs(seed: int = 0, dim: int = 2, n: int = 60) -> np.ndarray:
 
 def annealing(points: np.ndarray, centres: np.ndarray, temperature: float, **options: Any) -> SpongeAnnealing:
     settings = checked(DAVS(**options).all_options(), points)
-    state = SpongeState.of(np.array(centres, dtype=float), len(points), temperature, settings.first_temperature(points))
+    start = settings.scales.first_temperature(points)
+    state = SpongeState.of(np.array(centres, dtype=float), len(points), temperature, start)
     return SpongeAnnealing(Field(points), settings, state, Monitor())
 
 
@@ -158,25 +159,25 @@ def settings(**options: Any) -> SpongeSettings:
 
 
 def test_the_sponge_comes_nearer_as_the_temperature_falls() -> None:
-    told = settings(sponge="late", sponge_factor=3, sponge_factor_start=12, sponge_temperatures=(9, 3))
-    assert [told.sponge_factor(T) for T in (20.0, 9.0, 6.0, 3.0, 1.0)] == [12, 12, 7.5, 3, 3]
+    told = settings(sponge="late", sponge_factor=3, sponge_factor_start=12, sponge_temperatures=(9, 3)).masses
+    assert [told.factor(T) for T in (20.0, 9.0, 6.0, 3.0, 1.0)] == [12, 12, 7.5, 3, 3]
     assert [told.wants_sponge(T, mean_width=1.0) for T in (9.0, 8.99)] == [False, True]
-    by_width = settings(sponge="late", sponge_width=10.0)
+    by_width = settings(sponge="late", sponge_width=10.0).masses
     assert [by_width.wants_sponge(100.0, mean_width=w) for w in (10.1, 10.0)] == [False, True]
-    assert by_width.sponge_factor(1e9) == 3
+    assert by_width.factor(1e9) == 3
 
 
 def test_annealed_scales_fall_geometrically_in_the_logarithm_of_the_temperature() -> None:
-    told = settings(sigma=0.01, scaling="annealed", initial_sigma=1.0, final_sigma_temperature=10.0)
+    told = settings(sigma=0.01, scaling="annealed", initial_sigma=1.0, final_sigma_temperature=10.0).scales
     found = [told.first_sigma(T, start=1e5) for T in (1e6, 1e5, 1e3, 10.0, 1.0)]
     np.testing.assert_allclose(found, [1, 1, 0.1, 0.01, 0.01], rtol=1e-12)
-    scales = told.scales(np.array([[7.0, 1.0]]), temperature=1e3, start=1e5)
+    scales = told.at(np.array([[7.0, 1.0]]), temperature=1e3, start=1e5)
     np.testing.assert_allclose(scales, [[0.7**2, 0.01**2]], rtol=1e-12)
 
 
 def test_cooling_is_fine_between_the_first_split_and_the_last() -> None:
-    told = settings()
-    factors = [told.cool(T, fine) / T for T in (12.0, 11.0) for fine in (False, True)]
+    told = settings().cooling
+    factors = [told.next(T, fine) / T for T in (12.0, 11.0) for fine in (False, True)]
     np.testing.assert_allclose(factors, [0.9875, 0.9975, 0.99375, 0.999375], rtol=1e-12)
 
 
@@ -301,10 +302,8 @@ def test_ranks_give_the_same_bits() -> None:
     points = np.concatenate([blobs(seed, n=230) for seed in range(3)])
 
     def fit(communicator: Communicator | None) -> DAVS:
-        found = DAVS(
-            min_temperature=2, sponge="late", sponge_width=10, min_points=2, communicator=communicator, **faster(32)
-        )
-        return found.fit(points)
+        found = DAVS(min_temperature=2, sponge="late", sponge_width=10, min_points=2, **faster(32))
+        return found.fit(points, communicator=communicator)
 
     alone = fit(None)
     assert alone.n_clusters_ == 3
@@ -335,7 +334,7 @@ def test_a_stopped_fit_goes_on_to_the_same_result(n: int, tmp_path: Path) -> Non
     assert len(whole.history_["energy"]) > 166
     file = tmp_path / "davs.npz"
     with pytest.raises(RunCancelledError, match="goes on from"):
-        DAVS(**options, **faster(8), monitor=Stopping(n, file)).fit(points)
+        DAVS(**options, **faster(8)).fit(points, monitor=Stopping(n, file))
     resumed = DAVS(**options, **faster(8), checkpoint=file).fit(points)
     np.testing.assert_array_equal(resumed.cluster_centers_, whole.cluster_centers_)
     np.testing.assert_array_equal(resumed.history_["energy"], whole.history_["energy"])
@@ -346,7 +345,7 @@ def test_a_stopped_fit_goes_on_to_the_same_result(n: int, tmp_path: Path) -> Non
 def test_a_checkpoint_of_another_call_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "davs.npz"
     with pytest.raises(RunCancelledError):
-        DAVS(min_temperature=2, monitor=Stopping(9, file)).fit(blobs())
+        DAVS(min_temperature=2).fit(blobs(), monitor=Stopping(9, file))
     with pytest.raises(ConfigError, match="sigma"):
         DAVS(2.0, min_temperature=2, checkpoint=file).fit(blobs())
     with pytest.raises(ConfigError, match="input"):
@@ -368,7 +367,7 @@ def test_a_sample_begins_what_all_points_end(tmp_path: Path) -> None:
     for n in (40, len(begun.history_["energy"]) - 2):
         file = tmp_path / f"davs{n}.npz"
         with pytest.raises(RunCancelledError):
-            DAVS(**options, sample=300, monitor=Stopping(n, file)).fit(points)
+            DAVS(**options, sample=300).fit(points, monitor=Stopping(n, file))
         resumed = DAVS(**options, sample=300, checkpoint=file).fit(points)
         np.testing.assert_array_equal(resumed.cluster_centers_, begun.cluster_centers_)
 
@@ -432,23 +431,23 @@ def test_one_point_and_equal_points_are_one_cluster() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sigma": -1.0}, "sigma: -1.0"),
-        ({"sigma": (1.0, 0.0)}, "sigma: 0.0"),
+        ({"sigma": -1.0}, "sigma is -1.0"),
+        ({"sigma": (1.0, 0.0)}, "sigma is 0.0"),
         ({"sigma": (1.0, 2.0, 3.0)}, "one for each of 2"),
-        ({"sigma": "wide"}, "sigma: 'wide'"),
+        ({"sigma": "wide"}, "sigma is 'wide'"),
         ({"scaling": "log"}, "scaling: 'log'"),
-        ({"max_clusters": 181}, "max_clusters: 181"),
-        ({"max_clusters": 0}, "max_clusters: 0"),
-        ({"min_temperature": 0.0}, "min_temperature: 0.0"),
+        ({"max_clusters": 181}, "max_clusters is 181"),
+        ({"max_clusters": 0}, "max_clusters is 0"),
+        ({"min_temperature": 0.0}, "min_temperature is 0.0"),
         ({"cooling": (0.9, 1.0)}, "cooling"),
-        ({"cooling": 0.9}, "cooling: 0.9"),
+        ({"cooling": 0.9}, "cooling is 0.9"),
         ({"sponge": "late"}, "sponge_temperatures or sponge_width"),
         ({"sponge_temperatures": (3, 9)}, "sponge_temperatures"),
         ({"sponge_prior": 1.0}, "sponge_prior"),
         ({"assignment": "chance"}, "assignment: 'chance'"),
         ({"centers_per_point": (9, 3)}, "centers_per_point"),
-        ({"priors": "no"}, "priors: 'no'"),
-        ({"max_iter": 2.5}, "max_iter: 2.5"),
+        ({"priors": "no"}, "priors is 'no'"),
+        ({"max_iter": 2.5}, "max_iter is 2.5"),
         ({"min_temperature": 3.0, "restart_temperature": 2.0}, "restart_temperature"),
     ],
 )

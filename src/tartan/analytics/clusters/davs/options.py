@@ -148,7 +148,7 @@ def _stopping(given: Mapping[str, Any]) -> Stopping:
 
 
 def _wrong(name: str, value: object, wanted: str) -> ConfigError:
-    return ConfigError(f"{name} is {value!r}; it is {wanted}", context={"option": name})
+    return ConfigError(f"{name} is {value!r}; it must be {wanted}", context={"option": name})
 
 
 def _optional(given: Mapping[str, Any], name: str) -> float | None:
