@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tartan.base.signals import cancel_on_signals
 from tartan.cli.options import add_settings, settings
 from tartan.cli.output import print_json, print_table
 from tartan.cli.table import make_folder
@@ -31,27 +34,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="an earlier result, the folder or its text; may be repeated",
     )
     add("--compare", type=Path, action="append", default=[], metavar="DIR", help="compare with such a result, too")
-    add("--checkpoint", type=Path, metavar="FILE", help="from which the same command goes on after a stop")
+    add("--checkpoint", type=Path, metavar="FILE", help="from which the same command resumes after a stop")
     add("--quiet", action="store_true", help="no progress")
     add_settings(parser, "set a parameter of the clustering")
 
 
 def execute(args: argparse.Namespace) -> int:
     """Cluster, write, compare; return the exit status."""
-    from tartan.analytics.monitor import Monitor
+    from tartan.analytics import Monitor
     from tartan.apps import lcms
-    from tartan.base.signals import cancel_on_signals
 
-    options = _options(args)
+    options = _options(args, lcms.parameters())
     peaks = lcms.read_peaks(args.file, args.charge)
     earlier = [lcms.read_clusters(path) for path in args.earlier]
-    references = _references(peaks, args.compare)
+    references = lcms.references_of(peaks, args.compare)
     make_folder(args.out)
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
-    with cancel_on_signals(monitor.cancel):
+    with warnings.catch_warnings(), cancel_on_signals(monitor.cancel):
+        warnings.simplefilter("ignore", DeprecationWarning)  # what goes has been said
         found = lcms.cluster_peaks(peaks, mode=args.mode, earlier=earlier, monitor=monitor, **options)
-    about = _about(peaks, found, references)
-    _write(args.out, peaks, found, options)
+    about = lcms.describe(peaks, found, references)
+    lcms.write_result(args.out, peaks, found, options)
     if args.json:
         print_json(about)
     else:
@@ -62,15 +65,15 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _options(args: argparse.Namespace) -> dict[str, Any]:
+def _options(args: argparse.Namespace, known: Mapping[str, str]) -> dict[str, Any]:
     """Return what ``--set`` said; numbers separated by commas are several."""
-    from tartan.analytics import DAVS
-
-    known = [name for name in DAVS().get_params() if name not in ("monitor", "communicator", "checkpoint", "verbose")]
     given = settings(args)
     for name in given:
         if name not in known:
-            raise ConfigError(f"--set {name}: there is no such parameter; there are {', '.join(known)}")
+            current = ", ".join(other for other, warning in known.items() if not warning)
+            raise ConfigError(f"--set {name}: there is no such parameter; there are {current}")
+        if known[name]:
+            print(f"tartan: warning: --set {name}: it {known[name]}", file=sys.stderr)
     return {name: _numbers(name, value) for name, value in given.items()}
 
 
@@ -83,54 +86,8 @@ def _numbers(name: str, value: Any) -> Any:
         raise ConfigError(f"--set {name}: {value!r} must be numbers, separated by commas") from None
 
 
-def _references(peaks: Any, paths: list[Path]) -> dict[str, Any]:
-    """Return the clusterings to compare with by name, -1 for peaks that they do not have."""
-    import numpy as np
-
-    from tartan.apps import lcms
-
-    # Golden clusters begin with 0, those of the other two programs with 1.
-    columns = {name: np.where(labels >= (name != "golden"), labels, -1) for name, labels in peaks.references.items()}
-    return columns | {str(path): lcms.labels_of(peaks, lcms.read_clusters(path)) for path in paths}
-
-
-def _about(peaks: Any, found: Any, references: dict[str, Any]) -> dict[str, Any]:
-    import numpy as np
-
-    from tartan.apps import lcms
-
-    widths, sizes = found.widths(peaks.points), found.sizes
-    usual = np.nanmedian(widths[sizes > 1], axis=0) if (sizes > 1).any() else [float("nan")] * 2
-    about = {
-        "peaks": len(found.labels), "clusters": len(found.centers), "noise": int((found.labels < 0).sum()),
-        "median_width_mz": float(usual[0]), "median_width_rt": float(usual[1]), "occupation": found.occupation(),
-    }  # fmt: skip
-    known = {name: reference for name, reference in references.items() if (reference >= 0).any()}
-    return about | {"compared": {name: lcms.compare(found.labels, one).summary() for name, one in known.items()}}
-
-
 def _flat(about: dict[str, Any]) -> list[tuple[str, Any]]:
     rows = [(name, value) for name, value in about.items() if name not in ("occupation", "compared")]
     for name, numbers in about["compared"].items():
         rows += [(f"{name} {what}", value) for what, value in numbers.items()]
     return rows
-
-
-def _write(out: Path, peaks: Any, found: Any, options: dict[str, Any]) -> None:
-    from dataclasses import replace
-
-    import numpy as np
-
-    from tartan.apps import lcms
-
-    most = options.get("max_clusters") or len(peaks.points)
-    lcms.write_clusters(out, "clusters", peaks, found.labels, found.centers, most)
-    sigma = np.array(options.get("sigma", lcms.SETTINGS["sigma"]))
-    scaled, centers = (np.column_stack([np.log(x[:, 0]), x[:, 1]]) / sigma for x in (peaks.points, found.centers))
-    lcms.write_clusters(out, "clustersScaled", replace(peaks, points=scaled), found.labels, centers, most)
-    columns = {"index": peaks.index, "mz": peaks.points[:, 0], "rt": peaks.points[:, 1], "cluster": found.labels}
-    lcms.write_table(out / "peaks.tsv", columns | {"peptide": peaks.peptides, "experiment": peaks.experiment})
-    widths = found.widths(peaks.points)
-    of_clusters = {"cluster": np.arange(len(found.centers)), "mz": found.centers[:, 0], "rt": found.centers[:, 1]}
-    of_clusters |= {"peaks": found.sizes, "width_mz": widths[:, 0], "width_rt": widths[:, 1]}
-    lcms.write_table(out / "clusters.tsv", of_clusters)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -248,7 +248,7 @@ def _earlier(path: Path, index: Floats, points: Floats, labels: Ints, centers: F
     return Earlier(index.astype(np.int64), points.copy(), labels, centers.copy())
 
 
-def write_table(path: Path, columns: dict[str, Iterable[Any]]) -> None:
+def write_table(path: Path, columns: Mapping[str, Iterable[Any]]) -> None:
     """Write columns as tab-separated text with a line of names; floats to the last digit."""
     listed = [values.tolist() if isinstance(values, np.ndarray) else values for values in columns.values()]
     _replace(path, ["\t".join(columns), *("\t".join(map(str, row)) for row in zip(*listed))])
