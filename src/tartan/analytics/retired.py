@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
@@ -38,17 +39,21 @@ class RetiringEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
 
     retired: ClassVar[Mapping[str, Retired]] = {}
 
-    def _accept_retired(self, given: Mapping[str, Any]) -> None:
-        """Set retired options, each with a warning.
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let the constructor accept retired options, which its signature does not show."""
+        super().__init_subclass__(**options)
+        plain = cls.__init__
 
-        Raises
-        ------
-        TypeError
-            If an option is unknown.
-        """
+        @functools.wraps(plain)
+        def accepting(self: RetiringEstimator, *args: Any, **given: Any) -> None:
+            plain(self, *args, **{name: value for name, value in given.items() if name not in self.retired})
+            self._accept_retired({name: value for name, value in given.items() if name in self.retired})
+
+        cls.__init__ = accepting  # type: ignore[assignment, method-assign]
+
+    def _accept_retired(self, given: Mapping[str, Any]) -> None:
+        """Set retired options, each with a warning."""
         for name, value in given.items():
-            if name not in self.retired:
-                raise TypeError(f"{type(self).__name__}.__init__() got an unexpected keyword argument {name!r}")
             warnings.warn(
                 f"{type(self).__name__}: the option {name} goes in the next version; {self.retired[name].way_out}",
                 DeprecationWarning,

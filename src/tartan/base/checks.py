@@ -90,7 +90,7 @@ def one_of(name: str, value: Any, known: Sequence[str], *, option: str = "") -> 
     ConfigError
         If it is not.
     """
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         choices = " or ".join(known) if len(known) == 2 else f"from {', '.join(known)}"
         raise ConfigError(f"{name}: {value!r} is unknown; choose {choices}", context={"option": option or name})
     return value

@@ -201,7 +201,6 @@ class TestOptions:
             ({"tol": 0}, "tol is 0"),
             ({"split_threshold": 0.1}, "below 0"),
             ({"min_cluster_size": -1}, "min_cluster_size"),
-            ({"metric": "euclidean"}, "precomputed"),
             ({"device": "tpu"}, "tpu"),
             ({"max_failed_splits": -1}, "max_failed_splits"),
         ],

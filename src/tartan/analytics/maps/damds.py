@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from tartan.analytics.maps.descent import anneal
@@ -17,6 +17,7 @@ from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.matrix.materialize import INT16_ONE
 from tartan.analytics.matrix.sources import filled, native
 from tartan.analytics.monitor import Monitor, as_monitor
+from tartan.analytics.retired import IN_FIT, Retired, RetiringEstimator
 from tartan.base.checks import generator, whole
 from tartan.comm.communicator import Communicator
 from tartan.errors import ConfigError
@@ -31,7 +32,7 @@ _NOT_THE_RESULT = {"verbose", "checkpoint", "communicator", "n_neighbors"}
 _LARGEST = 1e75
 
 
-class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class DAMDS(TransformerMixin, RetiringEstimator):  # type: ignore[misc]
     """Multidimensional scaling by SMACOF with deterministic annealing.
 
     Places n points so that their distances match given dissimilarities: it minimises the sum of
@@ -39,65 +40,67 @@ class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     0 to 0. At high temperatures only the large dissimilarities are felt, so the result depends little on the start and
     is rarely a poor local minimum.
 
+    The options come in groups: the annealing (``annealing`` to ``max_temperatures``), steps (``max_iter`` to
+    ``cg_tol``), the start (``init`` to ``fixed``), what pairs count (``weights`` to ``distance_transform``), how
+    they are computed (``precision``, ``device``), new points (``n_neighbors``), and the call (``verbose``,
+    ``checkpoint``).
+
     Parameters
     ----------
     n_components : int
         Dimension L of the map. More than n - 1 give nothing new.
     annealing : bool
         False: plain SMACOF, all at T = 0.
+    alpha : float
+        Cooling factor.
+    max_temperatures : int, optional
+        Stop after this many temperatures, even above 0. The lowest temperature but 0 is half of that at which the
+        smallest positive dissimilarity would vanish.
     max_iter : int
         Most steps at one temperature.
     tol : float
         A loop at one temperature ends when the normalised stress falls by less in a step. 0: it makes exactly
         ``max_iter`` steps.
-    random_state : int, RandomState or None
-        Of the start.
+    accelerate : {"auto", "lbfgs", "none"}
+        How steps are chosen; none of these ever raises the stress. "auto" is "lbfgs", which needs 3 to 7 times fewer
+        passes than plain steps ("none"), but "none" where ``tol`` is 0.
+    cg_tol : float
+        Where weights are not all 1: conjugate gradients solve for a step until the squared residual has fallen to this
+        share, in 100 passes at most.
     init : {"random", "classical", "landmark"} or array_like (n, L)
         The start: uniform at random; the classical solution (five passes; a good start for plain SMACOF, often better
         than annealing); the classical solution of 500 items with the others placed by them; or coordinates, in the
         units of the dissimilarities. With ``fixed``, rows of NaN stand for free points that begin at random.
+    random_state : int, RandomState or None
+        Of the start.
+    fixed : array_like of int or bool, optional
+        Points that stay where ``init`` has them.
     weights : array_like (n,) or (n, n), or path, optional
         One weight a point, whose products are the weights of pairs, or a symmetric matrix. int16 means 32767 for 1.
         A pair of weight 0 counts as missing, and so does one whose weight is masked.
     sammon : bool
         Divide weights by the dissimilarity, or by a thousandth of the mean one where it is smaller.
-    fixed : array_like of int or bool, optional
-        Points that stay where ``init`` has them.
     zeros : {"smallest", "keep"}, optional
         What pairs at dissimilarity 0 count as: the smallest positive one, or 0. Default: "smallest" with annealing,
         "keep" without.
-    alpha : float
-        Cooling factor.
-    t_min_factor : float
-        The lowest temperature but 0 is that at which the smallest positive dissimilarity would vanish, times this.
-    max_temperatures : int, optional
-        Stop after so many temperatures, even above 0.
-    accelerate : {"auto", "lbfgs", "none"}
-        How steps are chosen; none of these ever raises the stress. "auto" is "lbfgs", which needs 3 to 7 times fewer
-        passes than plain steps ("none"), but "none" where ``tol`` is 0.
-    cg_max_iter : int
-        Where weights are not all 1: most conjugate-gradient steps in a SMACOF step.
-    cg_tol : float
-        ... which end when the squared residual has fallen to this share.
+    distance_transform : str, float or callable, optional
+        Applied to the dissimilarities first, as in :func:`tartan.analytics.as_dissimilarities`.
     precision : {"float32", "float64"}, optional
         What single pairs are computed in; sums are float64. Default: float64 for a float64 matrix or one of extreme
         values, otherwise float32, which gives the stress to 8 digits.
-    distance_transform : str, float or callable, optional
-        Applied to the dissimilarities first, as in :func:`tartan.analytics.as_dissimilarities`.
-    n_neighbors : int, optional
-        Old points by which :meth:`transform` places a new one; default: all.
     device : {"cpu", "cuda"}
         Where the passes are computed; "cuda" needs CuPy.
-    communicator : Communicator, optional
-        Ranks that share the work; every rank calls ``fit`` with the same arguments and gets the same result, to the
-        last bit the same for every number of ranks.
+    n_neighbors : int, optional
+        Old points by which :meth:`transform` places a new one; default: all.
     verbose : int
         1: a line of progress, 2: a line for every step.
     checkpoint : path, optional
-        File from which a stopped ``fit`` goes on when it is called again; removed at the end.
+        File from which a stopped ``fit`` resumes when it is called again; removed at the end.
 
     Attributes
     ----------
+    retired : dict of str to Retired
+        Options that are accepted for one more version, with a warning.
     embedding_ : ndarray of float64, shape (n, L)
         Coordinates, in the units of the dissimilarities; centred unless points are fixed.
     stress_ : float
@@ -135,72 +138,82 @@ class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     metric = "precomputed"
+    retired: ClassVar[dict[str, Retired]] = {
+        "t_min_factor": Retired(0.5, "it stays 0.5; max_temperatures ends the annealing earlier"),
+        "cg_max_iter": Retired(100, "it stays 100"),
+        "communicator": Retired(None, IN_FIT),
+    }
 
     def __init__(
         self,
         n_components: int = 3,
         *,
         annealing: bool = True,
+        alpha: float = 0.95,
+        max_temperatures: int | None = None,
         max_iter: int = 10_000,
         tol: float = 1e-6,
-        random_state: Any = None,
+        accelerate: str = "auto",
+        cg_tol: float = 1e-5,
         init: str | ArrayLike = "random",
+        random_state: Any = None,
+        fixed: ArrayLike | None = None,
         weights: Any = None,
         sammon: bool = False,
-        fixed: ArrayLike | None = None,
         zeros: str | None = None,
-        alpha: float = 0.95,
-        t_min_factor: float = 0.5,
-        max_temperatures: int | None = None,
-        accelerate: str = "auto",
-        cg_max_iter: int = 100,
-        cg_tol: float = 1e-5,
-        precision: str | None = None,
         distance_transform: Any = None,
-        n_neighbors: int | None = None,
+        precision: str | None = None,
         device: str = "cpu",
-        communicator: Communicator | None = None,
+        n_neighbors: int | None = None,
         verbose: int = 0,
         checkpoint: Any = None,
     ) -> None:
         self.n_components = n_components
         self.annealing = annealing
+        self.alpha = alpha
+        self.max_temperatures = max_temperatures
         self.max_iter = max_iter
         self.tol = tol
-        self.random_state = random_state
+        self.accelerate = accelerate
+        self.cg_tol = cg_tol
         self.init = init
+        self.random_state = random_state
+        self.fixed = fixed
         self.weights = weights
         self.sammon = sammon
-        self.fixed = fixed
         self.zeros = zeros
-        self.alpha = alpha
-        self.t_min_factor = t_min_factor
-        self.max_temperatures = max_temperatures
-        self.accelerate = accelerate
-        self.cg_max_iter = cg_max_iter
-        self.cg_tol = cg_tol
-        self.precision = precision
         self.distance_transform = distance_transform
-        self.n_neighbors = n_neighbors
+        self.precision = precision
         self.device = device
-        self.communicator = communicator
+        self.n_neighbors = n_neighbors
         self.verbose = verbose
         self.checkpoint = checkpoint
 
-    def fit(self, D: Any, y: None = None, init: ArrayLike | str | None = None, monitor: Monitor | None = None) -> DAMDS:
+    def fit(
+        self,
+        D: Any,
+        y: None = None,
+        init: ArrayLike | str | None = None,
+        monitor: Monitor | None = None,
+        *,
+        communicator: Communicator | None = None,
+    ) -> DAMDS:
         """Embed.
 
         Parameters
         ----------
         D : array_like (n, n), condensed (n (n - 1) / 2,), Dissimilarities, Run, or path
-            int16 (either byte order; negative: missing), float32 or float64, in memory or mapped. Whatever is no
-            square array yet is made one first.
+            int16 (either byte order; negative: missing), float32 or float64, in memory or mapped. Anything that is no
+            square array is written as one first.
         y : None
             Not used.
         init : str or array_like (n, L), optional
             In place of the parameter.
         monitor : Monitor, optional
             In place of one made of ``verbose`` and ``checkpoint``.
+        communicator : Communicator, optional
+            Ranks that share the work; every rank calls ``fit`` with the same arguments and gets the same result, to the
+            last bit the same for every number of ranks.
 
         Returns
         -------
@@ -212,7 +225,7 @@ class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ConfigError
             If a parameter or the matrix is not what it must be; pairs missing so that the points fall apart included.
         RunCancelledError
-            If the monitor was asked to stop; with a checkpoint the same call goes on.
+            If the monitor was asked to stop; with a checkpoint the same call resumes.
         """
         monitor = as_monitor(monitor, self.verbose, self.checkpoint)
         given = as_dissimilarities(D)
@@ -222,12 +235,13 @@ class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = matrix.n
         if matrix.n == 1:
             return self._alone()
-        self._embed(matrix.materialized(monitor=monitor), self.init if init is None else init, monitor)
+        ranks = communicator or self._value_of("communicator")
+        self._embed(matrix.materialized(monitor=monitor), self.init if init is None else init, ranks, monitor)
         monitor.finish()
         return self
 
-    def _embed(self, matrix: Dissimilarities, init: Any, monitor: Monitor) -> None:
-        preparation = Preparation(DamdsOptions.of(self), matrix, init, self.communicator, monitor)
+    def _embed(self, matrix: Dissimilarities, init: Any, ranks: Communicator | None, monitor: Monitor) -> None:
+        preparation = Preparation(DamdsOptions.of(self.all_options()), matrix, init, ranks, monitor)
         rng = generator(self.random_state)
         weights = preparation.problem.weights
         counted = weights.points if weights.matrix is None else weights.matrix  # what a path names may change
@@ -256,19 +270,27 @@ class DAMDS(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _alone(self) -> DAMDS:
         """Embed a single point: at the origin."""
-        self.embedding_ = np.zeros((1, DamdsOptions.of(self).n_components))
+        self.embedding_ = np.zeros((1, DamdsOptions.of(self.all_options()).n_components))
         self.stress_, self.n_iter_, self.n_passes_ = 0.0, 0, 0
         self.history_, self.temperatures_ = np.zeros(0), np.zeros((0, 3))
         self._rule = None
         return self
 
     def _what_matters(self, init: Any) -> dict[str, Any]:
-        parameters = {**self.get_params(deep=False), "init": init}
+        parameters = {**self.all_options(), "init": init}
         return {name: value for name, value in parameters.items() if name not in _NOT_THE_RESULT}
 
-    def fit_transform(self, D: Any, y: None = None, init: Any = None, monitor: Monitor | None = None) -> Floats:
+    def fit_transform(
+        self,
+        D: Any,
+        y: None = None,
+        init: Any = None,
+        monitor: Monitor | None = None,
+        *,
+        communicator: Communicator | None = None,
+    ) -> Floats:
         """Embed and return the coordinates; see :meth:`fit`."""
-        return self.fit(D, init=init, monitor=monitor).embedding_
+        return self.fit(D, init=init, monitor=monitor, communicator=communicator).embedding_
 
     def transform(self, D: ArrayLike, monitor: Monitor | None = None) -> Floats:
         """Place new points on the map, each on its own; the map stays as it is.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from tartan.base.checks import (
     flag,
     floats,
     number,
+    one_of,
     require_apart,
     require_near,
     whole,
@@ -35,56 +36,52 @@ from tartan.errors import ConfigError
 __all__ = ["DamdsOptions", "Preparation", "elementwise"]
 
 _ACCELERATIONS: dict[str, type[Acceleration]] = {"none": Plain, "lbfgs": Lbfgs}
-_CHOICES = {
-    "accelerate": ("auto", *_ACCELERATIONS),
-    "zeros": (None, "smallest", "keep"),
-    "precision": (None, "float32", "float64"),
-    "device": ("cpu", "cuda"),
-}
 #: Stored values within these bounds can be squared and summed in float32.
 _NARROW = (1e-9, 1e9)
 
 
 @dataclass(frozen=True)
-class DamdsOptions:
-    """The parameters of ``DAMDS`` of the same names, checked."""
+class Temperatures:
+    """Which temperatures there are."""
 
-    n_components: int
     annealing: bool
-    max_iter: int
-    tol: float
-    weights: Any
-    sammon: bool
-    fixed: Any
-    zeros: str | None
     alpha: float
     t_min_factor: float
     max_temperatures: int | None
+
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> Temperatures:
+        """Check the options of the schedule."""
+        most = given["max_temperatures"]
+        return Temperatures(
+            annealing=flag("annealing", given["annealing"]),
+            alpha=number("alpha", given["alpha"], FRACTION),
+            # At 0 the temperature would fall for ever.
+            t_min_factor=number("t_min_factor", given["t_min_factor"], POSITIVE),
+            max_temperatures=None if most is None else whole("max_temperatures", most, 1),
+        )
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How steps are made, and when there are enough of them."""
+
+    max_iter: int
+    tol: float
     accelerate: str
     cg_max_iter: int
     cg_tol: float
-    precision: str | None
-    device: str
 
     @staticmethod
-    def of(source: object) -> DamdsOptions:
-        """Take the parameters from an object that has them."""
-        options = DamdsOptions(**{field.name: getattr(source, field.name) for field in fields(DamdsOptions)})
-        for name in ("n_components", "max_iter", "cg_max_iter"):
-            whole(name, getattr(options, name), 1)
-        if options.max_temperatures is not None:
-            whole("max_temperatures", options.max_temperatures, 1)
-        number("tol", options.tol, NOT_NEGATIVE)
-        # At 0 the temperature would fall for ever.
-        number("t_min_factor", options.t_min_factor, POSITIVE)
-        number("alpha", options.alpha, FRACTION)
-        number("cg_tol", options.cg_tol, FRACTION)
-        for name in ("annealing", "sammon"):
-            flag(name, getattr(options, name))
-        for name, choices in _CHOICES.items():
-            if getattr(options, name) not in choices:
-                raise ConfigError(f"{name} is {getattr(options, name)!r}; it is one of {', '.join(map(str, choices))}")
-        return options
+    def of(given: Mapping[str, Any]) -> Steps:
+        """Check the options of steps."""
+        return Steps(
+            max_iter=whole("max_iter", given["max_iter"], 1),
+            tol=number("tol", given["tol"], NOT_NEGATIVE),
+            accelerate=one_of("accelerate", given["accelerate"], ("auto", *_ACCELERATIONS)),
+            cg_max_iter=whole("cg_max_iter", given["cg_max_iter"], 1),
+            cg_tol=number("cg_tol", given["cg_tol"], FRACTION),
+        )
 
     @property
     def acceleration(self) -> Acceleration:
@@ -94,10 +91,61 @@ class DamdsOptions:
             name = "lbfgs" if self.tol > 0 else "none"
         return _ACCELERATIONS[name]()
 
+
+@dataclass(frozen=True)
+class PairTerms:
+    """What each pair counts, and how it is computed."""
+
+    weights: Any
+    sammon: bool
+    zeros: str | None
+    precision: str | None
+    device: str
+
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> PairTerms:
+        """Check the options of pairs."""
+        zeros, precision = given["zeros"], given["precision"]
+        return PairTerms(
+            weights=given["weights"],
+            sammon=flag("sammon", given["sammon"]),
+            zeros=None if zeros is None else one_of("zeros", zeros, ("smallest", "keep")),
+            precision=None if precision is None else one_of("precision", precision, ("float32", "float64")),
+            device=one_of("device", given["device"], ("cpu", "cuda")),
+        )
+
+
+@dataclass(frozen=True)
+class DamdsOptions:
+    """The options of ``DAMDS``, checked, in groups."""
+
+    n_components: int
+    fixed: Any
+    temperatures: Temperatures
+    steps: Steps
+    pairs: PairTerms
+
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> DamdsOptions:
+        """Check all options, given by name.
+
+        Raises
+        ------
+        ConfigError
+            If one is not what it must be.
+        """
+        return DamdsOptions(
+            n_components=whole("n_components", given["n_components"], 1),
+            fixed=given["fixed"],
+            temperatures=Temperatures.of(given),
+            steps=Steps.of(given),
+            pairs=PairTerms.of(given),
+        )
+
     @property
     def lift_zeros(self) -> bool:
         """Whether zero dissimilarities count as the smallest positive one."""
-        return self.annealing if self.zeros is None else self.zeros == "smallest"
+        return self.temperatures.annealing if self.pairs.zeros is None else self.pairs.zeros == "smallest"
 
 
 class Preparation:
@@ -143,9 +191,9 @@ class Preparation:
 
     def _problem(self) -> Problem:
         matrix, options, check = self._matrix, self._options, self._matrix.check()
-        weights = as_weights(options.weights, matrix.n, self._monitor)
+        weights = as_weights(options.pairs.weights, matrix.n, self._monitor)
         scale, array = matrix.scale, matrix.array
-        if options.sammon:  # stored dissimilarities divide weights, while the stress is told in the user's units
+        if options.pairs.sammon:  # stored dissimilarities divide weights, while the stress is told in the user's units
             weights = replace(weights, scale=weights.scale / scale)
         assert array is not None  # the caller has materialised the matrix
         floor = check.smallest_positive / scale if options.lift_zeros else 0.0
@@ -153,7 +201,7 @@ class Preparation:
             floor=floor,
             tiny=(1e-10 * check.largest / scale) ** 2,
             missing=check.n_missing > 0,
-            sammon=self._sammon_floor() if options.sammon else None,
+            sammon=self._sammon_floor() if options.pairs.sammon else None,
         )
         squares = squares_that_count(matrix, weights, floor, self.free, self._monitor)
         return Problem(array, options.n_components, weights, self._without_idle_floor(rule), squares, self._wide())
@@ -169,8 +217,9 @@ class Preparation:
 
     def _wide(self) -> bool:
         """Whether to compute in float64."""
-        if self._options.precision is not None:
-            return self._options.precision == "float64"
+        precision = self._options.pairs.precision
+        if precision is not None:
+            return precision == "float64"
         check, scale = self._matrix.check(), self._matrix.scale
         extreme = not _NARROW[0] < check.largest / scale < _NARROW[1]
         return extreme or self._matrix.dtype.newbyteorder("=") == np.float64
@@ -178,16 +227,17 @@ class Preparation:
     def _schedule(self) -> Schedule:
         options, check, scale = self._options, self._matrix.check(), self._matrix.scale
         temperatures: tuple[float, ...] = (0.0,)
-        if options.annealing:
+        falling, steps = options.temperatures, options.steps
+        if falling.annealing:
             temperatures = Schedule.cooling(
                 check.largest / scale,
                 check.smallest_positive / scale,
                 options.n_components,
-                alpha=options.alpha,
-                t_min_factor=options.t_min_factor,
-                max_loops=options.max_temperatures,
+                alpha=falling.alpha,
+                t_min_factor=falling.t_min_factor,
+                max_loops=falling.max_temperatures,
             )
-        return Schedule(temperatures, options.n_components, options.tol, options.max_iter)
+        return Schedule(temperatures, options.n_components, steps.tol, steps.max_iter)
 
     def _given_points(self) -> Floats | None:
         """Return the coordinates that the user gave, in stored units."""
@@ -229,10 +279,10 @@ class Preparation:
         """Return a descent from these points."""
         passes = self._passes()
         solve = self._solve(passes)
-        return Descent(passes, solve, self._options.acceleration, self.problem.squares, points)
+        return Descent(passes, solve, self._options.steps.acceleration, self.problem.squares, points)
 
     def _passes(self) -> Passes:
-        if self._options.device == "cpu":
+        if self._options.pairs.device == "cpu":
             return CpuPasses(self.problem, self._communicator, self._monitor)
         if self._communicator is not None:
             raise ConfigError("device='cuda' works without a communicator; give one of the two")
@@ -242,11 +292,11 @@ class Preparation:
         return GpuPasses(self.problem, import_cupy(), self._monitor)
 
     def _solve(self, passes: Passes) -> Solve:
-        problem, options = self.problem, self._options
+        problem, steps = self.problem, self._options.steps
         if problem.exact:
             return ExactSolve(problem.n, self.free)
         shape = (problem.n, problem.dim)
-        return GradientSolve(passes, shape, self.free, max_iter=options.cg_max_iter, tol=options.cg_tol)
+        return GradientSolve(passes, shape, self.free, max_iter=steps.cg_max_iter, tol=steps.cg_tol)
 
     def rule_in_units(self, scale: float) -> Rule:
         """Return the rule in the user's units, for new points."""

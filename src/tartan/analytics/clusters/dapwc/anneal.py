@@ -1,6 +1,6 @@
 """The schedule of pairwise clustering: cooling, phase transitions, freezing.
 
-``PairwiseAnnealing`` holds all that the rest of a run depends on, so a checkpoint of it goes on to the same result.
+``PairwiseAnnealing`` holds all that the rest of a run depends on, so a checkpoint of it leads to the same result.
 """
 
 from __future__ import annotations
@@ -59,10 +59,11 @@ class Freezing:
         self.rises = self.rises + 1 if value > self.last else 0
         self.last = value
         self.n_steps += 1
-        done = self.rises >= _RISES or self.n_steps >= settings.final_steps or self.temperature < least_temperature
-        if done or self.state.freezing.max() <= settings.freezing_limit:
+        limits = settings.convergence
+        done = self.rises >= _RISES or self.n_steps >= limits.final_steps or self.temperature < least_temperature
+        if done or self.state.freezing.max() <= limits.freezing_limit:
             return steps, False
-        self.temperature *= settings.final_cooling
+        self.temperature *= settings.cooldown.final_cooling
         return steps, True
 
 
@@ -86,7 +87,7 @@ class PairwiseAnnealing:
         self.product, self.settings, self.monitor = product, settings, monitor
         self.start = start
         self.temperature = 2.0 * mean
-        self.least_temperature = 2.0 * mean * settings.min_temperature
+        self.least_temperature = 2.0 * mean * settings.cooldown.min_temperature
         self.critical_temperature = np.nan
         self.state = first_state(np.ones((product.n, 1)))
         self.final = False
@@ -122,19 +123,19 @@ class PairwiseAnnealing:
             self.final = True
         elif self.state.k == 1:
             self._split_first()
-        elif self.waited < self.settings.split_wait:
-            self._cool(self.settings.cooling)
+        elif self.waited < self.settings.division.split_wait:
+            self._cool(self.settings.cooldown.cooling)
         else:
             self.waited = 0
             found = most_unstable(self.state, self.temperature, self.product, self.settings, self.start)
-            if found is not None and found.splits(self.settings.split_threshold):
+            if found is not None and found.splits(self.settings.division.split_threshold):
                 self._split(found)
             else:
                 self.n_failed += 1
-                self._cool(self.settings.cooling)
+                self._cool(self.settings.cooldown.cooling)
 
     def _is_enough(self) -> bool:
-        limit = self.settings.max_failed_splits
+        limit = self.settings.division.max_failed_splits
         failed = limit is not None and self.n_failed > limit
         points = bool((-2.0 * self.state.inner).max() <= _NO_WIDTH * self.product.unknown)
         over = failed or points or self.temperature <= self.least_temperature
@@ -153,10 +154,10 @@ class PairwiseAnnealing:
         while self.temperature > self.least_temperature:
             at = self.temperature
             unstable = Instability(0, 0.5 + low / at, 0.5 + high / at, found.vectors[:, 0])
-            if unstable.splits(self.settings.split_threshold):
+            if unstable.splits(self.settings.division.split_threshold):
                 self._split(unstable)
                 return
-            self._cool(self.settings.initial_cooling)
+            self._cool(self.settings.cooldown.initial_cooling)
             self._record(self.state, self.temperature, 0)
 
     def _cool(self, factor: float) -> None:

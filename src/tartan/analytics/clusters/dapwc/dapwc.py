@@ -3,40 +3,46 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.base import ClusterMixin
 
 from tartan.analytics.clusters.dapwc.anneal import HISTORY, SPLITS, PairwiseAnnealing
 from tartan.analytics.clusters.dapwc.product import HostProduct, Product
-from tartan.analytics.clusters.dapwc.state import Memberships, PairwiseSettings
+from tartan.analytics.clusters.dapwc.state import Convergence, Cooldown, Division, Memberships, PairwiseSettings
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.monitor import Monitor, as_monitor
-from tartan.base.checks import FRACTION, POSITIVE, flag, generator, number, whole
+from tartan.analytics.retired import Retired, RetiringEstimator
+from tartan.base.checks import FRACTION, POSITIVE, Fit, flag, generator, number, whole
 from tartan.comm.communicator import Alone, Communicator
 from tartan.errors import ConfigError
 
 __all__ = ["DAPWC"]
 
 
-class DAPWC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class DAPWC(ClusterMixin, RetiringEstimator):  # type: ignore[misc]  # scikit-learn has no types
     r"""Cluster items by their pairwise dissimilarities, by deterministic annealing.
 
     No coordinates are needed. The run begins at a high temperature with one cluster. As it cools, a cluster that has
     become unstable (a phase transition) is split, until there are ``n_clusters``; then memberships freeze. The result
     hardly depends on chance.
 
+    The options come in groups: cooling (``cooling`` to ``min_temperature``), splits (``split_threshold`` to
+    ``max_failed_splits``), the end of each temperature and of the run (``tol`` to ``min_cluster_size``), what is
+    computed (``continuous_prior`` to ``random_state``), and the call (``verbose``, ``checkpoint``).
+
     Parameters
     ----------
     n_clusters : int
-        Splitting stops at so many clusters.
-    initial_cooling, cooling, final_cooling : float
-        What the temperature is multiplied with before the first split, between splits, and while freezing.
-    split_wait : int
-        Coolings between two searches for an unstable cluster.
+        Splitting stops at this many clusters.
+    cooling, final_cooling : float
+        What the temperature is multiplied with between splits, and while freezing; before the first split it is 0.9.
+    min_temperature : float
+        Last temperature, as a share of the first (twice the mean dissimilarity).
     split_threshold : float
         A cluster is split when the smallest eigenvalue of its stability matrix is at most this times the largest.
         Larger (towards 0) splits more readily.
@@ -44,15 +50,11 @@ class DAPWC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         Clusters of this size or less are not split.
     max_failed_splits : int, optional
         Searches that may find nothing before splitting ends; default: any number, until the last temperature.
-    min_temperature : float
-        Last temperature, as a share of the first (twice the mean dissimilarity).
     tol : float
         Steps at one temperature end when costs change by less, on average over the points; a share of the largest
         dissimilarity.
     max_iter : int
         Steps at one temperature, at most.
-    final_steps : int
-        Temperatures of the final stage, at most.
     freezing_limit : float
         The final stage ends when no cluster has a larger share of undecided points.
     min_cluster_size : float
@@ -61,8 +63,6 @@ class DAPWC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
         Weight clusters by their sizes.
     intermediate : bool
         Keep the clustering of every K on the way (``clusterings_``).
-    metric : "precomputed"
-        Nothing else is possible.
     device : {"cpu", "cuda", "cuda:0", ...}
         Where products with the matrix are computed.
     random_state : int, RandomState or None
@@ -70,10 +70,12 @@ class DAPWC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
     verbose : int
         1 shows progress on stderr, 2 every step.
     checkpoint : path, optional
-        File from which an interrupted ``fit`` of the same input and parameters goes on, to the same result.
+        File from which an interrupted ``fit`` of the same input and parameters resumes, with the same result.
 
     Attributes
     ----------
+    retired : dict of str to Retired
+        Options that are accepted for one more version, with a warning.
     labels_ : ndarray of int64, shape (n,)
         Cluster of each item, from 0.
     n_clusters_ : int
@@ -126,48 +128,48 @@ class DAPWC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
     True
     """
 
+    metric = "precomputed"
+    retired: ClassVar[dict[str, Retired]] = {
+        "initial_cooling": Retired(0.9, "it stays 0.9; cooling sets how fast the run cools between splits"),
+        "split_wait": Retired(10, "it stays 10"),
+        "final_steps": Retired(2000, "it stays 2000; freezing_limit ends the final stage"),
+        "metric": Retired("precomputed", "it is always 'precomputed'"),
+    }
+
     def __init__(
         self,
         n_clusters: int = 8,
         *,
-        initial_cooling: float = 0.9,
         cooling: float = 0.99,
         final_cooling: float = 0.98,
-        split_wait: int = 10,
+        min_temperature: float = 1e-5,
         split_threshold: float = -0.01,
         min_split_size: float = 1,
         max_failed_splits: int | None = None,
-        min_temperature: float = 1e-5,
         tol: float = 1e-3,
         max_iter: int = 2000,
-        final_steps: int = 2000,
         freezing_limit: float = 0.002,
         min_cluster_size: float = 1,
         continuous_prior: bool = False,
         intermediate: bool = False,
-        metric: str = "precomputed",
         device: str = "cpu",
         random_state: Any = None,
         verbose: int = 0,
         checkpoint: str | Path | None = None,
     ) -> None:
         self.n_clusters = n_clusters
-        self.initial_cooling = initial_cooling
         self.cooling = cooling
         self.final_cooling = final_cooling
-        self.split_wait = split_wait
+        self.min_temperature = min_temperature
         self.split_threshold = split_threshold
         self.min_split_size = min_split_size
         self.max_failed_splits = max_failed_splits
-        self.min_temperature = min_temperature
         self.tol = tol
         self.max_iter = max_iter
-        self.final_steps = final_steps
         self.freezing_limit = freezing_limit
         self.min_cluster_size = min_cluster_size
         self.continuous_prior = continuous_prior
         self.intermediate = intermediate
-        self.metric = metric
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -185,7 +187,7 @@ class DAPWC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             float32 with float64 sums.
         y : ignored
         monitor : Monitor, optional
-            What hears of progress and of the wish to stop, in the place of ``verbose`` and ``checkpoint``.
+            Receives progress and can cancel, in place of ``verbose`` and ``checkpoint``.
         communicator : Communicator, optional
             Ranks that share the rows; each calls ``fit`` with the same D.
 
@@ -200,9 +202,9 @@ class DAPWC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
             If D is no matrix of dissimilarities, all of them are 0, missing pairs cut the items apart, or there are
             fewer items than clusters.
         RunCancelledError
-            If somebody has asked to stop; the checkpoint, if there is one, is up to date.
+            If the monitor was asked to stop; the checkpoint, if there is one, is up to date.
         """
-        settings = _settings(self)
+        settings = _settings(self.all_options())
         dissimilarities = as_dissimilarities(D)
         monitor = as_monitor(monitor, self.verbose, self.checkpoint)
         communicator = Alone() if communicator is None else communicator
@@ -262,31 +264,48 @@ class DAPWC(ClusterMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn 
 
 def _parameters(estimator: DAPWC) -> dict[str, Any]:
     """Return what the result depends on."""
-    return {k: v for k, v in estimator.get_params().items() if k not in ("device", "verbose", "checkpoint")}
+    return {k: v for k, v in estimator.all_options().items() if k not in ("device", "verbose", "checkpoint")}
 
 
-def _settings(estimator: DAPWC) -> PairwiseSettings:
-    """Check the parameters."""
-    given = estimator.get_params()
+_POINTS: Fit = ("a number of points, 0 or more", lambda value: value >= 0)
+_BELOW_ZERO: Fit = ("a number below 0, such as -0.01", lambda value: value < 0)
+
+
+def _settings(given: Mapping[str, Any]) -> PairwiseSettings:
+    """Check the options, given by name."""
     if given["metric"] != "precomputed":
         raise ConfigError(f"metric is {given['metric']!r}; only 'precomputed' is possible: give dissimilarities")
-    whole("n_clusters", given["n_clusters"], 1)
-    for name, least in (("split_wait", 0), ("max_iter", 1), ("final_steps", 1)):
-        whole(name, given[name], least)
-    if given["max_failed_splits"] is not None:
-        whole("max_failed_splits", given["max_failed_splits"])
-    for name in ("initial_cooling", "cooling", "final_cooling", "min_temperature"):
-        number(name, given[name], FRACTION)
-    for name in ("tol", "freezing_limit"):
-        number(name, given[name], POSITIVE)
-    for name in ("min_split_size", "min_cluster_size"):
-        number(name, given[name], ("a number of points, 0 or more", lambda value: value >= 0))
-    number("split_threshold", given["split_threshold"], ("a number below 0, such as -0.01", lambda value: value < 0))
-    for name in ("continuous_prior", "intermediate"):
-        flag(name, given[name])
     if not isinstance(given["device"], str):
-        raise ConfigError(f"device is {given['device']!r}; it is 'cpu', 'cuda' or 'cuda:1'")
-    return PairwiseSettings(**{name: given[name] for name in PairwiseSettings.__dataclass_fields__})
+        raise ConfigError(f"device is {given['device']!r}; it must be 'cpu', 'cuda' or 'cuda:1'")
+    shares = ("initial_cooling", "cooling", "final_cooling", "min_temperature")
+    return PairwiseSettings(
+        n_clusters=whole("n_clusters", given["n_clusters"], 1),
+        min_cluster_size=number("min_cluster_size", given["min_cluster_size"], _POINTS),
+        continuous_prior=flag("continuous_prior", given["continuous_prior"]),
+        intermediate=flag("intermediate", given["intermediate"]),
+        cooldown=Cooldown(**{name: number(name, given[name], FRACTION) for name in shares}),
+        division=_division(given),
+        convergence=_convergence(given),
+    )
+
+
+def _division(given: Mapping[str, Any]) -> Division:
+    failures = given["max_failed_splits"]
+    return Division(
+        split_wait=whole("split_wait", given["split_wait"]),
+        split_threshold=number("split_threshold", given["split_threshold"], _BELOW_ZERO),
+        min_split_size=number("min_split_size", given["min_split_size"], _POINTS),
+        max_failed_splits=None if failures is None else whole("max_failed_splits", failures),
+    )
+
+
+def _convergence(given: Mapping[str, Any]) -> Convergence:
+    return Convergence(
+        tol=number("tol", given["tol"], POSITIVE),
+        max_iter=whole("max_iter", given["max_iter"], 1),
+        final_steps=whole("final_steps", given["final_steps"], 1),
+        freezing_limit=number("freezing_limit", given["freezing_limit"], POSITIVE),
+    )
 
 
 def _check_input(D: Dissimilarities, settings: PairwiseSettings, monitor: Monitor) -> None:

@@ -40,7 +40,7 @@ def most_unstable(
     state: Memberships, temperature: float, product: Product, settings: PairwiseSettings, start: Vector
 ) -> Instability | None:
     """Return the cluster with the smallest eigenvalue; None where all are too small to split."""
-    large = np.flatnonzero(state.members.sum(0) > settings.min_split_size)
+    large = np.flatnonzero(state.members.sum(0) > settings.division.min_split_size)
     found: Instability | None = None
     for group in _groups(large, state):
         if state.k == 1 or settings.continuous_prior:

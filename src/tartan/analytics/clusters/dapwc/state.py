@@ -10,7 +10,17 @@ from numpy.typing import NDArray
 from tartan import _native
 from tartan.analytics.clusters.dapwc.product import Columns, Product
 
-__all__ = ["Memberships", "PairwiseSettings", "assign", "converge", "first_state", "update_costs"]
+__all__ = [
+    "Convergence",
+    "Cooldown",
+    "Division",
+    "Memberships",
+    "PairwiseSettings",
+    "assign",
+    "converge",
+    "first_state",
+    "update_costs",
+]
 
 Vector = NDArray[np.float64]
 
@@ -19,25 +29,46 @@ _PRIOR_CHANGE = 1e-3
 
 
 @dataclass(frozen=True)
-class PairwiseSettings:
-    """What the steps are told; the parameters of :class:`tartan.analytics.DAPWC` of the same names."""
+class Cooldown:
+    """Factors of the temperature before the first split, between splits and while freezing; its last value."""
 
-    n_clusters: int
     initial_cooling: float = 0.9
     cooling: float = 0.99
     final_cooling: float = 0.98
+    min_temperature: float = 1e-5
+
+
+@dataclass(frozen=True)
+class Division:
+    """When clusters are split."""
+
     split_wait: int = 10
     split_threshold: float = -0.01
     min_split_size: float = 1
     max_failed_splits: int | None = None
-    min_temperature: float = 1e-5
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """When a temperature is done, and the run."""
+
     tol: float = 1e-3
     max_iter: int = 2000
     final_steps: int = 2000
     freezing_limit: float = 0.002
+
+
+@dataclass(frozen=True)
+class PairwiseSettings:
+    """The options of :class:`tartan.analytics.DAPWC` of the same names, in groups."""
+
+    n_clusters: int
     min_cluster_size: float = 1
     continuous_prior: bool = False
     intermediate: bool = False
+    cooldown: Cooldown = Cooldown()
+    division: Division = Division()
+    convergence: Convergence = Convergence()
 
 
 @dataclass
@@ -128,8 +159,8 @@ def converge(
 
     The first ``ignore`` steps are made in any case. ``tol`` is a share of the largest dissimilarity.
     """
-    limit = settings.tol * product.unknown * len(state.members)
-    for step in range(1, settings.max_iter + 1):
+    limit = settings.convergence.tol * product.unknown * len(state.members)
+    for step in range(1, settings.convergence.max_iter + 1):
         update_costs(state, product)
         assign(state, temperature, settings)
         if step > ignore and state.change.max() <= limit:

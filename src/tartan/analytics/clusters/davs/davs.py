@@ -112,11 +112,11 @@ class DAVS(ClusterMixin, RetiringEstimator):  # type: ignore[misc]
         1 shows progress on stderr, 2 every temperature.
     checkpoint : path, optional
         File from which a stopped ``fit`` resumes when it is called again.
-    **retired
-        Options that are accepted for one more version; see ``retired``.
 
     Attributes
     ----------
+    retired : dict of str to Retired
+        Options that are accepted for one more version, with a warning.
     labels_ : ndarray of int64, shape (n_samples,)
         Cluster of each point; -1 for noise.
     energies_ : ndarray, shape (n_samples,)
@@ -222,12 +222,10 @@ class DAVS(ClusterMixin, RetiringEstimator):  # type: ignore[misc]
         restart_temperature: float | None = None,
         verbose: int = 0,
         checkpoint: str | Path | None = None,
-        **retired: Any,
     ) -> None:
         values = locals()
         for name in self._get_param_names():
             setattr(self, name, values[name])
-        self._accept_retired(retired)
 
     def fit(
         self,

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LeastSquares", "Minimum", "Step", "StepLimits", "minimise", "restored"]
+__all__ = ["LeastSquares", "Method", "Minimum", "Step", "StepLimits", "minimise", "restored"]
 
 Floats = NDArray[np.float64]
 _TINY = 1e-300
@@ -41,20 +41,27 @@ class LeastSquares(Protocol):
 
 
 @dataclass(frozen=True)
+class Method:
+    """How a step is found, and which one is taken."""
+
+    damping: float
+    damping_floor: float
+    accept_ratio: float
+    n_steepest: int
+    cg_max_iter: int
+    cg_tol: float
+    exact: bool
+
+
+@dataclass(frozen=True)
 class StepLimits:
-    """When to stop, and how to damp."""
+    """When to stop."""
 
     max_iter: int
     small_gain: float
     max_rejected: int
     max_seconds: float | None
-    cg_max_iter: int
-    cg_tol: float
-    damping: float
-    damping_floor: float
-    accept_ratio: float
-    n_steepest: int
-    exact: bool
+    method: Method
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ class Step:
 
 @dataclass
 class Minimum:
-    """Where the iteration stands; ``stop_reason`` is "" while it goes on."""
+    """Where the iteration stands; ``stop_reason`` is "" while it continues."""
 
     x: Floats
     chisq: float
@@ -96,7 +103,7 @@ def minimise(
     follow: Callable[[Minimum, Step], bool],
     clock: Callable[[], float] = time.monotonic,
 ) -> Minimum:
-    """Minimise from a start, or go on from a checkpoint.
+    """Minimise from a start, or from where a checkpoint stands.
 
     Parameters
     ----------
@@ -105,7 +112,7 @@ def minimise(
         Changed and returned. ``chisq`` need not be known.
     limits : StepLimits
     follow : callable
-        Hears of each step; true ends the iteration.
+        Called after each step; a true answer ends the iteration.
     clock : callable
         Gives seconds.
     """
@@ -141,7 +148,7 @@ def _iterate(
     scaled = _Scaled(problem, now.x, gradient, diagonal)
     if now.damping < 0:
         now.highest = _highest(scaled)
-        now.damping = limits.damping * now.highest
+        now.damping = limits.method.damping * now.highest
     solved = _damped_step(scaled, now, limits)
     if solved is None:
         now.stop_reason = "singular"
@@ -153,7 +160,7 @@ def _iterate(
     target = now.x - scaled.factors * solved.y
     chisq, new_gradient, new_diagonal = problem.evaluate(target)
     ratio = (now.chisq - chisq) / solved.predicted if np.isfinite(chisq) else -np.inf
-    accepted = bool(chisq < now.chisq) and ratio >= limits.accept_ratio
+    accepted = bool(chisq < now.chisq) and ratio >= limits.method.accept_ratio
     damping = now.damping
     if accepted:
         now.x, now.chisq = target, chisq
@@ -169,7 +176,7 @@ def _adapt(now: Minimum, ratio: float, accepted: bool, limits: StepLimits) -> No
     """Change the damping as Nielsen does: smoothly by the ratio after a success, ever faster after failures."""
     if accepted:
         now.damping *= max(1 / 3, 1 - (2 * ratio - 1) ** 3) if ratio < 2 else 1 / 3
-        now.damping = max(now.damping, limits.damping_floor * now.highest)
+        now.damping = max(now.damping, limits.method.damping_floor * now.highest)
         now.growth, now.rejected = 2.0, 0
     else:
         now.damping *= now.growth
@@ -211,9 +218,9 @@ class _Solved:
 def _damped_step(scaled: _Scaled, now: Minimum, limits: StepLimits) -> _Solved | None:
     """Solve for a step; where the first direction has negative curvature, with more damping. None: nothing helps."""
     n_products = 0
-    max_steps = 1 if now.iteration < limits.n_steepest else limits.cg_max_iter
+    max_steps = 1 if now.iteration < limits.method.n_steepest else limits.method.cg_max_iter
     while now.damping <= _Q_CEILING * now.highest:
-        solved = _conjugate_gradients(scaled, now, limits.exact, max_steps, limits.cg_tol)
+        solved = _conjugate_gradients(scaled, now, limits.method.exact, max_steps, limits.method.cg_tol)
         n_products += solved.n_products
         if solved.predicted > 0 or not scaled.right.any():
             return replace(solved, n_products=n_products)

@@ -6,17 +6,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
 
 from tartan.analytics.maps.lmmds.damped import Minimum, Step, StepLimits, minimise, restored
+from tartan.analytics.maps.lmmds.options import LmmdsOptions
 from tartan.analytics.maps.lmmds.setup import Placement, Setting, opened, prepared, valued
 from tartan.analytics.maps.start import start_points
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.monitor import Monitor, as_monitor
+from tartan.analytics.retired import Retired, RetiringEstimator
 from tartan.base.checks import floats, generator, require_apart, require_near
 from tartan.comm.communicator import Alone, Communicator
 from tartan.errors import ConfigError
@@ -24,13 +25,18 @@ from tartan.errors import ConfigError
 __all__ = ["LMMDS"]
 
 Floats = NDArray[np.float64]
+Callback = Callable[[dict[str, Any]], Any]
 
 
-class LMMDS(BaseEstimator):  # type: ignore[misc]
+class LMMDS(RetiringEstimator):
     """Multidimensional scaling as nonlinear least squares (Levenberg-Marquardt), without a matrix of its own.
 
     Minimises chi2, the sum over ordered pairs of (W (delta - D))^2: D is the distance of two points of the map
     or its square, W a weight made of delta. Needs memory of n times the dimension beside the matrix.
+
+    The options come in groups: what is minimised (``weighting`` to ``distance_transform``), which pairs and points
+    count (``missing_value`` to ``fixed``), the iteration (``second_derivatives`` to ``max_seconds``), the start
+    (``init`` to ``random_state``), and the call (``calculate_fixed`` to ``checkpoint``).
 
     Parameters
     ----------
@@ -50,15 +56,13 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         Limits of bins of delta, each of which gets the same total weight.
     distance_transform : str, float or callable, optional
         Function of the dissimilarities, as ``transform`` of :func:`tartan.analytics.matrix.as_dissimilarities`.
-    missing : optional
-        What means a missing pair, as there.
     missing_value : float, optional
         Dissimilarity that stands for missing pairs; default: they are left out.
     distance_cut : float, optional
         Pairs with a larger delta are left out.
     link_cut : int, optional
-        Varied points with so many pairs or fewer are left out, again and again; their coordinates are NaN. Default:
-        none is left out, and points that hang together with the others by no pair are an error that names them.
+        Varied points with this many pairs or fewer are left out, again and again; their coordinates are NaN. Default:
+        none is left out, and points that no pair connects with the others are an error that names them.
     max_left_out : float
         Largest share of the varied points that ``link_cut`` may leave out.
     varied, fixed : {"all", "rest", "none"} or sequence of int, str or bool
@@ -73,22 +77,8 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         Largest number of steps, accepted or not.
     tol : float
         Stop when the predicted fall of chi2 is at most this for each varied point.
-    max_rejected : int
-        Stop after so many steps in a row that did not lower chi2.
     max_seconds : float, optional
         Stop after this time.
-    cg_max_iter : int
-        Largest number of conjugate-gradient steps, each a pass over the matrix.
-    cg_tol : float
-        Residual, as a share of the gradient, at which conjugate gradients end.
-    damping : float
-        First Q, as a share of the largest eigenvalue of the scaled Hessian.
-    damping_floor : float
-        Least Q, in the same units.
-    accept_ratio : float
-        Share of the predicted fall that a step must bring.
-    n_steepest : int
-        How many first steps go down the scaled gradient only.
     init : {"classical", "landmark", "random"}
         Where ``fit`` begins when it is given no coordinates: at the classical solution (five passes over the matrix),
         at that of 500 items with the others placed by their dissimilarities to those, or at random in a cube of the
@@ -104,10 +94,12 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
     verbose : int
         0, 1 or 2: progress on stderr.
     checkpoint : path, optional
-        File from which the same call goes on after it was stopped.
+        File from which a stopped ``fit`` resumes when it is called again.
 
     Attributes
     ----------
+    retired : dict of str to Retired
+        Options that are accepted for one more version, with a warning.
     embedding_ : ndarray (n, L)
         NaN for points that were left out (``sample_weight`` 0, ``link_cut``).
     chisq_ : float
@@ -149,6 +141,16 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
     """
 
     metric = "precomputed"
+    retired: ClassVar[dict[str, Retired]] = {
+        "missing": Retired(None, "give fit what as_dissimilarities(D, missing=...) returns"),
+        "max_rejected": Retired(6, "it stays 6; max_iter and max_seconds end the iteration earlier"),
+        "cg_max_iter": Retired(200, "it stays 200"),
+        "cg_tol": Retired(0.3, "it stays 0.3"),
+        "damping": Retired(0.01, "it stays 0.01, and follows the fall of chi2"),
+        "damping_floor": Retired(1e-6, "it stays 1e-6"),
+        "accept_ratio": Retired(1e-4, "it stays 1e-4"),
+        "n_steepest": Retired(0, "it stays 0; init and n_init choose the start"),
+    }
 
     def __init__(
         self,
@@ -160,7 +162,6 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         multiplier: float = 10.0,
         bins: Sequence[float] | None = None,
         distance_transform: Any = None,
-        missing: Any = None,
         missing_value: float | None = None,
         distance_cut: float | None = None,
         link_cut: int | None = None,
@@ -171,19 +172,12 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         gauge: str = "free",
         max_iter: int = 100,
         tol: float = 1e-3,
-        max_rejected: int = 6,
         max_seconds: float | None = None,
-        cg_max_iter: int = 200,
-        cg_tol: float = 0.3,
-        damping: float = 0.01,
-        damping_floor: float = 1e-6,
-        accept_ratio: float = 1e-4,
-        n_steepest: int = 0,
         init: str = "classical",
         n_init: int = 1,
         random_state: Any = None,
         calculate_fixed: bool = False,
-        callback: Callable[[dict[str, Any]], Any] | None = None,
+        callback: Callback | None = None,
         verbose: int = 0,
         checkpoint: str | Path | None = None,
     ) -> None:
@@ -194,7 +188,6 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         self.multiplier = multiplier
         self.bins = bins
         self.distance_transform = distance_transform
-        self.missing = missing
         self.missing_value = missing_value
         self.distance_cut = distance_cut
         self.link_cut = link_cut
@@ -205,14 +198,7 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         self.gauge = gauge
         self.max_iter = max_iter
         self.tol = tol
-        self.max_rejected = max_rejected
         self.max_seconds = max_seconds
-        self.cg_max_iter = cg_max_iter
-        self.cg_tol = cg_tol
-        self.damping = damping
-        self.damping_floor = damping_floor
-        self.accept_ratio = accept_ratio
-        self.n_steepest = n_steepest
         self.init = init
         self.n_init = n_init
         self.random_state = random_state
@@ -255,11 +241,12 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         ConfigError
             If the matrix or an option is wrong.
         RunCancelledError
-            If the monitor was asked to stop; the checkpoint has the place.
+            If the monitor was asked to stop; the same call resumes from the checkpoint, if there is one.
         """
         monitor = as_monitor(monitor, self.verbose, self.checkpoint)
-        opened_matrix = opened(D, self.missing, self.distance_transform, monitor)
-        setting = prepared(self, opened_matrix, communicator or Alone(), monitor, sample_weight, labels)
+        options = LmmdsOptions.of(self.all_options())
+        opened_matrix = opened(D, self._value_of("missing"), self.distance_transform, monitor)
+        setting = prepared(options, opened_matrix, communicator or Alone(), monitor, sample_weight, labels)
         starts = self._starts(setting, opened_matrix, init, monitor)
         monitor.identify(
             "LMMDS",
@@ -267,8 +254,11 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
             lambda: self._identity(init, sample_weight) | {"labels": labels},
         )
         with monitor.keeping():
-            best, history = self._best_of(setting, starts, monitor)
-        self._publish(setting, best, history)
+            search = _Search(self.callback, options.limits, setting, monitor)
+            for place, start in enumerate(starts):
+                search.run(place, start)
+        assert search.best is not None
+        self._publish(setting, search.best, search.best_history)
         self.n_features_in_ = opened_matrix.n
         monitor.finish()
         return self
@@ -278,14 +268,14 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         return self.fit(D, y, init, **options).embedding_
 
     def _identity(self, init: ArrayLike | None, sample_weight: ArrayLike | None) -> dict[str, Any]:
-        parameters = {name: value for name, value in self.get_params().items() if name not in _NOT_THE_RESULT}
+        parameters = {name: value for name, value in self.all_options().items() if name not in _NOT_THE_RESULT}
         given = {"init": init, "sample_weight": sample_weight}
         return {**parameters, **{name: None if v is None else np.asarray(v) for name, v in given.items()}}
 
     def _starts(self, setting: Setting, D: Dissimilarities, init: ArrayLike | None, monitor: Monitor) -> list[Floats]:
         shape = (setting.n, setting.dimension)
         if init is None:
-            if setting.fixed.any():
+            if setting.points.fixed.any():
                 raise ConfigError("fixed points need their places: give init, with any numbers for the other points")
             random = generator(self.random_state)
             size = setting.survey.mean
@@ -298,7 +288,7 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         start = floats("init", init)
         if start.shape != shape:
             raise ConfigError(f"init has shape {start.shape}; {setting.n} points in {setting.dimension} dimensions")
-        counted = start[(setting.weights > 0) | setting.fixed]
+        counted = start[setting.points.counted]
         if not np.isfinite(counted).all():
             raise ConfigError("init has a coordinate that is not finite")
         require_near("init", counted, setting.survey.largest)
@@ -313,20 +303,10 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         metric = as_dissimilarities(whole, transform="sqrt") if self.formula == "squared" else whole
         return start_points(self.init, metric, setting.dimension, random, monitor) * metric.scale
 
-    def _best_of(
-        self, setting: Setting, starts: list[Floats], monitor: Monitor
-    ) -> tuple[tuple[Floats, Minimum], list[dict[str, Any]]]:
-        """Minimise from every start; return the best map and its history."""
-        search = _Search(self, setting, monitor)
-        for number, start in enumerate(starts):
-            search.run(number, start)
-        assert search.best is not None
-        return search.best, search.best_history
-
     def _publish(self, setting: Setting, best: tuple[Floats, Minimum], history: list[dict[str, Any]]) -> None:
         x, minimum = best
         found = setting.evaluate(x, exact=bool(self.second_derivatives))
-        counted = (setting.weights > 0) | setting.fixed
+        counted = setting.points.counted
         self.embedding_ = np.where(counted[:, None], x, np.nan)
         self.chisq_ = found.chisq
         fixed = self._fixed_chisq(setting, x) if self.calculate_fixed else math.nan
@@ -334,11 +314,11 @@ class LMMDS(BaseEstimator):  # type: ignore[misc]
         self.errors_ = _errors(setting, found.blocks, found.chisq)
         self.n_iter_, self.stop_reason_, self.history_ = minimum.iteration, minimum.stop_reason, history
         self.anchors_ = [] if setting.gauge is None else setting.gauge.anchors
-        self.left_out_ = setting.left_out
+        self.left_out_ = setting.points.left_out
 
     def _fixed_chisq(self, setting: Setting, x: Floats) -> float:
-        only = np.where(setting.fixed, setting.weights, 0.0)
-        rows = np.flatnonzero(setting.fixed)
+        only = np.where(setting.points.fixed, setting.points.weights, 0.0)
+        rows = np.flatnonzero(setting.points.fixed)
         marks = np.zeros(setting.n)
         return setting.pairs.evaluate(setting.objective, x, only, rows, marks).chisq
 
@@ -363,17 +343,20 @@ def _errors(setting: Setting, blocks: Floats, chisq: float) -> Floats:
     variance = chisq / freedom if freedom > 0 else math.nan
     with np.errstate(divide="ignore", invalid="ignore"):
         of_rows = np.sqrt(variance / np.einsum("iaa->ia", blocks))
-    errors[setting.rows] = np.where(setting.free(), of_rows, 0.0)
-    errors[setting.left_out] = math.nan
+    errors[setting.points.rows] = np.where(setting.free(), of_rows, 0.0)
+    errors[setting.points.left_out] = math.nan
     return errors
 
 
 class _Search:
     """One minimisation after the other, with what a checkpoint must hold."""
 
-    def __init__(self, options: LMMDS, setting: Setting, monitor: Monitor) -> None:
-        self._options, self._setting, self._monitor = options, setting, monitor
-        self._limits = _limits(options, len(setting.rows))
+    def __init__(self, callback: Callback | None, limits: StepLimits, setting: Setting, monitor: Monitor) -> None:
+        self._callback, self._setting, self._monitor = callback, setting, monitor
+        n_varied = len(setting.points.rows)
+        self._limits = replace(
+            limits, max_iter=limits.max_iter if n_varied else 0, small_gain=limits.small_gain * n_varied
+        )
         self.best: tuple[Floats, Minimum] | None = None
         self.best_history: list[dict[str, Any]] = []
         self._number, self._history, self._saved = 0, list[dict[str, Any]](), monitor.load()
@@ -401,8 +384,7 @@ class _Search:
             self._history.append(entry)
             self._save(now)
             self._monitor.report(f"start {self._number + 1}", **entry)
-            callback = self._options.callback
-            return bool(callback(entry)) if callback is not None else False
+            return bool(self._callback(entry)) if self._callback is not None else False
 
         return follow
 
@@ -434,19 +416,3 @@ def _unpacked(name: str, saved: dict[str, Any]) -> list[dict[str, Any]]:
         {field.name: kinds[str(field.type)](value) for field, value in zip(fields.values(), line)}
         for line in saved[name]
     ]
-
-
-def _limits(options: LMMDS, n_varied: int) -> StepLimits:
-    return StepLimits(
-        max_iter=options.max_iter if n_varied else 0,
-        small_gain=options.tol * n_varied,
-        max_rejected=options.max_rejected,
-        max_seconds=options.max_seconds,
-        cg_max_iter=options.cg_max_iter,
-        cg_tol=options.cg_tol,
-        damping=options.damping,
-        damping_floor=options.damping_floor,
-        accept_ratio=options.accept_ratio,
-        n_steepest=options.n_steepest,
-        exact=bool(options.second_derivatives),
-    )

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tartan import _native
 from tartan.analytics.maps.lmmds.objective import WEIGHTINGS, Evaluation, Objective, Survey, WeighedPairs
+from tartan.analytics.maps.lmmds.options import LmmdsOptions, PointChoice, Weighing
 from tartan.analytics.maps.lmmds.points import Gauge, chosen, pinned, sorted_out
-from tartan.analytics.maps.start import STARTS
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.matrix.check import Components, refuse_groups
 from tartan.analytics.matrix.sources import Mapped
-from tartan.base.checks import NOT_NEGATIVE, POSITIVE, flag, floats, number, whole
+from tartan.base.checks import floats
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tartan.analytics.maps.lmmds.lmmds import LMMDS
     from tartan.analytics.monitor import Monitor
     from tartan.comm.communicator import Communicator
 
@@ -35,25 +33,39 @@ _APART = 1e50
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Everything of a fit that does not change while it runs.
+class MapPoints:
+    """The points of a map.
 
-    ``rows`` are the varied points in order; ``weights`` are zero for points that do not count.
+    ``rows`` are the varied points in order; ``weights`` are zero for points that do not count; ``left_out`` are the
+    varied points that ``link_cut`` took away.
     """
 
-    pairs: WeighedPairs
-    objective: Objective
     weights: Floats
     rows: NDArray[np.int64]
     fixed: Marks
     left_out: NDArray[np.int64]
+
+    @property
+    def counted(self) -> Marks:
+        """Which points have a place."""
+        counted: Marks = (self.weights > 0) | self.fixed
+        return counted
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything of a fit that does not change while it runs."""
+
+    pairs: WeighedPairs
+    objective: Objective
+    points: MapPoints
     survey: Survey
     gauge: Gauge | None
     dimension: int
 
     @property
     def n(self) -> int:
-        return len(self.weights)
+        return len(self.points.weights)
 
     @property
     def exact(self) -> Objective:
@@ -63,25 +75,27 @@ class Setting:
     def free(self) -> Marks:
         """Return (rows, L) marks of the coordinates that may change."""
         if self.gauge is None:
-            return np.ones((len(self.rows), self.dimension), bool)
-        return self.gauge.free(self.n)[self.rows]
+            return np.ones((len(self.points.rows), self.dimension), bool)
+        return self.gauge.free(self.n)[self.points.rows]
 
     def evaluate(self, x: Floats, exact: bool = False) -> Evaluation:
         """Return chi2 and its derivatives at a map (n, L)."""
-        fixed = self.fixed.astype(np.float64)
-        return self.pairs.evaluate(self.exact if exact else self.objective, x, self.weights, self.rows, fixed)
+        fixed = self.points.fixed.astype(np.float64)
+        return self.pairs.evaluate(
+            self.exact if exact else self.objective, x, self.points.weights, self.points.rows, fixed
+        )
 
     def n_parameters(self) -> int:
         """How many numbers of the map the pairs determine."""
-        held = 0 if self.fixed.any() else self.dimension * (self.dimension + 1) // 2
-        return max(0, len(self.rows) * self.dimension - held)
+        held = 0 if self.points.fixed.any() else self.dimension * (self.dimension + 1) // 2
+        return max(0, len(self.points.rows) * self.dimension - held)
 
     def n_pairs(self) -> int:
         """How many unordered pairs with a varied point count."""
         links = int(self.survey.links.sum())
-        if not self.fixed.any():
+        if not self.points.fixed.any():
             return links // 2
-        only = np.where(self.fixed, self.weights, 0.0)
+        only = np.where(self.points.fixed, self.points.weights, 0.0)
         between_fixed = int(self.pairs.survey(self.objective, only).links.sum())
         return (links - between_fixed) // 2
 
@@ -94,14 +108,14 @@ class Placement:
 
     def start(self) -> Floats:
         """Return the free coordinates of the map."""
-        return self._x[self._setting.rows][self._free]
+        return self._x[self._setting.points.rows][self._free]
 
     def map(self, parameters: Floats) -> Floats:
         """Return the map (n, L) with these free coordinates."""
         x = self._x.copy()
-        rows = x[self._setting.rows]
+        rows = x[self._setting.points.rows]
         rows[self._free] = parameters
-        x[self._setting.rows] = rows
+        x[self._setting.points.rows] = rows
         return x
 
     def evaluate(self, parameters: Floats) -> tuple[float, Floats, Floats]:
@@ -113,10 +127,10 @@ class Placement:
         s = self._setting
         objective = s.exact if exact else s.objective
         whole = np.zeros_like(self._x)
-        rows = np.zeros((len(s.rows), s.dimension))
+        rows = np.zeros((len(s.points.rows), s.dimension))
         rows[self._free] = vector
-        whole[s.rows] = rows
-        return s.pairs.product(objective, self.map(parameters), s.weights, s.rows, whole)[self._free]
+        whole[s.points.rows] = rows
+        return s.pairs.product(objective, self.map(parameters), s.points.weights, s.points.rows, whole)[self._free]
 
 
 def opened(D: Any, missing: Any = None, transform: Any = None, monitor: Monitor | None = None) -> Dissimilarities:
@@ -139,96 +153,51 @@ def valued(D: Dissimilarities, missing_value: float | None) -> Dissimilarities:
 
 
 def prepared(
-    options: LMMDS,
+    options: LmmdsOptions,
     D: Dissimilarities,
     ranks: Communicator,
     monitor: Monitor,
     sample_weight: ArrayLike | None,
     labels: Sequence[str] | None,
 ) -> Setting:
-    """Check options and matrix; find out which points and pairs count, and what they weigh."""
-    _refuse_options(options)
-    n, dimension = D.n, options.n_components
-    if n < 2:
-        raise ConfigError(f"{D.label} has {n} item (one sample); a map needs two or more")
-    if dimension > n - 1:
+    """Check the matrix; find out which points and pairs count, and what they weigh."""
+    _check_matrix(D, options.n_components, monitor)
+    varied, fixed = _chosen(options.points, D.names if labels is None else labels, D.n)
+    pairs, weights = WeighedPairs(D, ranks, monitor), _point_weights(sample_weight, D.n)
+    weights[~(varied | fixed)] = 0.0
+    base = _cutting(options.weighing, D, pairs)
+    weights, survey = _without_loose_points(options.points, pairs, base, weights, varied, fixed)
+    _refuse_groups(D, options.weighing, weights, fixed, monitor)
+    used = (weights > 0) | fixed
+    gauge = None
+    if options.gauge == "pinned" and not fixed.any():
+        means = survey.total / np.maximum(survey.links, 1)
+        gauge = pinned(valued(D, options.weighing.missing_value), means, used, options.n_components)
+    points = MapPoints(weights, np.flatnonzero(varied & used), fixed, np.flatnonzero(varied & ~used))
+    return Setting(pairs, _weighted(options.weighing, base, survey), points, survey, gauge, options.n_components)
+
+
+def _check_matrix(D: Dissimilarities, dimension: int, monitor: Monitor) -> None:
+    """Refuse a matrix of which there is no map."""
+    if D.n < 2:
+        raise ConfigError(f"{D.label} has {D.n} item (one sample); a map needs two or more")
+    if dimension > D.n - 1:
         raise ConfigError(
-            f"n_components is {dimension}, and {n} items span at most {n - 1} dimensions; ask for fewer",
+            f"n_components is {dimension}, and {D.n} items span at most {D.n - 1} dimensions; ask for fewer",
         )
     check = D.check(monitor=monitor)
     check.require_positive(D)
     check.require_moderate(D)
-    names = D.names if labels is None else labels
+
+
+def _chosen(choice: PointChoice, names: Sequence[str] | None, n: int) -> tuple[Marks, Marks]:
+    """Return which points are varied and which are fixed."""
     if names is not None and (not isinstance(names, Sequence) or len(names) != n):
-        raise ConfigError(f"labels is {labels!r}; it is a name for each of {n} points")
-    varied, fixed = chosen(options.varied, options.fixed, names, n)
+        raise ConfigError(f"labels is {names!r}; it must be a name for each of {n} points")
+    varied, fixed = chosen(choice.varied, choice.fixed, names, n)
     if not varied.any() and not fixed.any():
         raise ConfigError("no point is varied and none is fixed; there is nothing to map")
-    pairs, weights = WeighedPairs(D, ranks, monitor), _point_weights(sample_weight, n)
-    weights[~(varied | fixed)] = 0.0
-    base = _cutting(options, D, pairs)
-    weights, survey = _without_loose_points(options, pairs, base, weights, varied, fixed)
-    used = (weights > 0) | fixed
-    _refuse_groups(D, options, weights, fixed, monitor)
-    rows = np.flatnonzero(varied & used)
-    gauge = None
-    if options.gauge == "pinned" and not fixed.any():
-        means = survey.total / np.maximum(survey.links, 1)
-        gauge = pinned(valued(D, options.missing_value), means, used, dimension)
-    return Setting(
-        pairs, _weighted(options, base, survey), weights, rows, fixed, np.flatnonzero(varied & ~used), survey,
-        gauge, dimension,
-    )  # fmt: skip
-
-
-_WHOLE = {"n_init": 1, "max_iter": 0, "max_rejected": 1, "cg_max_iter": 1, "n_steepest": 0}
-_FLAGS = ("second_derivatives", "calculate_fixed")
-_CHOICES = {
-    "weighting": tuple(WEIGHTINGS),
-    "formula": ("distance", "squared"),
-    "gauge": ("free", "pinned"),
-    "init": STARTS,
-}
-_NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
-    "minimum_distance": ("a finite number", math.isfinite),
-    "multiplier": POSITIVE,
-    "max_left_out": ("a share, 0 to 1", lambda value: 0 <= value <= 1),
-    "tol": NOT_NEGATIVE,
-    "cg_tol": ("a number, 0 or more and below 1", lambda value: 0 <= value < 1),
-    "damping": POSITIVE,
-    "damping_floor": NOT_NEGATIVE,
-    "accept_ratio": NOT_NEGATIVE,
-}
-_NUMBERS_OR_NONE = {
-    "missing_value": NOT_NEGATIVE,
-    "distance_cut": ("a number above 0", lambda value: value > 0),
-    "max_seconds": ("a number, 0 or more", lambda value: value >= 0),
-}
-
-
-def _refuse_options(options: LMMDS) -> None:
-    """Refuse what is not the kind of value that it must be."""
-    whole("n_components", options.n_components, 1, _native.CHISQ_MAX_DIMENSION)
-    for name, least in _WHOLE.items():
-        whole(name, getattr(options, name), least)
-    for name, fit in _NUMBERS.items():
-        number(name, getattr(options, name), fit)
-    for name, fit in _NUMBERS_OR_NONE.items():
-        if getattr(options, name) is not None:
-            number(name, getattr(options, name), fit)
-    for name in _FLAGS:
-        flag(name, getattr(options, name))
-    for name, choices in _CHOICES.items():
-        if not isinstance(getattr(options, name), str) or getattr(options, name) not in choices:
-            raise ConfigError(f"{name} is {getattr(options, name)!r}; it is one of {', '.join(choices)}")
-    if options.link_cut is not None:
-        whole("link_cut", options.link_cut, 0)
-    if options.callback is not None and not callable(options.callback):
-        raise ConfigError(f"callback is {options.callback!r}; it is a function of one step")
-    if options.bins is not None:
-        limits = floats("bins", options.bins)
-        if limits.ndim != 1 or not len(limits) or np.isnan(limits).any() or (np.diff(limits) <= 0).any():
-            raise ConfigError(f"bins is {options.bins}; limits of bins ascend")
+    return varied, fixed
 
 
 def _point_weights(given: ArrayLike | None, n: int) -> Floats:
@@ -248,35 +217,35 @@ def _point_weights(given: ArrayLike | None, n: int) -> Floats:
     return weights
 
 
-def _cutting(options: LMMDS, D: Dissimilarities, pairs: WeighedPairs) -> Objective:
+def _cutting(weighing: Weighing, D: Dissimilarities, pairs: WeighedPairs) -> Objective:
     """Return the objective as far as it says which pairs count."""
     return Objective(
         scale=D.scale,
         swapped=pairs.swapped,
-        squared=options.formula == "squared",
-        cut=math.inf if options.distance_cut is None else options.distance_cut,
-        missing=math.nan if options.missing_value is None else options.missing_value,
-        limits=() if options.bins is None else tuple(map(float, options.bins)),
+        squared=weighing.formula == "squared",
+        cut=weighing.distance_cut,
+        missing=math.nan if weighing.missing_value is None else weighing.missing_value,
+        limits=weighing.bins,
     )
 
 
 def _without_loose_points(
-    options: LMMDS, pairs: WeighedPairs, base: Objective, weights: Floats, varied: Marks, fixed: Marks
+    choice: PointChoice, pairs: WeighedPairs, base: Objective, weights: Floats, varied: Marks, fixed: Marks
 ) -> tuple[Floats, Survey]:
     """Leave out varied points with too few pairs until none is left; refuse to lose too many."""
     used = weights > 0
     while True:  # with link_cut None no point is loose, and what has no pair is refused later
         weights = np.where(used, weights, 0.0)
         survey = pairs.survey(base, weights)
-        staying = used if options.link_cut is None else sorted_out(survey.links, used, fixed, options.link_cut)
+        staying = used if choice.link_cut is None else sorted_out(survey.links, used, fixed, choice.link_cut)
         if (staying == used).all():
             break
         used = staying
     lost = int((varied & ~used).sum())
-    if lost > options.max_left_out * max(1, int(varied.sum())):
+    if lost > choice.max_left_out * max(1, int(varied.sum())):
         raise ConfigError(
-            f"{lost} of {int(varied.sum())} points have at most link_cut={options.link_cut} pairs that count; "
-            f"raise distance_cut, lower link_cut, or allow it by max_left_out (now {options.max_left_out})",
+            f"{lost} of {int(varied.sum())} points have at most link_cut={choice.link_cut} pairs that count; "
+            f"raise distance_cut, lower link_cut, or allow it by max_left_out (now {choice.max_left_out})",
             context={"left_out": lost},
         )
     if survey.links.sum() == 0 or not survey.largest > 0:
@@ -284,15 +253,14 @@ def _without_loose_points(
     return weights, survey
 
 
-def _refuse_groups(D: Dissimilarities, options: LMMDS, weights: Floats, fixed: Marks, monitor: Monitor) -> None:
+def _refuse_groups(D: Dissimilarities, weighing: Weighing, weights: Floats, fixed: Marks, monitor: Monitor) -> None:
     """Refuse points that hang together by no pair: their places would mean nothing to each other."""
-    whole = not D.has_missing or options.missing_value is not None
-    if whole and options.distance_cut is None:
+    cut = weighing.distance_cut
+    if (not D.has_missing or weighing.missing_value is not None) and math.isinf(cut):
         return
     used = weights > 0
     together = Components(D.n)
     together.join_items(np.flatnonzero(~used | fixed))
-    cut = math.inf if options.distance_cut is None else options.distance_cut
     for start, block in D.blocks():
         monitor.check()
         rows = slice(start, start + len(block))
@@ -304,37 +272,37 @@ def _refuse_groups(D: Dissimilarities, options: LMMDS, weights: Floats, fixed: M
     )  # fmt: skip
 
 
-def _weighted(options: LMMDS, base: Objective, survey: Survey) -> Objective:
+def _weighted(weighing: Weighing, base: Objective, survey: Survey) -> Objective:
     """Return the whole objective, with all that needs the mean of the dissimilarities."""
-    kind, power = WEIGHTINGS[options.weighting]
+    kind, power = WEIGHTINGS[weighing.weighting]
     mean = survey.mean
-    minimum = options.minimum_distance if options.minimum_distance >= 0 else -options.minimum_distance * mean
+    minimum = weighing.minimum_distance if weighing.minimum_distance >= 0 else -weighing.minimum_distance * mean
     floor = minimum if minimum > 0 else survey.smallest_positive
-    _refuse_extremes(options, mean, minimum, floor, survey.largest)
+    _refuse_extremes(weighing, mean, minimum, floor, survey.largest)
     return replace(
         base,
         minimum=minimum,
         weighting=kind,
-        factor=options.multiplier**2 / mean**power,
+        factor=weighing.multiplier**2 / mean**power,
         floor=floor,
         bin_weights=_bin_weights(survey.bins) if base.limits else (),
     )
 
 
-def _refuse_extremes(options: LMMDS, mean: float, minimum: float, floor: float, largest: float) -> None:
+def _refuse_extremes(weighing: Weighing, mean: float, minimum: float, floor: float, largest: float) -> None:
     """Refuse numbers so far apart that weights or chi2 leave the range of float64."""
     if minimum > _APART * mean:
         raise ConfigError(
-            f"minimum_distance is {options.minimum_distance:g}, and the mean dissimilarity {mean:g}; it is a distance "
+            f"minimum_distance is {weighing.minimum_distance:g}, and the mean dissimilarity {mean:g}; it is a distance "
             "of points, of the size of the dissimilarities"
         )
-    if options.weighting != "even" and largest > _APART * floor:
+    if weighing.weighting != "even" and largest > _APART * floor:
         raise ConfigError(
             f"the smallest dissimilarity above 0 is {floor:g}, the largest {largest:g}, and weights that differ so "
             "much cannot be added up; give minimum_distance, or weighting='even'"
         )
-    if not 1 / _APART < options.multiplier < _APART:
-        raise ConfigError(f"multiplier is {options.multiplier:g}; it is between {1 / _APART:g} and {_APART:g}")
+    if not 1 / _APART < weighing.multiplier < _APART:
+        raise ConfigError(f"multiplier is {weighing.multiplier:g}; it is between {1 / _APART:g} and {_APART:g}")
 
 
 def _bin_weights(counts: NDArray[np.int64]) -> tuple[float, ...]:
