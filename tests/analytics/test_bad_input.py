@@ -146,7 +146,7 @@ def test_what_is_odd_is_refused_or_has_a_finite_result(name: str, kind: str) -> 
         (lambda: neighbors(GOOD, 10**15), "12 items have 11 neighbours at most"),
         (lambda: outliers(GOOD, 2, np.nan), "threshold is nan"),
         (lambda: clusters_at(GOOD, None), "threshold is None"),
-        (lambda: clusters_at(GOOD, -1), "threshold is -1; it is a distance"),
+        (lambda: clusters_at(GOOD, -1), "threshold is -1; it must be a distance"),
         (lambda: clustered(GOOD, 13, "single"), "13 clusters of 12 items"),
         (lambda: clustered(GOOD, 2.0, "single"), "n_clusters is 2.0"),
         (lambda: neighbor_joining(GOOD, 3), "names is 3"),
