@@ -6,8 +6,6 @@ Nothing here opens a device, starts a worker or writes a file.
 from __future__ import annotations
 
 import datetime
-import math
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tartan.application import Application, as_application, output_dtypes
+from tartan.base.checks import FINITE, POSITIVE, number, one_of, whole
 from tartan.base.machine import package_version, tartan_version
 from tartan.core.workload import AllPairs, Candidates, Rectangle, Workload
 from tartan.errors import ConfigError, ItemError
@@ -167,15 +166,14 @@ def run_options(given: Mapping[str, Any]) -> RunOptions:
         if not values["device"]:
             raise ConfigError("device: no device is named; choose cpu, cuda or sim", context={"option": "--device"})
     if "tile_timeout" in values:
-        values["tile_timeout_seconds"] = _number(values.pop("tile_timeout"), "tile_timeout", above=0.0)
+        limit = number("tile_timeout", values.pop("tile_timeout"), POSITIVE, option=_flag("tile_timeout"))
+        values["tile_timeout_seconds"] = limit
     for name, choices in (("order", ("panel", "quadrant")), ("on_error", ("skip", "raise"))):
-        if name in values and values[name] not in choices:
-            raise ConfigError(
-                f"{name}: {values[name]!r} is unknown; choose {' or '.join(choices)}", context={"option": name}
-            )
+        if name in values:
+            one_of(name, values[name], choices)
     for name, least in (("workers", 1), ("max_failures", 0), ("tile", 1)):
         if name in values:
-            values[name] = _whole(values[name], name, least)
+            values[name] = whole(name, values[name], least, option=_flag(name))
     return RunOptions(**values)
 
 
@@ -189,48 +187,24 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _whole(value: Any, name: str, least: int) -> int:
-    """Read a whole number, of Python or of NumPy."""
-    context = {"option": _flag(name)}
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise ConfigError(f"{name}: {value!r} is not a whole number", context=context) from None
-    if number < least:
-        raise ConfigError(f"{name}: {number} must be at least {least}", context=context)
-    return number
-
-
-def _number(value: Any, name: str, above: float = -math.inf) -> float:
-    """Read a finite number."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not above < number < math.inf:
-        wanted = "a number" if above == -math.inf else f"a number above {above:g}"
-        raise ConfigError(f"{name}: {value!r} is not {wanted}", context={"option": _flag(name)})
-    return number
-
-
 def _reduction(reduce: Any, dtypes: Mapping[str, np.dtype[Any]]) -> dict[str, Any]:
     """Check what a run is to keep; return it with every entry that counts."""
     outputs = tuple(dtypes)
     example = 'write {"kind": "top-k", "k": 10, "largest": True} or {"kind": "threshold", "threshold": 0.3}'
     rule = dict(reduce) if isinstance(reduce, Mapping) else {}
-    number = {"top-k": "k", "threshold": "threshold"}.get(rule.get("kind", ""))
-    unknown = set(rule) - {"kind", number, "largest", "output"}
-    if number is None or number not in rule or unknown:
+    limit = {"top-k": "k", "threshold": "threshold"}.get(rule.get("kind", ""))
+    unknown = set(rule) - {"kind", limit, "largest", "output"}
+    if limit is None or limit not in rule or unknown:
         raise ConfigError(f"reduce: {reduce!r} is not understood; {example}", context={"option": "reduce"})
     if rule.get("output", outputs[0]) not in outputs:
         raise ConfigError(f"reduce: there is no output {rule['output']!r}, only {', '.join(outputs)}")
     for name, dtype in dtypes.items():
         if dtype.kind == "c":
             raise ConfigError(f"reduce: output {name!r} is {dtype}; tables of pairs hold real numbers")
-    if number == "k":
-        rule["k"] = _whole(rule["k"], "k", 1)
+    if limit == "k":
+        rule["k"] = whole("k", rule["k"], 1, option="--k")
     else:
-        rule["threshold"] = _number(rule["threshold"], "threshold")
+        rule["threshold"] = number("threshold", rule["threshold"], FINITE, option="--threshold")
     return rule | {"largest": bool(rule.get("largest", False))}
 
 

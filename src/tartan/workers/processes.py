@@ -25,7 +25,8 @@ from typing import Any
 
 import cloudpickle
 
-from tartan.errors import ConfigError, InternalError, RunFailedError
+from tartan.base.checks import whole
+from tartan.errors import InternalError, RunFailedError
 from tartan.workers import shipping, worker
 from tartan.workers.arena import Arena
 from tartan.workers.executor import (
@@ -91,8 +92,7 @@ class ProcessExecutor:
         arenas: Mapping[str, Arena] | None = None,
         start_timeout_seconds: float = 300.0,
     ) -> None:
-        if n_workers < 1:
-            raise ConfigError(f"workers: {n_workers} must be at least 1", context={"option": "--workers"})
+        whole("workers", n_workers, 1, option="--workers")
         self.n_workers = n_workers
         self._application = shipping.dump(application)
         self._arenas = dict(arenas or {})

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tartan.errors import ConfigError
+from tartan.base.checks import whole
 from tartan.workers.arena import Arena
 from tartan.workers.executor import (
     Backlog,
@@ -73,8 +73,7 @@ class ThreadExecutor:
         arenas: Mapping[str, Arena] | None = None,
         bound_blas: bool = True,
     ) -> None:
-        if n_workers < 1:
-            raise ConfigError(f"workers: {n_workers} must be at least 1", context={"option": "--workers"})
+        whole("workers", n_workers, 1, option="--workers")
         self.n_workers = n_workers
         self.n_stuck = 0
         self.context = WorkerContext(application, dict(arenas or {}))
