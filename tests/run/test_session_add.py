@@ -98,7 +98,7 @@ def test_a_reduced_result_without_new_pairs_is_not_taken_for_the_result(tmp_path
 
     run = tartan.allpairs(Dot(), ROWS[:20], tmp_path / "run", tile=5, workers=1, reduce=rule)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunFolder, "merge_parts", interrupt)
+        patch.setattr(RunFolder, "replace_result", interrupt)
         with pytest.raises(KeyboardInterrupt):
             tartan.add(run.path, ROWS[20:], app=Dot(), previous=ROWS[:20], workers=1)
     run = tartan.allpairs(Dot(), ROWS, run.path, workers=1, reduce=rule)

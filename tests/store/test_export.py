@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tartan.errors import ConfigError, DiskFullError, StoreError
+from tartan.run.result import Run
 from tartan.store import formats
 from tartan.store.export import FORMATS, export, format_of, new_export
 from tartan.store.folder import RunFolder
-from tartan.store.run import Run
 
 from .kit import commit_chunk, describe, table, true_scores
 
@@ -187,7 +187,7 @@ def test_an_existing_file_is_kept_unless_told_otherwise(run: Run, tmp_path: Path
     with pytest.raises(StoreError, match="exists"):
         run.export(path)
     assert path.read_text() == "precious"
-    export(run, path, overwrite=True)
+    export(run.folder, path, overwrite=True)
     np.testing.assert_array_equal(np.load(path), run.matrix())
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.npy", "made.tartan"]
 
@@ -196,14 +196,14 @@ def test_an_existing_file_is_kept_unless_told_otherwise(run: Run, tmp_path: Path
 def test_nothing_of_the_run_is_replaced(run: Run, name: str) -> None:
     before = (run.path / name).read_bytes()
     with pytest.raises(StoreError, match="lies in the run itself"):
-        export(run, run.path / name, "npy", overwrite=True)
+        export(run.folder, run.path / name, "npy", overwrite=True)
     assert (run.path / name).read_bytes() == before
 
 
 def test_what_is_no_regular_file_is_not_replaced(run: Run, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.npy")
     with pytest.raises(StoreError, match="no regular file"):
-        export(run, tmp_path / "pipe.npy", overwrite=True)
+        export(run.folder, tmp_path / "pipe.npy", overwrite=True)
     assert (tmp_path / "pipe.npy").is_fifo()
 
 
@@ -211,10 +211,10 @@ def test_what_is_no_regular_file_is_not_replaced(run: Run, tmp_path: Path) -> No
 def test_complex_scores_are_refused_where_they_have_no_place(finished: Finished, tmp_path: Path, suffix: str) -> None:
     run, truth = finished(outputs={"scores": "complex64"})
     with pytest.raises(ConfigError, match=r"output 'scores' is complex64; .* real numbers"):
-        export(run, tmp_path / f"m.{suffix}")
+        export(run.folder, tmp_path / f"m.{suffix}")
     with pytest.raises(ConfigError, match="neighbours need real numbers"):
         run.neighbors(1)
-    export(run, tmp_path / "m.npy", diagonal=0)
+    export(run.folder, tmp_path / "m.npy", diagonal=0)
     np.testing.assert_array_equal(np.load(tmp_path / "m.npy"), truth.astype("c8"))
 
 

@@ -18,10 +18,10 @@ import zarr
 from tartan.base.files import FileWriter
 from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
 from tartan.errors import ConfigError, CorruptResultError, DiskFullError, InternalError, RunNotFoundError, StoreError
+from tartan.run.result import Run
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
 from tartan.store.pairs import digest
-from tartan.store.run import Run
 
 from .kit import commit_chunk, commit_missing, describe, table, true_scores
 

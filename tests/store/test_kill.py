@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tartan.run.result import Run
 from tartan.store.folder import RunFolder
-from tartan.store.run import Run
 
 from .kit import commit_missing, describe, true_scores
 

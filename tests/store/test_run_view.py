@@ -11,8 +11,8 @@ import pytest
 
 from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
 from tartan.errors import ConfigError
+from tartan.run.result import Run
 from tartan.store.folder import RunFolder
-from tartan.store.run import Run
 
 from .kit import commit_chunk, commit_missing, describe, table, true_scores
 

@@ -140,7 +140,7 @@ def _keep(run: Run, found: Embedding) -> None:
     from tartan.analytics.maps.run_map import keep_map
 
     try:
-        keep_map(run, found)
+        keep_map(run.folder, found)
     except TartanError as error:
         print(f"tartan: warning: the map is not kept for tartan add: {error}", file=sys.stderr)
 
@@ -180,7 +180,7 @@ def _draw_density(
 
     if matrix is None:
         assert run is not None
-        matrix = grown(run, found.numbers["n_fitted"], **found.recipe["matrix"])
+        matrix = grown(run.folder, found.numbers["n_fitted"], **found.recipe["matrix"])
     pairs = density(matrix, found.points, monitor=monitor)
     end = f"{pairs.dissimilarity_end:.4g}"
     title = f"Pairs: dissimilarity 0 to {end} (right), distance 0 to {end} (up)"

@@ -37,6 +37,7 @@ from tartan.sources.items import join_sources, open_source
 from tartan.store.disk_cache import DiskCache
 from tartan.store.folder import RunFolder
 from tartan.store.layout import refuse_occupied
+from tartan.store.tables import merge_parts
 from tartan.workers.shipping import Registry
 
 __all__ = ["Session", "extend", "folder_grid", "resume", "start"]
@@ -196,7 +197,7 @@ class Session:
                             raise
                         self._open_again(max(least, plan.device_slots // 2))
             if folder.manifest.reduce is not None:
-                folder.merge_parts()
+                merge_parts(folder)
 
     def _open_again(self, device_slots: int) -> None:
         """Open the rank with fewer slots on devices: what is committed stays, the rest is planned anew."""

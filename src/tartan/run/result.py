@@ -1,20 +1,27 @@
-"""A run and what its matrix holds: what ``tartan.open`` and ``tartan.allpairs`` return.
+"""A run as its user sees it, finished or not: its matrix, its pairs, its numbers, and what the analytics find in it.
 
-``tartan.store.run.Run`` reads the results; here stand the methods that hand them to the analytics.
+Nothing is computed when a run is opened; what is returned whole is as large as it says, everything else streams.
 """
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
 from tartan.errors import ConfigError
-from tartan.store.run import Run as StoredRun
+from tartan.store.folder import RunFolder
+from tartan.store.manifest import Manifest
+from tartan.store.view import ResultView
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
+    import zarr
     from numpy.typing import NDArray
 
     from tartan.analytics.maps.embed import Embedding
@@ -29,8 +36,171 @@ if TYPE_CHECKING:
 __all__ = ["Run"]
 
 
-class Run(StoredRun):
-    """A run and what its matrix holds; see ``tartan.store.run.Run`` for the results themselves."""
+class Run:
+    """The result of an all-pairs run.
+
+    Parameters
+    ----------
+    folder : RunFolder or path
+
+    Raises
+    ------
+    RunNotFoundError
+        If there is no run at the path.
+
+    Examples
+    --------
+    >>> run = tartan.open("spectra.tartan")                                   # doctest: +SKIP
+    >>> matrix = run.matrix()                                                 # doctest: +SKIP
+    """
+
+    def __init__(self, folder: RunFolder | str | Path) -> None:
+        self.folder = folder if isinstance(folder, RunFolder) else RunFolder.open(folder)
+
+    @property
+    def path(self) -> Path:
+        """The run folder."""
+        return self.folder.path
+
+    @property
+    def manifest(self) -> Manifest:
+        """Description of the run."""
+        return self.folder.manifest
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs; the first is the default everywhere."""
+        return tuple(self.manifest.outputs)
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Stable keys of all items; for A x B those of A come first."""
+        return self.folder.keys
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return self.manifest.n_items
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the matrix: (n, n), or (n_left, n_right) for A x B."""
+        return self.manifest.shape
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of scores of a finished run."""
+        return self.folder.pairs.n_pairs
+
+    @property
+    def n_pairs_done(self) -> int:
+        """Number of scores that are there. Read anew each time: the run may not be finished."""
+        return int(self.folder.counts()[DONE])
+
+    @property
+    def n_pairs_failed(self) -> int:
+        """Number of scores that are missing for good, because a pair or one of its items failed."""
+        return int(self.folder.counts()[[FAILED_ITEM, FAILED_PAIR]].sum())
+
+    @property
+    def failures(self) -> list[Failure]:
+        """Failed items and pairs with their reasons, items first."""
+        return self.folder.failures()
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Loads, times and bytes of the run; empty before they are written."""
+        return self.folder.stats
+
+    @cached_property
+    def scores(self) -> zarr.Array[Any]:
+        """The first output as a Zarr array (n, n), as stored: upper triangle only."""
+        return self.array()
+
+    @cached_property
+    def status(self) -> zarr.Array[Any]:
+        """The ledger as a Zarr array (n, n) of uint8: codes of ``tartan.core.ledger``."""
+        return self.folder.status()
+
+    def array(self, output: str | None = None) -> zarr.Array[Any]:
+        """Return an output as a Zarr array (n, n), as stored."""
+        return self.folder.array(output)
+
+    def matrix(self, output: str | None = None, fill: float = np.nan, *, diagonal: float | None = None) -> np.ndarray:
+        """Return the whole matrix in memory.
+
+        Parameters
+        ----------
+        output : str, optional
+            Default: the first.
+        fill : number
+            What stands for scores that are missing or failed. Integer outputs become floats where it is NaN.
+        diagonal : number, optional
+            What stands on the diagonal where the run did not compute it. Default: 0 where the application says
+            that its scores are distances (``similarity = False``), else ``fill``.
+
+        Returns
+        -------
+        array (n, n), symmetric where the run is; (n_left, n_right) for A x B
+        """
+        return self.view(output, fill).matrix(diagonal)
+
+    def condensed(self, output: str | None = None, fill: float = np.nan) -> np.ndarray:
+        """Return the pairs i < j row by row, (n(n-1)/2,), as ``scipy.spatial.distance.squareform`` does.
+
+        Raises
+        ------
+        ConfigError
+            If the run is not symmetric.
+        """
+        return self.view(output, fill).condensed()
+
+    def pairs(self, output: str | None = None) -> pa.RecordBatchReader:
+        """Stream the pairs: i, j, key_i, key_j, score, in the order of the chunks.
+
+        Failed pairs are there with a null score. With several outputs there is a column for each, unless one is
+        named. Runs that keep less than the matrix stream what they keep; in a top-k run the pair (i, j) means
+        that j is among the best of i, and i < j need not hold.
+        """
+        from tartan.store.tables import pair_reader
+
+        return pair_reader(self.folder, output)
+
+    def neighbors(
+        self, k: int, largest: bool | None = None, output: str | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the k nearest items of each item, nearest first, in O(n k) memory.
+
+        Parameters
+        ----------
+        k : int
+        largest : bool, optional
+            Whether large scores are near. Default: what the application says (``similarity``), else False.
+
+        Returns
+        -------
+        indices : int64 array (n, k)
+            -1 where fewer are known. For A x B: (n_left, k), counted within B.
+        scores : array (n, k)
+            The fill value (NaN for floats) where fewer are known. Equal scores are in the order of the indices.
+        """
+        from tartan.store.neighbors import neighbors
+
+        return neighbors(self.folder, k, largest, output)
+
+    def view(self, output: str | None = None, fill: float = np.nan) -> ResultView:
+        """Return one output for reading by blocks or bands."""
+        return self.folder.view(output, fill)
+
+    @property
+    def larger_is_nearer(self) -> bool:
+        """Whether the application says that its scores are similarities."""
+        return self.manifest.larger_is_nearer
+
+    @property
+    def self_score(self) -> float | None:
+        """Score of an item with itself where that is known without computing it: 0 for declared distances."""
+        return self.manifest.self_score
 
     def dissimilarities(self, output: str | None = None, **options: Any) -> Dissimilarities:
         """Return an output in the form that the analytics take.
@@ -245,13 +415,14 @@ class Run(StoredRun):
         ascending, memory, tmp
             As in ``pairs_sorted``; refused where the pairs are not sorted.
         """
+        from tartan.run.sorted_pairs import write_sorted_pairs
+        from tartan.store.export import export, format_of
+
         if not sort and count is None:
             for name, value in (("ascending", ascending), ("memory", memory), ("tmp", tmp)):
                 if value is not None:
                     raise ConfigError(f"{name} is for pairs in the order of their scores: ask for these (--sorted)")
-            return super().export(path, format, **options)
-        from tartan.run.sorted_pairs import write_sorted_pairs
-        from tartan.store.export import format_of
+            return export(self.folder, path, format, **options)
 
         name = format_of(Path(path), format)
         rest = {"overwrite", "output"}
@@ -312,7 +483,7 @@ class Run(StoredRun):
             require_keepable(options)
         found = embed(self, method, n_components, **options)
         if keep:
-            keep_map(self, found)
+            keep_map(self.folder, found)
         return found
 
     @property
@@ -326,7 +497,7 @@ class Run(StoredRun):
         """
         from tartan.analytics.maps.run_map import map_of
 
-        return map_of(self)
+        return map_of(self.folder)
 
     def extend_map(self, monitor: Monitor | None = None) -> StoredMap:
         """Place the items that were added since the map was made; all others stay exactly where they are.
@@ -353,4 +524,27 @@ class Run(StoredRun):
         """
         from tartan.analytics.maps.run_map import extend_map
 
-        return extend_map(self, monitor)
+        return extend_map(self.folder, monitor)
+
+    def _facts(self) -> dict[str, str]:
+        done, total = self.n_pairs_done, self.n_pairs
+        share = f" ({100 * done / total:.1f} %)" if total and done < total else ""
+        facts = {
+            "application": str(self.manifest.application.get("name")),
+            "items": f"{self.n_items:,}",
+            "pairs": f"{done:,} of {total:,}{share}",
+            "outputs": ", ".join(f"{name} {dtype}" for name, dtype in self.manifest.outputs.items()),
+        }
+        if self.manifest.reduce is not None:
+            facts["keeps"] = self.folder.kept
+        return facts
+
+    def __repr__(self) -> str:
+        facts = self._facts()
+        return f"<Run {self.path.name}: {facts['application']}, {facts['items']} items, {facts['pairs']} pairs>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in self._facts().items()
+        )
+        return f"<table><caption>{html.escape(self.path.name)}</caption>{rows}</table>"

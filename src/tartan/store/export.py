@@ -14,9 +14,10 @@ from tartan.base.files import arrow_file, whole_file
 from tartan.base.sync import fsync
 from tartan.errors import ConfigError, StoreError
 from tartan.store import formats
+from tartan.store.folder import RunFolder
 from tartan.store.formats import ExportRequest
-from tartan.store.run import Run
-from tartan.store.view import output_name, require_real
+from tartan.store.tables import pair_reader
+from tartan.store.view import require_real
 
 __all__ = ["FORMATS", "export", "format_of", "new_export"]
 
@@ -44,7 +45,7 @@ FORMATS = (*_STREAMS, "parquet")
 
 
 def export(
-    run: Run,
+    folder: RunFolder,
     path: str | Path,
     format: str | None = None,  # noqa: A002
     *,
@@ -58,7 +59,7 @@ def export(
 
     Parameters
     ----------
-    run : Run
+    folder : RunFolder
     path : path
         The file; written under a temporary name beside it and renamed when complete.
     format : str, optional
@@ -90,11 +91,11 @@ def export(
     path = Path(path)
     name = format_of(path, format)
     _refuse_unheard(name, diagonal is not None or missing is not None, clip)
-    with new_export(path, run.path, overwrite=overwrite) as temporary:
+    with new_export(path, folder.path, overwrite=overwrite) as temporary:
         if name == "parquet":
-            _write_pairs(run, temporary, output)
+            _write_pairs(folder, temporary, output)
         else:
-            _write_matrix(run, temporary, name, output, (diagonal, missing, clip))
+            _write_matrix(folder, temporary, name, output, (diagonal, missing, clip))
     return path
 
 
@@ -154,25 +155,24 @@ def new_export(path: Path, run: Path, *, overwrite: bool) -> Iterator[Path]:
 
 
 def _write_matrix(
-    run: Run, path: Path, name: str, output: str | None, options: tuple[float | None, float | None, bool]
+    folder: RunFolder, path: Path, name: str, output: str | None, options: tuple[float | None, float | None, bool]
 ) -> None:
     diagonal, missing, clip = options
-    view = run.view(output, np.nan)
+    view = folder.view(output, np.nan)
     if name not in _COMPLEX:
         require_real(view.name, view.dtype, f"{name} holds")
-    request = ExportRequest(run, view, run.self_score if diagonal is None else diagonal, missing, clip)
+    request = ExportRequest(folder, view, folder.manifest.self_score if diagonal is None else diagonal, missing, clip)
     with open(path, "wb") as stream:
         _STREAMS[name](request, stream)
         stream.flush()
         fsync(stream.fileno())
 
 
-def _write_pairs(run: Run, path: Path, output: str | None) -> None:
+def _write_pairs(folder: RunFolder, path: Path, output: str | None) -> None:
     import pyarrow.parquet as pq
 
-    names = None if output is None else output_name(run.folder, output)
     with (
-        run.pairs(names) as reader,
+        pair_reader(folder, output) as reader,
         arrow_file(path, "wb") as file,
         pq.ParquetWriter(file, reader.schema, compression="zstd") as parquet,
     ):

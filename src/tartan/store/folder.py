@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from tartan.store.layout import STATUS, check_request, lay_out, refuse_occupied,
 from tartan.store.ledger import Ledger
 from tartan.store.manifest import Manifest
 from tartan.store.reduced import RESULT_NAME, Parts
+from tartan.store.view import ResultView, output_name
+
+if TYPE_CHECKING:
+    import zarr
 
 __all__ = ["RunFolder"]
 
@@ -200,6 +204,44 @@ class RunFolder(Ledger):
         writer.sync()
         self._adopt(extended)
 
+    def view(self, output: str | None = None, fill: float = np.nan) -> ResultView:
+        """Return one output for reading by blocks or bands.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such output, or the run keeps no matrix.
+        """
+        self._require_dense()
+        return ResultView(self, output, fill)
+
+    def array(self, output: str | None = None) -> zarr.Array[Any]:
+        """Return an output as a Zarr array (n, n), as stored; raises as ``view``."""
+        self._require_dense()
+        return self._open_zarr(output_name(self, output))
+
+    def status(self) -> zarr.Array[Any]:
+        """Return the ledger as a Zarr array (n, n) of uint8: codes of ``tartan.core.ledger``."""
+        return self._open_zarr(STATUS)
+
+    def _open_zarr(self, name: str) -> zarr.Array[Any]:
+        import zarr
+        from zarr.storage import LocalStore
+
+        class Store(LocalStore):
+            """Keeps the folder: a temporary one lasts as long as what reads it."""
+
+            owner = self
+
+        return zarr.open_array(Store(self.path / f"{name}.zarr", read_only=True), mode="r")
+
+    def _require_dense(self) -> None:
+        if isinstance(self.results, Parts):
+            raise ConfigError(
+                f"{self.path} keeps {self.kept}, no matrix: pairs() and `tartan export RUN pairs.parquet` have "
+                "what it keeps; run again without that reduction for more"
+            )
+
     def flush(self) -> int:
         """Force everything written since the last call to the disk (fsync); return the number of files."""
         if self._lock is not None:
@@ -214,15 +256,11 @@ class RunFolder(Ledger):
         """Replace ``trace.json`` with events of the Chrome trace format."""
         self._write_json("trace.json", {"traceEvents": list(events)})
 
-    def merge_parts(self) -> Path:
-        """Fold the parts of a reduced run into ``result.parquet`` and return its path."""
-        from tartan.store.tables import write_result
-
-        if not isinstance(self.results, Parts):
-            raise ConfigError(f"{self.path} keeps the whole matrix; there are no parts to merge")
+    def replace_result(self, write: Callable[[Path], None]) -> Path:
+        """Let ``write`` write the merged result of a reduced run to a path; return where it is then."""
         target = self.path / RESULT_NAME
         with self._write_access().new_file(target) as temporary:
-            write_result(self, temporary)
+            write(temporary)
         return target
 
     def forget_result(self) -> None:

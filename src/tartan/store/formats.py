@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tartan.errors import ConfigError
-from tartan.store.run import Run
+from tartan.store.folder import RunFolder
 from tartan.store.view import ResultView
 
 __all__ = [
@@ -38,7 +38,7 @@ class ExportRequest:
 
     Attributes
     ----------
-    run : Run
+    folder : RunFolder
     view : ResultView
         The output, with NaN where a score is missing.
     diagonal : float or None
@@ -49,7 +49,7 @@ class ExportRequest:
         int16: values outside 0..1 become 0 or 1 instead of an error.
     """
 
-    run: Run
+    folder: RunFolder
     view: ResultView
     diagonal: float | None
     missing: float | None
@@ -64,7 +64,7 @@ class ExportRequest:
 
     def require(self, *, symmetric: bool, what: str) -> None:
         """Refuse matrices that a format cannot hold."""
-        if symmetric and not self.run.manifest.symmetric:
+        if symmetric and not self.folder.manifest.symmetric:
             raise ConfigError(f"{what} holds symmetric matrices only; this run is not symmetric")
 
 
@@ -123,8 +123,8 @@ def write_phylip(request: ExportRequest, stream: BinaryIO) -> None:
     """
     request.require(symmetric=True, what="PHYLIP")
     if request.diagonal is None:
-        request = ExportRequest(request.run, request.view, 0.0, request.missing, request.clip)
-    names = phylip_names(request.run.keys)
+        request = ExportRequest(request.folder, request.view, 0.0, request.missing, request.clip)
+    names = phylip_names(request.folder.keys)
     stream.write(f"{len(names)}\n".encode())
     for start, band in request.bands():
         if np.isnan(band).any():
@@ -139,7 +139,7 @@ def write_phylip(request: ExportRequest, stream: BinaryIO) -> None:
 
 def write_table(request: ExportRequest, stream: BinaryIO, separator: str) -> None:
     """CSV or TSV: keys in the first row and column, shortest digits that read back exactly, nan if missing."""
-    keys, left = request.run.keys, request.view.shape[0]
+    keys, left = request.folder.keys, request.view.shape[0]
     columns = keys if request.view.square else keys[left:]
     stream.write((separator.join(["", *(_quoted(key, separator) for key in columns)]) + "\n").encode())
     for start, band in request.bands():

@@ -82,6 +82,24 @@ class Manifest:
         """Whether score (i, j) is also score (j, i); a rectangle has no such mirror."""
         return self.workload["kind"] != "rectangle" and bool(self.application.get("symmetric", True))
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the matrix: (n, n), or (n_left, n_right) for A x B."""
+        if self.workload["kind"] != "rectangle":
+            return self.n_items, self.n_items
+        n_left = int(self.workload["n_left"])
+        return n_left, self.n_items - n_left
+
+    @property
+    def larger_is_nearer(self) -> bool:
+        """Whether the application says that its scores are similarities."""
+        return bool(self.application.get("similarity", False))
+
+    @property
+    def self_score(self) -> float | None:
+        """Score of an item with itself where that is known without computing it: 0 for declared distances."""
+        return 0.0 if self.application.get("similarity") is False else None
+
     def to_json(self) -> str:
         """Return the text of manifest.json."""
         body: dict[str, Any] = {"format": FORMAT_VERSION, **asdict(self)}

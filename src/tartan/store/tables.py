@@ -11,15 +11,16 @@ import numpy as np
 from tartan.base.files import arrow_file
 from tartan.base.keys import IndexKeys
 from tartan.core.ledger import DONE, NOT_COMPUTED
+from tartan.errors import ConfigError
 from tartan.store.dense import Dense
 from tartan.store.folder import RunFolder
 from tartan.store.reduced import Parts, Rows
-from tartan.store.view import require_real
+from tartan.store.view import output_name, require_real
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["chunks_both_ways", "key_column", "pair_batches", "pair_rows", "pair_schema", "write_result"]
+__all__ = ["chunks_both_ways", "key_column", "merge_parts", "pair_reader", "pair_rows"]
 
 BATCH_PAIRS = 1 << 16
 
@@ -65,7 +66,22 @@ def key_column(folder: RunFolder) -> Any:
     return pa.array(folder.keys, pa.string())
 
 
-def write_result(folder: RunFolder, path: Path) -> None:
+def pair_reader(folder: RunFolder, output: str | None = None) -> pa.RecordBatchReader:
+    """Stream the pairs of a run, with a column for each output unless one is named; see ``pair_batches``."""
+    import pyarrow as pa
+
+    outputs = list(folder.manifest.outputs) if output is None else [output_name(folder, output)]
+    return pa.RecordBatchReader.from_batches(pair_schema(folder, outputs), pair_batches(folder, outputs))
+
+
+def merge_parts(folder: RunFolder) -> Path:
+    """Fold the parts of a reduced run into ``result.parquet`` and return its path."""
+    if not isinstance(folder.results, Parts):
+        raise ConfigError(f"{folder.path} keeps the whole matrix; there are no parts to merge")
+    return folder.replace_result(lambda path: _write_result(folder, path))
+
+
+def _write_result(folder: RunFolder, path: Path) -> None:
     """Write all pairs to one Parquet file, batch by batch."""
     import pyarrow.parquet as pq
 

@@ -1,7 +1,8 @@
 """Reading a run block by block: the one place that knows where a score lies and when it counts.
 
-Blocks are cut from chunks; whatever is not committed or not DONE is the fill value. Everything that reads a whole
-result (Run, the exports) is built on the three iterators here and holds a chunk or a band at a time.
+Blocks are cut from chunks; what is not committed or not DONE is the fill value. Everything that reads a whole result
+(Run, the exports) is built on the iterators here. What is returned whole is as large as it says; everything else holds
+a chunk or a band at a time.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ import numpy as np
 
 from tartan.core.ledger import DONE
 from tartan.errors import ConfigError
-from tartan.store.folder import RunFolder
 from tartan.store.grid_io import fill_value
+from tartan.store.ledger import Ledger
 
-__all__ = ["Block", "ResultView", "output_name", "require_real"]
+__all__ = ["ResultView", "ScoreBlock", "output_name", "require_real"]
 
 BAND_BYTES = 256 << 20
 
 
-class Block(NamedTuple):
+class ScoreBlock(NamedTuple):
     """Scores of one rectangle of the matrix: ``scores[a, b]`` belongs to (row + a, column + b)."""
 
     row: int
@@ -35,7 +36,7 @@ class ResultView:
 
     Parameters
     ----------
-    folder : RunFolder
+    folder : Ledger
     output : str or None
         None takes the first.
     fill : number
@@ -47,24 +48,57 @@ class ResultView:
         (n, n), or (n_left, n_right) for A x B; rows and columns then count within their side.
     """
 
-    def __init__(self, folder: RunFolder, output: str | None = None, fill: float = np.nan) -> None:
+    def __init__(self, folder: Ledger, output: str | None = None, fill: float = np.nan) -> None:
         self.folder = folder
         self.name = output_name(folder, output)
         stored = folder.manifest.outputs[self.name]
         self.dtype = stored if _holds(stored, fill) else np.promote_types(stored, np.float32)
         self.fill = self.dtype.type(fill)
-        self.first_column = 0
-        self.shape = (folder.manifest.n_items, folder.manifest.n_items)
-        if folder.manifest.workload["kind"] == "rectangle":
-            self.first_column = int(folder.manifest.workload["n_left"])
-            self.shape = (self.first_column, folder.manifest.n_items - self.first_column)
+        self.shape = folder.manifest.shape
+        self.first_column = folder.manifest.n_items - self.shape[1]
 
     @property
     def square(self) -> bool:
         """Whether rows and columns are the same items."""
         return self.first_column == 0
 
-    def blocks(self) -> Iterator[Block]:
+    def matrix(self, diagonal: float | None = None) -> np.ndarray:
+        """Return the whole matrix in memory.
+
+        Parameters
+        ----------
+        diagonal : number, optional
+            What stands on the diagonal where the run did not compute it. Default: 0 for declared distances, else the
+            fill value.
+        """
+        manifest = self.folder.manifest
+        matrix = np.full(self.shape, self.fill)
+        for block in self.blocks():
+            _place(matrix, block)
+            if manifest.symmetric:
+                _place(matrix.T, block)
+        diagonal = manifest.self_score if diagonal is None else diagonal
+        if diagonal is not None:
+            self.fill_diagonal(matrix, 0, diagonal)
+        return matrix
+
+    def condensed(self) -> np.ndarray:
+        """Return the pairs i < j row by row, (n(n-1)/2,), as ``scipy.spatial.distance.squareform`` does.
+
+        Raises
+        ------
+        ConfigError
+            If the run is not symmetric.
+        """
+        if not self.folder.manifest.symmetric:
+            raise ConfigError(f"{self.folder.path} is not symmetric and has no condensed form; use matrix()")
+        n = self.shape[0]
+        condensed = np.full(n * (n - 1) // 2, self.fill)
+        for block in self.blocks():
+            _place_condensed(condensed, block, n)
+        return condensed
+
+    def blocks(self) -> Iterator[ScoreBlock]:
         """Yield every committed chunk of the upper triangle once, clipped, in matrix coordinates.
 
         In symmetric runs the half below the diagonal is not done; in others the mirrored chunks come too.
@@ -112,7 +146,7 @@ class ResultView:
             found[at - rows.start, at - columns.start] = diagonal
         return found
 
-    def _blocks_of(self, row: int, column: int) -> Iterator[Block]:
+    def _blocks_of(self, row: int, column: int) -> Iterator[ScoreBlock]:
         """Yield what is stored of one chunk of the whole matrix, mirrored where it is."""
         mirror = self.folder.manifest.symmetric and column <= row
         if mirror:
@@ -137,10 +171,10 @@ class ResultView:
             for block in self._blocks_of(chunk_row, chunk_column):
                 _place_window(band, start, 0, block)
 
-    def _transposed(self, block: Block) -> Block:
-        return Block(block.column, block.row, block.scores.T, block.done.T)
+    def _transposed(self, block: ScoreBlock) -> ScoreBlock:
+        return ScoreBlock(block.column, block.row, block.scores.T, block.done.T)
 
-    def _block(self, row: int, column: int) -> Block:
+    def _block(self, row: int, column: int) -> ScoreBlock:
         side = self.folder.manifest.chunk
         status = self.folder.score_status(row, column)
         scores = None if status is None else self.folder.read_chunk(self.name, row, column)
@@ -152,10 +186,26 @@ class ResultView:
         first = row * side, column * side
         rows = max(0, min(len(scores), self.shape[0] - first[0]))
         skip = max(0, self.first_column - first[1])
-        return Block(first[0], first[1] + skip - self.first_column, scores[:rows, skip:], done[:rows, skip:])
+        return ScoreBlock(first[0], first[1] + skip - self.first_column, scores[:rows, skip:], done[:rows, skip:])
 
 
-def _place_window(found: np.ndarray, row: int, column: int, block: Block) -> None:
+def _place(matrix: np.ndarray, block: ScoreBlock) -> None:
+    """Copy the done scores of a block to their place in a matrix or its transposed view."""
+    rows, columns = block.scores.shape
+    target = matrix[block.row : block.row + rows, block.column : block.column + columns]
+    np.copyto(target, block.scores, where=True if block.done.all() else block.done)
+
+
+def _place_condensed(condensed: np.ndarray, block: ScoreBlock, n: int) -> None:
+    for local, (scores, done) in enumerate(zip(block.scores, block.done, strict=True)):
+        i = block.row + local
+        skip = max(0, i + 1 - block.column)  # columns at or below the diagonal
+        start = i * n - i * (i + 1) // 2 + block.column + skip - i - 1
+        target = condensed[start : start + len(scores) - skip]
+        np.copyto(target, scores[skip:], where=done[skip:])
+
+
+def _place_window(found: np.ndarray, row: int, column: int, block: ScoreBlock) -> None:
     """Copy the done scores of a block that fall into a rectangle which begins at (row, column)."""
     low, high = max(row, block.row), min(row + found.shape[0], block.row + block.scores.shape[0])
     left, right = max(column, block.column), min(column + found.shape[1], block.column + block.scores.shape[1])
@@ -165,7 +215,7 @@ def _place_window(found: np.ndarray, row: int, column: int, block: Block) -> Non
         np.copyto(target, block.scores[inside], where=block.done[inside])
 
 
-def output_name(folder: RunFolder, output: str | None) -> str:
+def output_name(folder: Ledger, output: str | None) -> str:
     """Return the name of an output, the first where none is asked for.
 
     Raises

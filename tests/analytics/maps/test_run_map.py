@@ -217,7 +217,7 @@ def test_the_map_of_another_run_is_not_taken(tmp_path: Path) -> None:
     other = tartan.allpairs(Places(), list(POINTS[:6]), out=tmp_path / "b")
     (tmp_path / "a" / FILE_NAME).replace(tmp_path / "b" / FILE_NAME)
     with pytest.raises(StoreError, match="is the map of another run; remove it, or make the map afresh"):
-        map_of(other)
+        map_of(other.folder)
 
 
 def test_scores_that_become_no_dissimilarity_name_the_item(tmp_path: Path) -> None:
@@ -235,6 +235,6 @@ def test_a_stop_leaves_the_map_as_it_was(tmp_path: Path) -> None:
     monitor = Monitor()
     monitor.cancel()
     with pytest.raises(RunCancelledError):
-        extend_map(run, monitor)
+        extend_map(run.folder, monitor)
     assert (tmp_path / "r" / FILE_NAME).read_bytes() == before
     assert len(run.extend_map()) == 36  # and the lock is free

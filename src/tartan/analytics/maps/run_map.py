@@ -24,8 +24,8 @@ from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.base.files import FileWriter
 from tartan.base.lock import FolderLock
 from tartan.errors import ConfigError, StoreError
+from tartan.store.folder import RunFolder
 from tartan.store.maps import FILE_NAME, StoredMap, read_map, write_map
-from tartan.store.run import Run
 
 __all__ = ["Fit", "extend_map", "fit_of", "keep_map", "map_of", "require_keepable"]
 
@@ -38,7 +38,7 @@ _POOR_FACTOR = 2.0
 _MANY_PLACED = 0.5
 
 
-def map_of(run: Run) -> StoredMap | None:
+def map_of(run: RunFolder) -> StoredMap | None:
     """Return the map that a run keeps; None where there is none.
 
     Raises
@@ -47,7 +47,7 @@ def map_of(run: Run) -> StoredMap | None:
         If it is of another run, or of a newer Tartan; CorruptResultError if it is damaged.
     """
     found = read_map(run.path)
-    if found is not None and (found.run != run.manifest.created or len(found) > run.n_items):
+    if found is not None and (found.run != run.manifest.created or len(found) > run.manifest.n_items):
         raise StoreError(
             f"{run.path / FILE_NAME} is the map of another run; remove it, or make the map afresh by "
             f"`tartan embed {run.path}`",
@@ -72,7 +72,7 @@ def require_keepable(options: Any) -> None:
             raise ConfigError(f"{name} cannot be kept with the map of a run; give transform or missing instead")
 
 
-def keep_map(run: Run, found: Embedding) -> StoredMap:
+def keep_map(run: RunFolder, found: Embedding) -> StoredMap:
     """Write a map into the folder of its run, in place of the one that is there.
 
     Raises
@@ -86,9 +86,11 @@ def keep_map(run: Run, found: Embedding) -> StoredMap:
     if found.recipe["rule"] is None:
         raise ConfigError(f"new items cannot be placed on this map: {found.recipe['why']}")
     with FolderLock(run.path):
-        now = Run(run.path)
-        if now.n_items != len(found.points):
-            raise StoreError(f"{run.path} has {now.n_items} items now, the map {len(found.points)}; make it again")
+        now = RunFolder.open(run.path)
+        if now.manifest.n_items != len(found.points):
+            raise StoreError(
+                f"{run.path} has {now.manifest.n_items} items now, the map {len(found.points)}; make it again"
+            )
         recipe = json.loads(json.dumps({name: found.recipe[name] for name in ("matrix", "rule", "n_neighbors")}))
         made = StoredMap(
             points=found.points,
@@ -103,7 +105,7 @@ def keep_map(run: Run, found: Embedding) -> StoredMap:
     return made
 
 
-def extend_map(run: Run, monitor: Monitor | None = None) -> StoredMap:
+def extend_map(run: RunFolder, monitor: Monitor | None = None) -> StoredMap:
     """Place the items of a run that its map does not have yet, and keep the larger map.
 
     Returns
@@ -125,23 +127,23 @@ def extend_map(run: Run, monitor: Monitor | None = None) -> StoredMap:
     """
     monitor = as_monitor(monitor)
     with FolderLock(run.path) as held:
-        now = Run(run.path)
+        now = RunFolder.open(run.path)
         old = map_of(now)
         if old is None:
             raise ConfigError(f"{run.path} keeps no map; `tartan embed {run.path}` makes one")
-        left = now.n_pairs - now.n_pairs_done - now.n_pairs_failed
+        left = now.n_left
         if left:
             raise ConfigError(
                 f"{run.path} is not finished, {left:,} pairs are to be computed; `tartan resume {run.path}` does that, "
                 f"then `tartan embed {run.path} --extend` places the new items"
             )
-        if len(old) == now.n_items:
+        if len(old) == now.manifest.n_items:
             return old
         matrix = grown(now, old.n_fitted, **old.recipe["matrix"])
         points, stress = [old.points], [old.stress]
         for start, placed, stresses in _Placing(old, matrix).blocks(monitor):
             held.renew()
-            monitor.report("place", items=start, of=now.n_items)
+            monitor.report("place", items=start, of=now.manifest.n_items)
             points.append(placed)
             stress.append(stresses)
         made = replace(old, points=np.concatenate(points), stress=np.concatenate(stress))

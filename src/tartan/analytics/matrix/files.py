@@ -95,9 +95,9 @@ def _open_npy(path: Path) -> NDArray[Any]:
 
 
 def _open_run(path: Path) -> Any:
-    from tartan.store.run import Run
+    from tartan.store.folder import RunFolder
 
-    return Run(path)
+    return RunFolder.open(path)
 
 
 def is_zarr(given: Any) -> bool:

@@ -27,7 +27,7 @@ from tartan.base.checks import POSITIVE, number
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tartan.store.run import Run
+    from tartan.store.folder import RunFolder
 
 __all__ = ["as_dissimilarities", "grown", "read_matrix"]
 
@@ -131,7 +131,7 @@ def read_matrix(
 
 
 def grown(
-    run: Run,
+    run: RunFolder,
     n_old: int,
     *,
     missing: str | float | None = None,
@@ -279,16 +279,16 @@ def _column_names(given: Any) -> tuple[str, ...] | None:
 
 
 def _is_run(given: Any) -> bool:
-    # Runs are recognised by their face, so that arrays need no import of the store.
-    return all(hasattr(given, name) for name in ("view", "manifest", "larger_is_nearer", "keys"))
+    # Runs are recognised by what they have, so that arrays need no import of the store.
+    return all(hasattr(given, name) for name in ("view", "manifest", "keys"))
 
 
-def _of_run(run: Run, options: _InputOptions) -> Dissimilarities:
+def _of_run(run: RunFolder, options: _InputOptions) -> Dissimilarities:
     """Take an output of a run; scores that it does not have are missing."""
     label = str(run.path)
-    if not run.manifest.symmetric or run.shape[0] != run.shape[1]:
+    if not run.manifest.symmetric:
         raise ConfigError(f"{label} is not symmetric; this needs the scores of all pairs of one set of items")
-    if run.larger_is_nearer and options.similarity is None:
+    if run.manifest.larger_is_nearer and options.similarity is None:
         raise ConfigError(
             f"{label} has similarities; say how they become distances, such as similarity='1-s' or 'sqrt(2-2s)'"
         )
@@ -297,7 +297,7 @@ def _of_run(run: Run, options: _InputOptions) -> Dissimilarities:
         raise ConfigError(f"{label}: dissimilarities are numbers; those of output {view.name!r} are {view.dtype}")
     diagonal = None if options.similarity is not None else 0.0
     source = Windowed(
-        run.n_items, view.dtype, lambda rows, columns: view.window(rows, columns, diagonal), symmetric=True
+        run.manifest.n_items, view.dtype, lambda rows, columns: view.window(rows, columns, diagonal), symmetric=True
     )
     names = tuple(map(str, run.keys))
     return Dissimilarities(source, names=names, label=label, missing_allowed=True)

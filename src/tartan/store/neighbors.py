@@ -1,0 +1,75 @@
+"""The nearest items of each item, from a matrix or from what a top-k run keeps, in O(n k) memory."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tartan.errors import ConfigError
+from tartan.store.folder import RunFolder
+from tartan.store.grid_io import fill_value
+from tartan.store.reduced import Parts
+from tartan.store.topk import TopK
+from tartan.store.view import ScoreBlock, output_name, require_real
+
+__all__ = ["neighbors"]
+
+
+def neighbors(
+    folder: RunFolder, k: int, largest: bool | None = None, output: str | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return indices and scores of the k nearest items of each item; see ``tartan.Run.neighbors``.
+
+    Raises
+    ------
+    ConfigError
+        If k is below 1, or the run keeps too little.
+    """
+    if k < 1:
+        raise ConfigError(f"k is {k}; ask for at least one neighbour")
+    largest = folder.manifest.larger_is_nearer if largest is None else largest
+    if isinstance(folder.results, Parts):
+        return _kept(folder, folder.results, k, largest, output)
+    view = folder.view(output)
+    stored = folder.manifest.outputs[view.name]
+    require_real(view.name, stored, "neighbours need")
+    best = TopK(view.shape[0], k, stored, fill_value(stored), largest=largest)
+    for block in view.blocks():
+        valid = _without_self(block) if view.square else block.done
+        best.update(block.row, block.column, block.scores, valid)
+        if folder.manifest.symmetric:
+            best.update(block.column, block.row, block.scores.T, valid.T)
+    return best.indices, best.scores
+
+
+def _kept(folder: RunFolder, parts: Parts, k: int, largest: bool, output: str | None) -> tuple[np.ndarray, np.ndarray]:
+    """Read the neighbours that a top-k run keeps."""
+    manifest = folder.manifest
+    rule = manifest.reduce or {}
+    name = output_name(folder, output)
+    same = rule.get("kind") == "top-k" and bool(rule.get("largest")) == largest and name == parts.output
+    if not same or k > int(rule["k"]):
+        which = f"{k} {'largest' if largest else 'smallest'} scores"
+        raise ConfigError(
+            f"{folder.path} keeps {folder.kept}; it cannot tell the {which} of each item: run again without "
+            "that reduction, or with another one"
+        )
+    n_rows, n_columns = manifest.shape
+    indices = np.full((n_rows, k), -1, np.int64)
+    dtype = manifest.outputs[name]
+    scores = np.full((n_rows, k), fill_value(dtype), dtype)
+    for rows in parts.bands(folder.committed()):
+        starts = np.flatnonzero(np.diff(rows["i"], prepend=-1))
+        rank = np.arange(len(rows["i"])) - np.repeat(starts, np.diff(starts, append=len(rows["i"])))
+        near = rank < k
+        at = rows["i"][near], rank[near]
+        indices[at], scores[at] = rows["j"][near] - (manifest.n_items - n_columns), rows[name][near]
+    return indices, scores
+
+
+def _without_self(block: ScoreBlock) -> np.ndarray:
+    """Return which scores of a block count for neighbours: no item is its own."""
+    if block.row != block.column:
+        return block.done
+    valid = block.done.copy()
+    np.fill_diagonal(valid, False)
+    return valid
