@@ -382,7 +382,7 @@ def test_no_descriptor_and_no_thread_is_left(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [ThreadExecutor, ProcessExecutor])
 def test_no_worker_is_wrong_use(kind: Any) -> None:
-    with pytest.raises(ConfigError, match="workers: 0"):
+    with pytest.raises(ConfigError, match="workers is 0; it must be a whole number, 1 or more"):
         kind(ADD_ONE, 0)
 
 
