@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "tartan"
 
-# Room: the rooms that it may import besides itself, imports inside functions counted.
+# Package: the packages that it may import besides itself, imports inside functions counted.
 LEAVES = {"errors", "_native"}
 ARROWS: dict[str, set[str]] = {
     "_native": set(),
@@ -57,15 +57,27 @@ TEXTS = sorted(
 )
 
 
-def room_of(path: Path) -> str:
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """Return the syntax tree of a file."""
+    return ast.parse(path.read_text())
+
+
+@functools.cache
+def imports_of(path: Path) -> ast.Module:
+    """Return the import statements of a file, those inside functions included."""
+    return ast.Module([node for node in ast.walk(parsed(path)) if isinstance(node, ast.Import | ast.ImportFrom)], [])
+
+
+def package_of(path: Path) -> str:
     """Return the folder or the module below ``tartan`` that a source file belongs to."""
     parts = path.relative_to(PACKAGE).parts
     within = "/".join(parts[:2])
     return within if within in ARROWS else parts[0].removesuffix(".py")
 
 
-def imported_rooms(tree: ast.AST, rooms: set[str]) -> Iterator[str]:
-    """Yield the room of every import of the package; "__init__" for names of the package itself."""
+def imported_packages(tree: ast.AST, packages: set[str]) -> Iterator[str]:
+    """Yield the package of every import of Tartan; "__init__" for names of Tartan itself."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
@@ -77,18 +89,18 @@ def imported_rooms(tree: ast.AST, rooms: set[str]) -> Iterator[str]:
         else:
             continue
         for module in modules:
-            package, _, rest = module.partition(".")
-            if package == "tartan":
-                room = rest.partition(".")[0]
-                yield room if room in rooms else "__init__"
+            top, _, rest = module.partition(".")
+            if top == "tartan":
+                first = rest.partition(".")[0]
+                yield first if first in packages else "__init__"
 
 
-def forbidden(room: str, imported: str) -> bool:
-    """Whether ``room`` must not import ``imported``."""
-    return imported not in {room, room.partition("/")[0], *ARROWS[room]}
+def forbidden(package: str, imported: str) -> bool:
+    """Whether ``package`` must not import ``imported``."""
+    return imported not in {package, package.partition("/")[0], *ARROWS[package]}
 
 
-ROOMS = {room.partition("/")[0] for room in ARROWS}
+PACKAGES = {package.partition("/")[0] for package in ARROWS}
 
 
 @pytest.mark.slow
@@ -96,21 +108,21 @@ def test_imports_go_one_way() -> None:
     wrong = [
         f"{path.relative_to(ROOT)} imports tartan.{imported}"
         for path in MODULES
-        for imported in imported_rooms(ast.parse(path.read_text()), ROOMS)
-        if forbidden(room_of(path), imported)
+        for imported in imported_packages(imports_of(path), PACKAGES)
+        if forbidden(package_of(path), imported)
     ]
     assert wrong == []
 
 
-def test_every_room_is_known() -> None:
-    assert {room_of(path) for path in MODULES} <= set(ARROWS)
+def test_every_package_is_known() -> None:
+    assert {package_of(path) for path in MODULES} <= set(ARROWS)
 
 
 def test_the_check_of_imports_sees_what_it_should() -> None:
     source = (
         "import tartan\nfrom tartan import store\nfrom tartan.core import grid\ndef f():\n    import tartan.cli.main\n"
     )
-    assert list(imported_rooms(ast.parse(source), ROOMS)) == ["__init__", "store", "core", "cli"]
+    assert list(imported_packages(ast.parse(source), PACKAGES)) == ["__init__", "store", "core", "cli"]
     assert forbidden("core", "store")
     assert forbidden("apps", "runtime")
     assert forbidden("apps", "__init__")
@@ -125,12 +137,10 @@ KNOWN_CIRCLES = {
 }
 
 
-@functools.cache
-def modules_by_name() -> dict[str, ast.Module]:
-    """Return the syntax tree of every file by its dotted name, packages by their own; and the compiled module."""
+def modules_by_name() -> dict[str, Path]:
+    """Return every file by its dotted name, packages by their own."""
     names = (path.relative_to(PACKAGE.parent).with_suffix("").as_posix().replace("/", ".") for path in MODULES)
-    trees = {name.removesuffix(".__init__"): ast.parse(path.read_text()) for name, path in zip(names, MODULES)}
-    return trees | {"tartan._native": ast.Module([], [])}
+    return {name.removesuffix(".__init__"): path for name, path in zip(names, MODULES)}
 
 
 def imported_modules(tree: ast.AST, known: Collection[str]) -> Iterator[str]:
@@ -158,8 +168,11 @@ def circles(imports: dict[str, set[str]]) -> list[list[str]]:
 
 @pytest.mark.slow
 def test_no_circles() -> None:
-    trees = modules_by_name()
-    imports = {name: set(imported_modules(tree, trees)) - {name} for name, tree in trees.items()}
+    modules = modules_by_name()
+    known = {*modules, "tartan._native"}
+    imports = {
+        name: set(imported_modules(imports_of(path), known)) & {*modules} - {name} for name, path in modules.items()
+    }
     found = {group[0].removeprefix("tartan.").replace(".", "/"): group for group in circles(imports)}
     assert {first: group for first, group in found.items() if first not in KNOWN_CIRCLES} == {}
     assert found.keys() >= KNOWN_CIRCLES, "a circle is gone: take it off the list"
@@ -185,8 +198,8 @@ KNOWN_NAMESAKES = {
 @pytest.mark.slow
 def test_class_names_stand_for_one_thing() -> None:
     homes: dict[str, list[str]] = {}
-    for module, tree in modules_by_name().items():
-        for node in ast.walk(tree):
+    for module, path in modules_by_name().items():
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name.lstrip("_"), []).append(module)
     several = {name: found for name, found in homes.items() if len(found) > 1}
@@ -214,19 +227,18 @@ def test_heavy_modules_are_imported_late(module: str) -> None:
 
 @pytest.mark.slow
 def test_what_is_public_is_documented() -> None:
-    assert [name for path in MODULES for name in undocumented(path.relative_to(PACKAGE), path.read_text())] == []
+    assert [name for path in MODULES for name in undocumented(path.relative_to(PACKAGE), parsed(path))] == []
 
 
 def test_the_check_of_docstrings_sees_what_it_should() -> None:
-    text = '__all__ = ["f", "g"]\ndef f(): ...\ndef g():\n    """Return."""\ndef h(): ...\n'
-    assert list(undocumented(Path("core/made_up.py"), text)) == ["core/made_up.py", "core/made_up.py: f"]
-    assert list(undocumented(Path("_made_up.py"), text)) == ["_made_up.py: f"]
-    assert list(undocumented(Path("empty.py"), "")) == []
+    tree = ast.parse('__all__ = ["f", "g"]\ndef f(): ...\ndef g():\n    """Return."""\ndef h(): ...\n')
+    assert list(undocumented(Path("core/made_up.py"), tree)) == ["core/made_up.py", "core/made_up.py: f"]
+    assert list(undocumented(Path("_made_up.py"), tree)) == ["_made_up.py: f"]
+    assert list(undocumented(Path("empty.py"), ast.parse(""))) == []
 
 
-def undocumented(path: Path, text: str) -> Iterator[str]:
+def undocumented(path: Path, tree: ast.Module) -> Iterator[str]:
     """Yield the module and those of its public functions and classes that have no docstring."""
-    tree = ast.parse(text)
     private = path.stem.startswith("_") and path.stem != "__init__"
     if tree.body and not private and not ast.get_docstring(tree):
         yield f"{path}"
