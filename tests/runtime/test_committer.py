@@ -1,4 +1,4 @@
-"""Commits: when the folder is made durable, and who hears of it. The clock is the test's."""
+"""Commits: when the folder is made durable, and what the loop learns. The clock is the test's."""
 
 from __future__ import annotations
 
@@ -7,31 +7,56 @@ from typing import Any, cast
 import numpy as np
 
 from tartan.base.trace import NO_TRACER
+from tartan.errors import DiskFullError
 from tartan.runtime.committer import FLUSH_SECONDS, Committer
+from tartan.runtime.events import ChunkCommitted, Event, NodeBroken
+from tartan.runtime.sink import FinishedChunk
 from tartan.store.folder import RunFolder
+
+BLOCK = np.zeros((1, 1))
+CHUNK = FinishedChunk((0, 0), {"scores": BLOCK}, BLOCK, [], None)
 
 
 class Recorded:
     """A folder that only remembers what was asked of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: Exception | None = None) -> None:
         self.calls: list[str] = []
+        self.error = error
 
     def commit(self, *_: Any) -> None:
+        if self.error is not None:
+            raise self.error
         self.calls.append("commit")
 
     def flush(self) -> None:
         self.calls.append("flush")
 
 
-def test_statistics_are_written_with_every_flush() -> None:
-    folder, errors, now = Recorded(), list[BaseException](), iter([0.0, 1.0, FLUSH_SECONDS, FLUSH_SECONDS + 1])
+def commit_each(folder: Recorded, n_chunks: int, *times: float) -> list[Event]:
+    """Commit chunks one after the other; the clock shows one of the times when it is asked."""
+    now, events = iter(times), list[Event]()
     committer = Committer(
-        cast(RunFolder, folder), errors.append, NO_TRACER, lambda: folder.calls.append("flushed"), clock=now.__next__
+        cast(RunFolder, folder), NO_TRACER, lambda: folder.calls.append("flushed"), clock=now.__next__, n_threads=1
     )
-    block = np.zeros((1, 1))
-    for _ in range(3):
-        committer._commit((0, 0), {"scores": block}, block, [], None, lambda: folder.calls.append("done"))
+
+    def post(event: Event) -> None:
+        events.append(event)
+        folder.calls.append("posted")
+
+    for _ in range(n_chunks):
+        committer.commit(CHUNK, post)
     committer.close()
-    assert errors == []
-    assert folder.calls == ["commit", "done", "commit", "done", "flush", "flushed", "commit", "done"]
+    return events
+
+
+def test_statistics_are_written_with_every_flush() -> None:
+    folder = Recorded()
+    events = commit_each(folder, 3, 0.0, 1.0, FLUSH_SECONDS, FLUSH_SECONDS + 1)
+    assert events == [ChunkCommitted((0, 0))] * 3
+    assert folder.calls == ["commit", "posted", "commit", "posted", "flush", "flushed", "commit", "posted"]
+
+
+def test_a_full_disk_breaks_the_node() -> None:
+    full = DiskFullError("no room left")
+    assert commit_each(Recorded(full), 1, 0.0) == [NodeBroken(full)]

@@ -1,4 +1,4 @@
-"""Halving of tiles that failed as a whole, with ends that are heard of in any order and as late as one likes."""
+"""Halving of tiles that failed as a whole, with ends that become known in any order and as late as one likes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tartan.runtime.parts import HalvedTiles, Part, halves
 
 
 def whole(key: str, m: int, k: int) -> Part:
-    return Part(key, [], [], slice(0, m), slice(0, k), cast(Any, None), (0, 0), TileMask(None))
+    return Part(cast(Any, key), [], [], slice(0, m), slice(0, k), cast(Any, None), (0, 0), (0, 0), TileMask(None))
 
 
 def calls_until(n_failed: int, most: int, seed: int) -> int:
-    """Compare three large tiles in which every pair fails, until so many pairs have; return the calls made."""
+    """Compare three large tiles in which every pair fails, until ``n_failed`` pairs have; return the calls made."""
     rng = random.Random(seed)
     halved = HalvedTiles(most)
     running = [whole(str(key), 2**10, 2**10) for key in range(3)]
     calls, failed = len(running), 0
     while failed < n_failed:
-        # Some ends are heard of at once, others long after; those of a batch are handled one after another.
+        # Some ends are known at once, others long after; those of a batch are handled one after another.
         for part in rng.sample(running, rng.randint(1, len(running))):
             running.remove(part)
             halved.ended(part)

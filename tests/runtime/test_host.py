@@ -25,16 +25,16 @@ def rows(first: int, count: int) -> list[np.ndarray]:
 
 def test_consecutive_places_are_one_array_without_a_copy() -> None:
     memory, items = arenas(), UniformItems(FORM)
-    assert items.store(memory, Place(0, 4, 2, 1), rows(0, 2)) == 24
-    items.store(memory, Place(1, 6, 3, 2), rows(2, 3))
-    operand = items.operand(memory, [Place(0, 4, 2, 1), Place(1, 6, 3, 2)])
+    assert items.store(memory, Place(0, 4, 2, 1, 0), rows(0, 2)) == 24
+    items.store(memory, Place(1, 6, 3, 2, 0), rows(2, 3))
+    operand = items.operand(memory, [Place(0, 4, 2, 1, 0), Place(1, 6, 3, 2, 0)])
     assert operand[:, 0].tolist() == [0, 1, 2, 3, 4]
     assert np.shares_memory(operand, items.block(memory, 4, 5))
 
 
 def test_scattered_places_are_gathered_in_order() -> None:
     memory, items = arenas(), UniformItems(FORM)
-    places = [Place(0, 9, 1, 1), Place(1, 0, 2, 2), Place(2, 2, 1, 3)]
+    places = [Place(0, 9, 1, 1, 0), Place(1, 0, 2, 2, 0), Place(2, 2, 1, 3, 0)]
     for place in places:
         items.store(memory, place, rows(10 * place.span, place.length))
     assert items.operand(memory, places)[:, 0].tolist() == [0, 10, 11, 20]
@@ -43,38 +43,38 @@ def test_scattered_places_are_gathered_in_order() -> None:
 def test_operands_cannot_be_written_to() -> None:
     memory, items = arenas(), UniformItems(FORM)
     with pytest.raises(ValueError, match="read-only"):
-        items.operand(memory, [Place(0, 0, 1, 1)])[0, 0] = 1
+        items.operand(memory, [Place(0, 0, 1, 1, 0)])[0, 0] = 1
 
 
 def test_objects_are_held_as_they_are() -> None:
     memory, items = arenas(), RaggedObjects()
     first, second = [np.zeros(4)], ["abc"]
-    assert items.store(memory, Place(0, 0, 1, 1), first) == 32
-    items.store(memory, Place(1, 0, 1, 2), second)
-    assert items.operand(memory, [Place(1, 0, 1, 2), Place(0, 0, 1, 1)])[1] is first[0]
+    assert items.store(memory, Place(0, 0, 1, 1, 0), first) == 32
+    items.store(memory, Place(1, 0, 1, 2, 0), second)
+    assert items.operand(memory, [Place(1, 0, 1, 2, 0), Place(0, 0, 1, 1, 0)])[1] is first[0]
 
 
 def test_blobs_come_back_in_another_process() -> None:
     memory, items = arenas(), RaggedBlobs(4096)
-    items.store(memory, Place(5, 2, 2, 1), [np.arange(4), ("x", np.arange(2))])
+    items.store(memory, Place(5, 2, 2, 1, 0), [np.arange(4), ("x", np.arange(2))])
     there = pickle.loads(pickle.dumps(items))
-    first, (name, second) = there.operand(memory, [Place(5, 2, 2, 1)])
+    first, (name, second) = there.operand(memory, [Place(5, 2, 2, 1, 0)])
     assert (first.tolist(), name, second.tolist()) == ([0, 1, 2, 3], "x", [0, 1])
 
 
 def test_a_window_that_is_filled_anew_is_decoded_anew() -> None:
     memory, items = arenas(), RaggedBlobs(4096)
-    items.store(memory, Place(5, 2, 1, 1), [np.arange(4)])
-    assert items.operand(memory, [Place(5, 2, 1, 1)])[0].tolist() == [0, 1, 2, 3]
-    items.store(memory, Place(8, 2, 1, 2), ["new"])
-    items.store(memory, Place(5, 3, 1, 3), [np.arange(2)])
-    assert items.operand(memory, [Place(8, 2, 1, 2), Place(5, 3, 1, 3)])[0] == "new"
-    assert items.operand(memory, [Place(5, 3, 1, 3)])[0].tolist() == [0, 1]
+    items.store(memory, Place(5, 2, 1, 1, 0), [np.arange(4)])
+    assert items.operand(memory, [Place(5, 2, 1, 1, 0)])[0].tolist() == [0, 1, 2, 3]
+    items.store(memory, Place(8, 2, 1, 2, 0), ["new"])
+    items.store(memory, Place(5, 3, 1, 3, 0), [np.arange(2)])
+    assert items.operand(memory, [Place(8, 2, 1, 2, 0), Place(5, 3, 1, 3, 0)])[0] == "new"
+    assert items.operand(memory, [Place(5, 3, 1, 3, 0)])[0].tolist() == [0, 1]
 
 
 def test_decoded_spans_are_remembered_up_to_a_number_and_to_a_size() -> None:
     memory, items = arenas(1 << 20), RaggedBlobs(4096, remembered_bytes=20_000)
-    places = [Place(span, span, 1, span) for span in range(REMEMBERED_SPANS + 5)]
+    places = [Place(span, span, 1, span, 0) for span in range(REMEMBERED_SPANS + 5)]
     for place in places:
         items.store(memory, place, [np.arange(place.span)])
         items.operand(memory, [place])
@@ -87,4 +87,4 @@ def test_decoded_spans_are_remembered_up_to_a_number_and_to_a_size() -> None:
 
 def test_items_far_larger_than_expected_are_refused() -> None:
     with pytest.raises(ResourceError, match="far more"):
-        RaggedBlobs(4096).store(arenas(), Place(0, 0, 1, 1), [np.zeros(1000)])
+        RaggedBlobs(4096).store(arenas(), Place(0, 0, 1, 1, 0), [np.zeros(1000)])

@@ -5,19 +5,22 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tartan.application import Application
+from tartan.base.daemon_pool import DaemonPool
 from tartan.base.trace import NO_TRACER
 from tartan.errors import ItemError, RunFailedError
-from tartan.runtime import loader as loader_module
+from tartan.runtime.disk_level import DiskLevel
+from tartan.runtime.events import Event, NodeBroken, SpanFilled
 from tartan.runtime.host import HOST_ARENA, Place, RaggedObjects, UniformItems
 from tartan.runtime.items import ItemForm
-from tartan.runtime.loader import LoadDone, Loader
+from tartan.runtime.loader import Loader
 from tartan.runtime.tasks import LoadTask, load_items, probe_item
+from tartan.runtime.wiring import Wiring
 from tartan.sources.items import SequenceSource, Source, open_source
 from tartan.store.disk_cache import DiskCache
 from tartan.workers.arena import Arena
@@ -53,7 +56,7 @@ class Workers:
 
 
 class Rig:
-    """A loader, and what it reported."""
+    """A loader, and what it posted."""
 
     def __init__(
         self,
@@ -61,30 +64,54 @@ class Rig:
         *,
         ends: Callable[[Any, tuple[Any, ...]], Outcome | None] = lambda function, args: None,
         ragged: bool = False,
+        timeout_seconds: float | None = None,
+        cache: DiskCache | None = None,
+        behind_bytes: int = 1 << 20,
         **options: Any,
     ) -> None:
-        self.arenas = {HOST_ARENA: Arena(1 << 16, shared=False)}
-        items = RaggedObjects() if ragged else UniformItems(ROW)
+        arenas = {HOST_ARENA: Arena(1 << 16, shared=False)}
         form = None if ragged else ROW
-        self.task = LoadTask(items, None, form, np.zeros(3, np.float32))
+        task = LoadTask(RaggedObjects() if ragged else UniformItems(ROW), None, form, np.zeros(3, np.float32))
         app = Compared()
-        self.workers = Workers(app, self.arenas, ends)
-        self.reports: queue.Queue[LoadDone | BaseException] = queue.Queue()
-        self.loader = Loader(
-            source,
-            app,
-            self.workers,  # type: ignore[arg-type]
-            self.task,
-            self.reports.put,
-            self.reports.put,
-            arenas=self.arenas,
-            tracer=NO_TRACER,
-            **options,
-        )
+        self.workers = Workers(app, arenas, ends)
+        self.events: queue.Queue[Event] = queue.Queue()
+        executor: Any = self.workers
+        wiring = Wiring(app, source, executor, task, arenas, self.events.put, NO_TRACER, timeout_seconds)
+        self.io = DaemonPool(2, "tartan-test")
+        self.disk = None
+        if cache is not None:
+            self.disk = DiskLevel(cache, source, task.items, b"", self.io, behind_bytes=behind_bytes)
+        self.loader = Loader(wiring, self.io, self.disk, **options)
 
-    def load(self, length: int) -> LoadDone | BaseException:
-        self.loader.load(Place(0, 0, length, 1), 0)
-        return self.reports.get(timeout=DEADLINE_SECONDS)
+    def load(self, length: int) -> SpanFilled:
+        self.loader.load(Place(0, 0, length, 1, 0))
+        return self.filled()
+
+    def filled(self) -> SpanFilled:
+        event = self.events.get(timeout=DEADLINE_SECONDS)
+        assert isinstance(event, SpanFilled)
+        return event
+
+    def broken(self) -> BaseException:
+        event = self.events.get(timeout=DEADLINE_SECONDS)
+        assert isinstance(event, NodeBroken)
+        return event.error
+
+
+def place(length: int) -> Place:
+    return Place(0, 0, length, 1, 0)
+
+
+class Slow(DiskCache):
+    """Writes nothing before it may."""
+
+    def __init__(self, folder: Path, allowed: threading.Event) -> None:
+        super().__init__(folder, 1 << 20)
+        self.allowed = allowed
+
+    def put(self, digest: str, arrays: Any) -> bool:
+        assert self.allowed.wait(DEADLINE_SECONDS)
+        return super().put(digest, arrays)
 
 
 class BrokenRows:
@@ -99,7 +126,6 @@ class BrokenRows:
 
 def test_rows_that_cannot_be_read_fail_one_by_one_and_the_load_ends() -> None:
     done = Rig(open_source(BrokenRows())).load(4)
-    assert isinstance(done, LoadDone)
     assert sorted(done.failures) == [0, 1, 2, 3]
     assert all("Input/output error" in failure.reason for failure in done.failures.values())
 
@@ -112,7 +138,6 @@ def test_an_item_that_cannot_be_read_fails_alone() -> None:
             return np.ones(3, np.float32)
 
     done = Rig(OneMissing([0, 0, 0], ["a", "b", "c"])).load(3)
-    assert isinstance(done, LoadDone)
     assert {position: failure.stage for position, failure in done.failures.items()} == {1: "read"}
 
 
@@ -122,21 +147,25 @@ def die_once(function: Any, args: tuple[Any, ...], seen: list[Any]) -> Outcome |
 
 
 def test_a_batch_whose_worker_died_is_loaded_again_while_no_room_is_left_to_read_ahead() -> None:
+    """The thread that reports the death may not wait for room: it would be the one to make it."""
     seen: list[Any] = []
-    rig = Rig(SequenceSource([b"abc", b"de"]), ends=lambda f, a: die_once(f, a, seen), ragged=True)
-    other = loader_module._Budget(4)
-    rig.loader._ahead = other
-    ended = threading.Thread(target=lambda: rig.load(2), daemon=True)
-    original = rig.loader._try_alone
+    other_is_there, release = threading.Event(), threading.Event()
 
-    def try_alone(load: Any, begin: int, end: int) -> None:
-        other.take(4)  # another I/O thread was faster
-        original(load, begin, end)
+    def ends(function: Any, args: tuple[Any, ...]) -> Outcome | None:
+        if function is load_items and args[1].span == 1:  # holds all the room until the test ends
+            other_is_there.set()
+            assert release.wait(DEADLINE_SECONDS)
+            return None
+        if function is probe_item and not other_is_there.is_set():
+            rig.loader.load(Place(1, 0, 1, 2, 2))
+            assert other_is_there.wait(DEADLINE_SECONDS)
+        return die_once(function, args, seen)
 
-    rig.loader._try_alone = try_alone  # type: ignore[method-assign]
-    ended.start()
-    ended.join(DEADLINE_SECONDS)
-    assert not ended.is_alive()
+    rig = Rig(SequenceSource([b"abc", b"de", b"fghij"]), ends=ends, ragged=True, ahead_bytes=4)
+    done = rig.load(2)
+    release.set()
+    assert done.place.span == 0
+    assert rig.filled().place.span == 1
     assert seen == [load_items, probe_item, probe_item, load_items]
 
 
@@ -146,7 +175,8 @@ def test_a_batch_that_only_dies_as_a_whole_ends_the_run() -> None:
         ends=lambda function, args: Died("killed by SIGKILL", 0.1, "") if function is load_items else None,
         ragged=True,
     )
-    error = rig.load(2)
+    rig.loader.load(place(2))
+    error = rig.broken()
     assert isinstance(error, RunFailedError)
     assert "0 to 1" in str(error)
 
@@ -159,7 +189,6 @@ def test_an_item_that_takes_too_long_twice_fails() -> None:
 
     rig = Rig(SequenceSource([b"abc", b"de"]), ends=ends, ragged=True, timeout_seconds=2.0)
     done = rig.load(2)
-    assert isinstance(done, LoadDone)
     assert "it took too long" in done.failures[1].reason
 
 
@@ -169,62 +198,49 @@ def test_every_item_of_a_batch_has_its_time() -> None:
     assert rig.workers.timeouts == [(load_items, 6.0)]
 
 
-def test_an_error_in_a_callback_ends_the_run_instead_of_hanging_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = Rig(SequenceSource([b"a"]), ragged=True)
-
-    def broken(*_: object) -> None:
-        raise ArithmeticError("defect")
-
-    monkeypatch.setattr(rig.loader, "_items_loaded", broken)
-    assert isinstance(rig.load(1), ArithmeticError)
+def test_an_answer_that_is_none_ends_the_run_instead_of_hanging_it() -> None:
+    rig = Rig(SequenceSource([b"a"]), ends=lambda function, args: Completed("no batch"), ragged=True)
+    rig.loader.load(place(1))
+    assert isinstance(rig.broken(), AttributeError)
 
 
-def test_a_disk_level_that_is_too_far_behind_is_passed_by(tmp_path: Any) -> None:
-    rig = Rig(SequenceSource([b"a"]), ragged=True, cache=DiskCache(tmp_path, 1 << 20))
-    rig.loader._behind = loader_module._Budget(10)
-    rig.loader._behind.take(1)
+def test_a_disk_level_that_is_too_far_behind_is_passed_by(tmp_path: Path) -> None:
+    allowed = threading.Event()
+    rig = Rig(SequenceSource([b"a"]), ragged=True, cache=Slow(tmp_path, allowed), behind_bytes=10)
+    assert rig.disk is not None
     copies: list[str] = []
 
     def ready() -> list[Any]:
         copies.append("copied")
         return [np.zeros(3, np.float32)]
 
-    assert not rig.loader.keep(0, ready, set(), n_bytes=10)
-    assert copies == []
-    assert rig.loader.keep(0, ready, set(), n_bytes=9)
+    assert rig.disk.keep(place(1), ready, set(), n_bytes=1)
+    assert not rig.disk.keep(place(1), ready, set(), n_bytes=10)
     assert copies == ["copied"]
-    rig.loader._io.finish(DEADLINE_SECONDS)
-    assert rig.loader._behind.offer(9)
+    assert rig.disk.keep(place(1), ready, set(), n_bytes=9)
+    allowed.set()
+    rig.io.finish(DEADLINE_SECONDS)
+    assert rig.disk.keep(place(1), ready, set(), n_bytes=10)
 
 
-def test_what_is_no_item_in_the_disk_level_is_read_anew(tmp_path: Any) -> None:
+def test_what_is_no_item_in_the_disk_level_is_read_anew(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path, 1 << 20)
     rig = Rig(SequenceSource([b"abc"]), ragged=True, cache=cache)
-    cache.put(rig.loader._digest(0), [np.arange(7, dtype=np.uint8)])
-    done = rig.load(1)
-    assert isinstance(done, LoadDone)
-    assert not done.from_disk
+    assert rig.disk is not None
+    cache.put(rig.disk.digest(0), [np.arange(7, dtype=np.uint8)])
+    assert not rig.load(1).from_disk
 
 
-def test_what_is_on_its_way_to_the_disk_level_is_not_read_anew(tmp_path: Any) -> None:
-    class Slow(DiskCache):
-        """Writes nothing before it may."""
-
-        allowed = threading.Event()
-
-        def put(self, digest: str, arrays: Any) -> None:
-            assert self.allowed.wait(DEADLINE_SECONDS)
-            super().put(digest, arrays)
-
-    cache = Slow(tmp_path, 1 << 20)
+def test_what_is_on_its_way_to_the_disk_level_is_not_read_anew(tmp_path: Path) -> None:
+    allowed = threading.Event()
+    cache = Slow(tmp_path, allowed)
     rig = Rig(SequenceSource([b"abc", b"de"]), ragged=True, cache=cache)
+    assert rig.disk is not None
     kept = [np.zeros(3, np.float32), np.ones(2, np.float32)]
-    assert rig.loader.keep(0, lambda: kept, set(), n_bytes=20)
-    done = rig.load(2)
-    assert isinstance(done, LoadDone)
-    assert done.from_disk
+    assert rig.disk.keep(place(2), lambda: kept, set(), n_bytes=20)
+    assert rig.load(2).from_disk
     assert rig.loader.counts.parses == 0
-    cache.allowed.set()
-    rig.loader._io.finish(DEADLINE_SECONDS)
-    assert rig.loader._on_the_way == {}
-    assert cache.get(rig.loader._digest(1)) is not None
+    allowed.set()
+    rig.io.finish(DEADLINE_SECONDS)
+    assert rig.disk.n_unwritten == 0
+    assert cache.get(rig.disk.digest(1)) is not None

@@ -13,16 +13,19 @@ import pytest
 
 import tartan
 from tartan.base.trace import NO_TRACER
+from tartan.core.grid import Tile
+from tartan.core.verdict import PairCounts
 from tartan.errors import InternalError, RunFailedError
-from tartan.runtime.chunks import ChunkBuffers
+from tartan.runtime.chunk_desk import ChunkBuffers
 from tartan.runtime.compare import PairFailure, TileMask
-from tartan.runtime.execution import NodeStats
+from tartan.runtime.cpu_lane import CpuLane
+from tartan.runtime.events import Event, NodeBroken, PartCompared, PartDropped, PartFailed
 from tartan.runtime.host import Place, UniformItems
 from tartan.runtime.items import ItemForm
-from tartan.runtime.lanes import CpuLane
-from tartan.runtime.node import Node
-from tartan.runtime.parts import Part, PartDone, halves
+from tartan.runtime.parts import Part, halves
 from tartan.runtime.tasks import Compared, LoadTask, When
+from tartan.runtime.wiring import Wiring
+from tartan.sources.items import open_source
 from tartan.workers.executor import Cancelled, Completed, Died, Outcome, Raised, TimedOut
 
 ROWS = np.random.default_rng(3).normal(size=(40, 3)).astype(np.float32)
@@ -97,35 +100,6 @@ def test_no_descriptor_and_no_thread_stays_behind(fails: bool) -> None:
     assert own_threads() <= threads
 
 
-def test_a_defect_in_the_loop_ends_the_run_without_waiting_for_what_runs(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    begun, release = threading.Event(), threading.Event()
-
-    class Waits(Counted):
-        def parse(self, key: str, data: Any) -> Any:
-            if key == "1" and begun.is_set():
-                release.wait()
-            return data
-
-    def broken(*_: Any) -> None:
-        raise ArithmeticError("defect")
-
-    def run(node: Node) -> NodeStats:
-        begun.set()
-        return original(node)
-
-    original = Node.run
-    monkeypatch.setattr(Node, "run", run)
-    monkeypatch.setattr(Node, "_loaded", broken)
-    try:
-        with pytest.raises(ArithmeticError):
-            tartan.allpairs(Waits(), list(ROWS), tmp_path / "run", workers=2)
-    finally:
-        release.set()
-    assert tartan.open(tmp_path / "run").n_pairs_done == 0
-
-
 # -- parts of tiles ----------------------------------------------------------------------------------------------
 
 
@@ -133,7 +107,8 @@ def part(rows: slice = slice(0, 4), columns: slice = slice(0, 6)) -> Part:
     buffers = ChunkBuffers(8, {"scores": np.dtype(np.float32)}, 1, mirrored=False, shared=False)
     wanted = np.random.default_rng(0).random((rows.stop - rows.start, columns.stop - columns.start)) < 0.8
     mask = TileMask(wanted, failed_rows=(1,))
-    return Part("tile", [Place(0, 0, 4, 1)], [Place(1, 4, 6, 2)], rows, columns, buffers.open((0, 0)), (1, 2), mask)
+    places = [Place(0, 0, 4, 1, 1)], [Place(1, 4, 6, 2, 2)]
+    return Part(Tile(0, 1), *places, rows, columns, buffers.open((0, 0)), (1, 2), (1, 2), mask)
 
 
 def pairs_of(piece: Part) -> dict[tuple[int, int], int]:
@@ -165,42 +140,45 @@ def test_parts_of_halved_tiles_go_before_whole_tiles() -> None:
         (Raised(MemoryError(), "MemoryError", "", "trace"), "memory"),
         (Died("killed by SIGSEGV", 0.1, "trace"), "died"),
         (TimedOut(3.0), "late"),
-        (Cancelled(), "cancelled"),
     ],
 )
 def test_what_a_lane_says_of_a_call_that_failed(outcome: Outcome, kind: str) -> None:
-    done = report(outcome)
-    assert (done.kind, done.fatal) == (kind, None)
-    assert (done.error is None) == (kind == "cancelled")
+    event = posted(outcome)
+    assert isinstance(event, PartFailed)
+    assert event.kind == kind
 
 
 def test_a_lane_reports_single_pairs() -> None:
-    failed = [PairFailure(1, 2, "bad")]
-    done = report(Completed(Compared(failed, When("1", 0, 2 * 10**9))))
-    assert (done.failures, done.seconds, done.error) == (failed, 2.0, None)
+    failed, counts = [PairFailure(1, 2, "bad")], PairCounts(22, 1, 1, 24, 1)
+    event = posted(Completed(Compared(failed, counts, When("1", 0, 2 * 10**9))))
+    assert isinstance(event, PartCompared)
+    assert (event.failures, event.counts, event.seconds) == (failed, counts, 2.0)
+
+
+def test_a_call_that_was_dropped_fails_nothing() -> None:
+    assert isinstance(posted(Cancelled()), PartDropped)
 
 
 @pytest.mark.parametrize("error", [InternalError("defect"), RunFailedError("no worker can be started")])
 def test_what_is_not_the_applications_fault_fails_no_pair(error: Exception) -> None:
-    done = report(Raised(error, type(error).__name__, str(error), ""))
-    assert done.fatal is error
-    assert done.error is None
+    assert posted(Raised(error, type(error).__name__, str(error), "")) == NodeBroken(error)
 
 
-def report(outcome: Outcome) -> PartDone:
+def posted(outcome: Outcome) -> Event:
     class Answers:
         def submit(self, function: Any, args: Any, done: Any, **_: Any) -> None:
             done(outcome)
 
-    reports: list[PartDone] = []
-    buffers = ChunkBuffers(8, {"scores": np.dtype(np.float32)}, 1, mirrored=False, shared=False)
-    lane = CpuLane(0, Answers(), UniformItems(FORM), buffers, reports.append, None, NO_TRACER)  # type: ignore[arg-type]
+    events: list[Event] = []
+    executor: Any = Answers()
+    task = LoadTask(UniformItems(FORM), None, FORM, None)
+    lane = CpuLane(0, Wiring(Counted(), open_source(ROWS), executor, task, {}, events.append, NO_TRACER))
     lane.compare(part())
-    return reports[0]
+    return events[0]
 
 
 def test_the_item_that_takes_the_place_of_others_travels_with_no_task() -> None:
-    task = LoadTask(UniformItems(FORM), None, FORM, np.zeros(1_000_000))
+    task = LoadTask(UniformItems(FORM), None, FORM, np.zeros(1_000_000)).without_substitute()
     assert len(pickle.dumps(task)) < 1000
     assert pickle.loads(pickle.dumps(task)).form == FORM
 

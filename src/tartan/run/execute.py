@@ -21,18 +21,22 @@ from tartan.base.progress import Progress
 from tartan.base.signals import cancel_on_signals
 from tartan.base.trace import NO_TRACER, Tracer
 from tartan.core.grid import Grid
+from tartan.core.verdict import FailureRules
 from tartan.devices.protocol import Device
 from tartan.errors import ConfigError, DeviceMemoryError, TartanError
 from tartan.options import RunOptions, Size
+from tartan.run.oversight import Oversight
 from tartan.run.plan import ItemFacts, KnownForm, MemoryPlan, learn, plan_grid, plan_run
 from tartan.run.rank import Rank, open_rank
 from tartan.run.reopen import refuse_other, reopened
 from tartan.run.request import Request
 from tartan.run.result import Run
 from tartan.run.statistics import Statistics
+from tartan.runtime.committer import Committer
 from tartan.runtime.execution import Execution
 from tartan.runtime.node import Node
 from tartan.runtime.remaining import Remaining
+from tartan.runtime.sink import ChunkSink
 from tartan.sources.items import join_sources, open_source
 from tartan.store.disk_cache import DiskCache
 from tartan.store.folder import RunFolder
@@ -189,7 +193,7 @@ class Session:
                     remaining = Remaining(folder, grid)
                     plan = self._plan(grid, remaining)
                     try:
-                        self._run(folder, remaining, grid, plan, progress)
+                        self._run(folder, remaining, plan, progress)
                         break
                     except DeviceMemoryError:
                         least = grid.longest_strip + grid.longest_span
@@ -212,7 +216,7 @@ class Session:
         total = folder.pairs.n_pairs
         return Progress(total, total - folder.n_left, quiet=self._options.quiet)
 
-    def _run(self, folder: RunFolder, remaining: Remaining, grid: Grid, plan: MemoryPlan, progress: Progress) -> None:
+    def _run(self, folder: RunFolder, remaining: Remaining, plan: MemoryPlan, progress: Progress) -> None:
         if folder.manifest.reduce is not None:
             folder.forget_result()
         tracer = Tracer() if self._options.trace else NO_TRACER
@@ -222,8 +226,9 @@ class Session:
         def write_statistics() -> None:
             statistics.write(node.stats(time.perf_counter() - begun))
 
-        execution = self._execution(folder, remaining, grid, plan, progress, tracer)
-        node = Node(replace(execution, flushed=write_statistics))
+        oversight = Oversight(folder, FailureRules(self._options.on_error, self._options.max_failures), progress)
+        sink = Committer(folder, tracer, write_statistics)
+        node = Node(self._execution(folder, remaining, plan, sink, oversight, tracer))
         write_statistics()  # an execution counts, however it ends
         try:
             with cancel_on_signals(node.cancel):
@@ -235,14 +240,21 @@ class Session:
                     tracer.write(folder.path / "trace.json")
 
     def _execution(
-        self, folder: RunFolder, remaining: Remaining, grid: Grid, plan: MemoryPlan, progress: Progress, tracer: Tracer
+        self,
+        folder: RunFolder,
+        remaining: Remaining,
+        plan: MemoryPlan,
+        sink: ChunkSink,
+        oversight: Oversight,
+        tracer: Tracer,
     ) -> Execution:
         options, rank = self._options, self.rank
         return Execution(
-            folder=folder,
             source=self.asked.source,
             app=self.asked.app,
-            grid=grid,
+            outputs=folder.manifest.outputs,
+            both_ways=folder.pairs.both_ways,
+            grid=folder_grid(folder),
             remaining=remaining,
             layout=plan.layout,
             task=plan.task,
@@ -253,11 +265,10 @@ class Session:
             host_bytes=plan.host_bytes,
             span_bytes=plan.span_bytes,
             order=options.order,
-            on_error=options.on_error,
-            max_failures=options.max_failures,
+            sink=sink,
+            report=oversight.report,
             timeout_seconds=options.tile_timeout_seconds,
             tracer=tracer,
-            progress=progress,
             disk_cache=_disk_cache(folder, options),
             digest_base=_digest_base(folder, rank.devices),
             item_seconds=self.facts.item_seconds,

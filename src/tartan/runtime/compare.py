@@ -6,7 +6,7 @@ a call that raises as a whole is reported to the node, which halves the tile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from tartan.application import Application, compares_pairs
 from tartan.base.reasons import reason_of, traceback_of
 from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR
+from tartan.core.verdict import PairCounts
 from tartan.errors import CompareError
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "check_scores",
     "compare_block",
     "compare_pairs",
+    "count_pairs",
     "merge_mirrored",
     "score_tile",
     "write_block",
@@ -32,7 +34,7 @@ Scores = dict[str, np.ndarray]
 Places = tuple[np.ndarray, np.ndarray]
 
 MOST_LISTED = 100
-"""Failed pairs of one output and tile that are listed with a reason each; their codes tell of all."""
+"""Failed pairs of one output and tile that are listed with a reason each; their codes are complete."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,11 @@ class TileMask:
         if self.wanted is not None:
             codes[~self.wanted] = 0
         return codes
+
+    def turned(self) -> TileMask:
+        """Return the mask of the same pairs the other way round."""
+        wanted = None if self.wanted is None else self.wanted.T
+        return TileMask(wanted, self.failed_columns, self.failed_rows)
 
     def part(self, rows: slice, columns: slice) -> TileMask:
         """Return the mask of a part of the tile."""
@@ -178,7 +185,6 @@ def score_tile(
     app: Application,
     left: Any,
     right: Any,
-    xp: Any,
     dtypes: Mapping[str, np.dtype[Any]],
     mask: TileMask,
     out: Scores,
@@ -200,7 +206,7 @@ def score_tile(
     Returns
     -------
     list of PairFailure
-        Not all of very many: the codes tell all.
+        Of many only some; the codes are complete.
     """
     shape = (len(left), len(right))
     codes = mask.codes(shape)
@@ -209,7 +215,7 @@ def score_tile(
     if compares_pairs(app):
         scores, failures = compare_pairs(app, left, right, dtypes, codes)
     else:
-        scores = compare_block(app, left, right, xp, dtypes, out)
+        scores = compare_block(app, left, right, np, dtypes, out)
     return write_block(app, scores, codes, failures, out, status, mirrored=mirrored)
 
 
@@ -260,6 +266,39 @@ def merge_mirrored(failures: list[PairFailure], mirrored: list[PairFailure], sta
             known.add((row, column))
             failures.append(PairFailure(row, column, f"{failure.reason} (second before first)", failure.traceback))
     return failures
+
+
+def count_pairs(
+    codes: np.ndarray | int, status: np.ndarray, failures: Sequence[PairFailure], offset: int | None
+) -> PairCounts:
+    """Count how the pairs of a part ended.
+
+    Parameters
+    ----------
+    codes : uint8 array (m, k), or int
+        Codes if every comparison had succeeded, or the one code of all pairs.
+    status : uint8 array (m, k)
+        Codes as they are.
+    failures : sequence of PairFailure
+        Empty if none failed; of many only some.
+    offset : int or None
+        Row minus column of the first pair, where (i, j) and (j, i) are two scores; None where they are one.
+    """
+    plain = isinstance(codes, int)
+    n_pairs = status.size if plain else int(np.count_nonzero(codes))
+    without_item = 0 if plain else int(np.count_nonzero(codes == FAILED_ITEM))
+    failed = int(np.count_nonzero((status == FAILED_PAIR) & (codes == DONE))) if failures else 0
+    scores, bad_scores = n_pairs, without_item
+    if offset is not None:
+        itself = _diagonal(np.broadcast_to(np.uint8(codes), status.shape), offset)
+        scores = 2 * n_pairs - int(np.count_nonzero(itself))
+        bad_scores = 2 * without_item - int(np.count_nonzero(itself == FAILED_ITEM))
+    return PairCounts(n_pairs - without_item - failed, without_item, failed, scores, bad_scores)
+
+
+def _diagonal(cells: np.ndarray, offset: int) -> np.ndarray:
+    inside = -cells.shape[0] < offset < cells.shape[1]
+    return np.diagonal(cells, offset) if inside else cells[:0, 0]
 
 
 def _copy(finished: Any, target: np.ndarray, name: str) -> np.ndarray | None:

@@ -1,38 +1,62 @@
-"""What an execution of a run needs, ready-made, and what it did."""
+"""What a node is given, ready-made, and what it did."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from tartan.base.progress import Progress
+import numpy as np
+
+from tartan.application import Application
 from tartan.base.trace import Tracer
 from tartan.core.cache import Room
-from tartan.core.grid import Grid
+from tartan.core.grid import Grid, Tile
 from tartan.core.sizing import Layout
+from tartan.core.verdict import NodeReport
+from tartan.core.workload import Workload
 from tartan.devices.protocol import Device
-from tartan.runtime.remaining import Remaining
+from tartan.errors import RunFailedError
+from tartan.runtime.sink import ChunkSink
 from tartan.runtime.tasks import LoadTask
 from tartan.sources.items import Source
 from tartan.store.disk_cache import DiskCache
-from tartan.store.folder import RunFolder
 from tartan.workers.executor import Executor
 
-__all__ = ["Execution", "NodeStats"]
+__all__ = ["Execution", "NodeStats", "Wanted"]
 
 
-@dataclass
+class Wanted(Protocol):
+    """Which pairs are still to be computed."""
+
+    workload: Workload
+
+    def needs(self, tile: Tile) -> bool:
+        """Whether a pair of a tile is to be computed."""
+
+    def mask(self, tile: Tile) -> np.ndarray | None:
+        """Return which pairs of a tile are to be computed, as a boolean array of its shape; None for all."""
+
+    def committed(self, chunk: tuple[int, int]) -> None:
+        """Note that a chunk needs nothing any more."""
+
+
+@dataclass(frozen=True)
 class Execution:
-    """Everything that one execution needs, ready-made.
+    """Everything that a node needs, ready-made.
 
     Attributes
     ----------
-    folder : RunFolder
-        Locked for writing.
+    source, app
+        The items, and what compares them.
+    outputs : mapping of str to dtype
+        Named results of one pair.
+    both_ways : bool
+        Whether (i, j) and (j, i) are two scores.
     grid : Grid
-    remaining : Remaining
+    remaining : Wanted
     layout : Layout
+    order : {"panel", "quadrant"}
     task : LoadTask
     substitute : object
         A good item, ready to compare, that takes the place of those that fail on a device.
@@ -44,18 +68,28 @@ class Execution:
         Size of the host arena.
     span_bytes : callable or None
         Expected bytes of a span, for items of unequal size.
+    sink : ChunkSink
+        Gets finished chunks.
+    report : callable
+        Gets what happened since the last report, on the thread of the loop; returns why the run must stop, or None.
+    timeout_seconds : float or None
+        Longest time that one item, or one compare call, may take.
+    tracer : Tracer
+    disk_cache : DiskCache or None
+    digest_base : bytes
+        What the digest of an item in the disk level depends on, besides the item.
     item_seconds : float
         Expected time to load one item.
-    flushed : callable
-        Called from time to time, on another thread: whoever keeps statistics writes them down.
     """
 
-    folder: RunFolder
     source: Source
-    app: Any
+    app: Application
+    outputs: Mapping[str, np.dtype[Any]]
+    both_ways: bool
     grid: Grid
-    remaining: Remaining
+    remaining: Wanted
     layout: Layout
+    order: str
     task: LoadTask
     substitute: Any
     executor: Executor
@@ -63,16 +97,13 @@ class Execution:
     device_rooms: Sequence[Room | None]
     host_bytes: int
     span_bytes: Callable[[int], int] | None
-    order: str
-    on_error: str
-    max_failures: int | None
+    sink: ChunkSink
+    report: Callable[[NodeReport], RunFailedError | None]
     timeout_seconds: float | None
     tracer: Tracer
-    progress: Progress
     disk_cache: DiskCache | None = None
     digest_base: bytes = b""
     item_seconds: float = 0.0
-    flushed: Callable[[], None] = lambda: None
 
 
 @dataclass

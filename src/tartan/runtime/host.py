@@ -27,12 +27,26 @@ REMEMBERED_BYTES = 256 << 20
 
 
 class Place(NamedTuple):
-    """Where a span lies: its first slot and number of items; ``serial`` changes with every fill."""
+    """Where a span lies.
+
+    Attributes
+    ----------
+    span : int
+    address : int
+        Its first slot, or its window.
+    length : int
+        Number of items.
+    serial : int
+        Changes with every fill.
+    first : int
+        Index of its first item.
+    """
 
     span: int
     address: int
     length: int
     serial: int
+    first: int
 
 
 class HostItems(Protocol):
@@ -112,7 +126,7 @@ class RaggedBlobs:
 
     @property
     def n_remembered(self) -> int:
-        """How many spans this process has decoded and not forgotten."""
+        """Number of spans that this process has decoded and still holds."""
         return len(self._decoded)
 
     def _memory(self, arenas: dict[str, Arena], place: Place) -> np.ndarray:

@@ -1,10 +1,11 @@
 """From the bytes of an item to what compare gets: the functions that parse and preprocess, on any worker.
 
-An item that fails becomes an ``ItemFailure``, never an exception: the run goes on without it.
+An item that fails becomes an ``ItemFailure``, never an exception: the run continues without it.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,16 @@ from tartan.application import Application
 from tartan.base.reasons import reason_of, traceback_of
 from tartan.errors import ResourceError, TartanError
 
-__all__ = ["ItemFailure", "ItemForm", "check_rows", "parse_item", "prepare_item", "prepare_rows", "takes_rows"]
+__all__ = [
+    "ItemFailure",
+    "ItemForm",
+    "check_rows",
+    "load_item",
+    "parse_item",
+    "prepare_item",
+    "prepare_rows",
+    "takes_rows",
+]
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,43 @@ def takes_rows(app: Application) -> bool:
         return not describes
     alone = kind.parse is not Application.parse or kind.preprocess is not Application.preprocess
     return not (alone or describes)
+
+
+def load_item(
+    app: Application, key: str, payload: Any, form: ItemForm | None, parsed_form: ItemForm | None
+) -> tuple[Any, float, float]:
+    """Parse one item, and preprocess it unless a device will.
+
+    Parameters
+    ----------
+    payload : object
+        What was read; an ItemFailure stays what it is.
+    form : ItemForm or None
+        Form of ready items; None where they differ.
+    parsed_form : ItemForm or None
+        Form of parsed items that a device will preprocess.
+
+    Returns
+    -------
+    item : object or ItemFailure
+    parse_seconds, preprocess_seconds : float
+    """
+    start = time.perf_counter()
+    item = payload if isinstance(payload, ItemFailure) else parse_item(app, key, payload)
+    between = time.perf_counter()
+    if parsed_form is None and not isinstance(item, ItemFailure):
+        item = prepare_item(app, key, item, np, form is not None)
+    end = time.perf_counter()
+    stage = "preprocess" if parsed_form is None else "parse"
+    return _of_form(item, parsed_form or form, key, stage), between - start, end - between
+
+
+def _of_form(item: Any, form: ItemForm | None, key: str, stage: str) -> Any:
+    if isinstance(item, ItemFailure) or form is None:
+        return item
+    item = item if isinstance(item, np.ndarray) else np.asarray(item)
+    mismatch = form.mismatch(item)
+    return item if mismatch is None else ItemFailure(stage, f"{key}: {mismatch}")
 
 
 def parse_item(app: Application, key: str, data: Any) -> Any:

@@ -1,12 +1,11 @@
-"""Loads: read by I/O threads, parsed (and preprocessed) by the workers, stored in host slots.
+"""Fills host places: items are read by I/O threads, then parsed (and preprocessed) by the workers, in batches.
 
-Reading runs ahead of parsing by a bounded number of bytes. A worker that dies takes no item with it unproven: each
-item of its batch is then tried alone, and fails when it kills a worker twice.
+Reading runs ahead of parsing by a bounded number of bytes. When a worker dies, each item of its batch is tried alone,
+and fails if it ends a worker twice.
 """
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,38 +15,27 @@ from typing import Any
 import numpy as np
 
 from tartan.base.daemon_pool import DaemonPool
-from tartan.base.trace import Tracer
 from tartan.errors import RunFailedError, TartanError
-from tartan.runtime.codec import from_arrays, to_arrays
+from tartan.runtime.budget import ByteBudget
+from tartan.runtime.disk_level import DiskLevel
+from tartan.runtime.events import NodeBroken, SpanFilled
 from tartan.runtime.host import Place, UniformItems
 from tartan.runtime.items import ItemFailure, takes_rows
-from tartan.runtime.tasks import Loaded, LoadTask, load_items, load_rows, probe_item
-from tartan.sources.items import Source
-from tartan.store.disk_cache import DiskCache
-from tartan.workers.executor import Cancelled, Completed, Died, Executor, Outcome, Raised, TimedOut
+from tartan.runtime.tasks import ParsedBatch, load_items, load_rows, probe_item
+from tartan.runtime.wiring import Wiring
+from tartan.workers.executor import Cancelled, Completed, Died, Outcome, Raised, TimedOut
 
-__all__ = ["LoadDone", "Loader"]
+__all__ = ["Loader"]
 
 BATCH_BYTES = 1 << 20
 BATCH_SECONDS = 0.002
 AHEAD_BYTES = 256 << 20
-BEHIND_BYTES = 256 << 20
 TRIES_ALONE = 2
 MOST_DEATHS = 3
 
 
 @dataclass
-class LoadDone:
-    """The end of a load."""
-
-    place: Place
-    n_bytes: int
-    failures: dict[int, ItemFailure]
-    from_disk: bool = False
-
-
-@dataclass
-class LoadCounts:
+class LoaderCounts:
     """What the loader did; read by the node when it is idle or has ended."""
 
     parses: int = 0
@@ -60,145 +48,142 @@ class LoadCounts:
 
 
 @dataclass
-class _Load:
-    """One span under way."""
+class _PendingSpan:
+    """A span that is being read and parsed, in batches."""
 
     place: Place
     keys: Sequence[str]
     payloads: list[Any] = field(default_factory=list)
-    missing: int = 0
+    n_batches: int = 1  # not yet parsed; the reader counts as one until it has read everything
     n_bytes: int = 0
     failures: dict[int, ItemFailure] = field(default_factory=dict)
     deaths: dict[int, int] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
+@dataclass(frozen=True)
+class _Batch:
+    """Consecutive items of a span that one call parses."""
+
+    span: _PendingSpan
+    begin: int
+    end: int
+    n_bytes: int
+    rows: np.ndarray | None = None
+
+    @property
+    def length(self) -> int:
+        return self.end - self.begin
+
+
 class Loader:
-    """Fills host places.
+    """Fills host places, and posts SpanFilled for each.
 
     Parameters
     ----------
-    source : Source
-    executor : Executor
-        Its workers parse.
-    task : LoadTask
-    done : callable
-        Gets a LoadDone, on any thread.
-    fatal : callable
-        Gets an exception that ends the run, on any thread.
-    cache : DiskCache or None
-    digest_base : bytes
-        What the digest of an item depends on, besides the item.
-    io_threads : int
-    timeout_seconds : float or None
-        Longest time that one item may take.
+    wiring : Wiring
+    io : DaemonPool
+        Its threads read.
+    disk : DiskLevel or None
+        Where ready items may be.
     item_seconds : float
         Expected time to parse an item: slow ones go to the workers one by one, quick ones in batches.
+    ahead_bytes : int
+        Most bytes that are read and not yet parsed.
     """
 
     def __init__(
         self,
-        source: Source,
-        app: Any,
-        executor: Executor,
-        task: LoadTask,
-        done: Callable[[LoadDone], None],
-        fatal: Callable[[BaseException], None],
+        wiring: Wiring,
+        io: DaemonPool,
+        disk: DiskLevel | None = None,
         *,
-        arenas: dict[str, Any],
-        tracer: Tracer,
-        cache: DiskCache | None = None,
-        digest_base: bytes = b"",
-        io_threads: int = 4,
-        timeout_seconds: float | None = None,
         item_seconds: float = 0.0,
+        ahead_bytes: int = AHEAD_BYTES,
     ) -> None:
-        self.counts = LoadCounts()
-        self._source = source
-        self._executor = executor
-        self._task = task
-        self._done = done
-        self._fatal = fatal
-        self._arenas = arenas
-        self._tracer = tracer
-        self._cache = cache
-        self._digest_base = digest_base
-        self._timeout = timeout_seconds
+        self.counts = LoaderCounts()
+        self._wiring = wiring
+        self._source = wiring.source
+        self._tracer = wiring.tracer
+        self._io = io
+        self._disk = disk
         self._batch_items = max(1, int(BATCH_SECONDS / item_seconds)) if item_seconds > 0 else 1 << 30
-        self._rows = source.kind == "array" and isinstance(task.items, UniformItems) and takes_rows(app)
-        self._io = DaemonPool(io_threads, "tartan-io")
-        self._ahead = _Budget(AHEAD_BYTES)
-        self._behind = _Budget(BEHIND_BYTES)
-        self._on_the_way: dict[int, Any] = {}  # to the disk level, by index
-        self._closed = False
+        self._uniform = isinstance(wiring.task.items, UniformItems)
+        self._rows = wiring.source.kind == "array" and self._uniform and takes_rows(wiring.app)
+        self._ahead = ByteBudget(ahead_bytes)
         self._lock = threading.Lock()
-        self._fingerprints = source.fingerprints() if cache is not None else None
 
-    def load(self, place: Place, first: int) -> None:
-        """Start to fill a place with the items from ``first`` on."""
-        self._io.submit(partial(self._read, place, first))
+    def load(self, place: Place) -> None:
+        """Start to fill a place."""
+        self._io.submit(partial(self._fill, place))
 
     def close(self) -> None:
-        """Let no further read begin; one that hangs is left alone."""
-        self._closed = True
+        """Let no further read begin; one that hangs is abandoned."""
         self._ahead.close()
         self._io.close()
 
     # -- reading (I/O threads) -------------------------------------------------------------------------------
 
-    def _read(self, place: Place, first: int) -> None:
+    def _fill(self, place: Place) -> None:
         try:
-            if self._cache is not None and self._from_disk(place, first):
+            if self._disk is not None and self._fill_from_disk(self._disk, place):
                 return
             if self._rows:
-                self._read_rows(place, first)
+                self._read_rows(place)
             else:
-                self._read_items(place, first)
+                self._read_items(place)
         except BaseException as error:
-            self._fatal(error)
+            self._wiring.post(NodeBroken(error))
 
-    def _read_rows(self, place: Place, first: int) -> None:
-        keys = self._source.keys[first : first + place.length]
+    def _fill_from_disk(self, disk: DiskLevel, place: Place) -> bool:
+        """Fill a place from the disk level if all its items are there."""
+        start = self._tracer.now()
+        found = disk.find(place)
+        if found is None:
+            return False
+        n_bytes = self._wiring.task.items.store(self._wiring.arenas, place, found)
+        end = self._tracer.now()
+        with self._lock:
+            self.counts.disk_hits += place.length
+            self.counts.disk_bytes += n_bytes
+            self.counts.read_seconds += (end - start) / 1e9
+        self._tracer.record(f"disk {place.first}+{place.length}", "read", "host/disk", start, end)
+        self._wiring.post(SpanFilled(place, n_bytes, {}, from_disk=True))
+        return True
+
+    def _read_rows(self, place: Place) -> None:
+        first, end = place.first, place.first + place.length
+        span = _PendingSpan(place, self._source.keys[first:end])
         start = self._tracer.now()
         try:
-            rows: Any = self._source.read_block(first, first + place.length)
+            rows: Any = self._source.read_block(first, end)
         except (OSError, TartanError, ValueError) as error:
-            failure = ItemFailure("read", f"rows {first} to {first + place.length - 1}: {error}")
-            self._submit_items(_Load(place, keys, [failure] * place.length), 0, place.length)
-            return
-        if self._executor.in_processes:
-            rows = np.ascontiguousarray(rows)
-        n_bytes = int(rows.nbytes)
-        self._note_read(first, place.length, start, n_bytes)
-        load = _Load(place, keys, [rows], missing=1)
-        self._ahead.take(n_bytes)
+            failure = ItemFailure("read", f"rows {first} to {end - 1}: {error}")
+            span.payloads = [failure] * place.length
+            self._submit(_Batch(span, 0, place.length, 0))
+        else:
+            if self._wiring.executor.in_processes:
+                rows = np.ascontiguousarray(rows)
+            self._note_read(first, place.length, start, int(rows.nbytes))
+            self._submit(_Batch(span, 0, place.length, int(rows.nbytes), rows))
+        self._batch_ended(span)
 
-        def loaded(outcome: Outcome) -> None:
-            self._ahead.give(n_bytes)
-            self._rows_loaded(load, outcome)
-
-        self._submit(load_rows, (self._task, place, keys, rows), loaded, place.length)
-
-    def _read_items(self, place: Place, first: int) -> None:
+    def _read_items(self, place: Place) -> None:
         """Read items one by one and hand them to the workers in batches; spans of unequal items go whole."""
-        keys = self._source.keys[first : first + place.length]
-        load = _Load(place, list(keys), missing=1)
-        whole = not isinstance(self._task.items, UniformItems)
+        span = _PendingSpan(place, list(self._source.keys[place.first : place.first + place.length]))
         begin, batch_bytes = 0, 0
         for position in range(place.length):
             start = self._tracer.now()
-            payload = self._read_one(first + position)
+            payload = self._read_one(place.first + position)
             size = len(payload) if isinstance(payload, bytes) else 0
-            self._note_read(first + position, 1, start, size)
-            load.payloads.append(payload)
+            self._note_read(place.first + position, 1, start, size)
+            span.payloads.append(payload)
             batch_bytes += size
             full = batch_bytes >= BATCH_BYTES or position + 1 - begin >= self._batch_items
-            if full and not whole:
-                self._submit_items(load, begin, position + 1)
+            if position + 1 == place.length or (full and self._uniform):
+                self._submit(_Batch(span, begin, position + 1, batch_bytes))
                 begin, batch_bytes = position + 1, 0
-        if begin < place.length:
-            self._submit_items(load, begin, place.length)
-        self._part_done(load)
+        self._batch_ended(span)
 
     def _read_one(self, index: int) -> Any:
         try:
@@ -215,81 +200,77 @@ class Loader:
 
     # -- parsing (workers) -----------------------------------------------------------------------------------
 
-    def _submit(
+    def _submit(self, batch: _Batch, *, wait: bool = True) -> None:
+        """Hand a batch to a worker; on a thread of the executor, which must not be blocked, do not ``wait``."""
+        span, place, task = batch.span, batch.span.place, self._wiring.task
+        self._ahead.take(batch.n_bytes, wait=wait)
+        with span.lock:
+            span.n_batches += 1
+        part = place._replace(address=place.address + batch.begin, length=batch.length, first=place.first + batch.begin)
+        keys = span.keys[batch.begin : batch.end]
+        if batch.rows is not None:
+            self._call(load_rows, (task, part, keys, batch.rows), partial(self._batch_parsed, batch), batch.length)
+            return
+        payloads = span.payloads[batch.begin : batch.end]
+        self._call(load_items, (task, part, keys, payloads), partial(self._batch_parsed, batch), batch.length)
+
+    def _call(
         self, function: Callable[..., Any], args: tuple[Any, ...], ended: Callable[[Outcome], None], n_items: int
     ) -> None:
-        def heard(outcome: Outcome) -> None:
-            # An error here would leave the span unfinished for ever, and the node waiting for it.
-            try:
-                ended(outcome)
-            except BaseException as error:
-                self._fatal(error)
+        limit = self._wiring.timeout_seconds
+        timeout = None if limit is None else limit * n_items
+        self._wiring.executor.submit(function, args, partial(self._guard, ended), timeout_seconds=timeout)
 
-        timeout = None if self._timeout is None else self._timeout * n_items
-        self._executor.submit(function, args, heard, timeout_seconds=timeout)
+    def _guard(self, ended: Callable[[Outcome], None], outcome: Outcome) -> None:
+        """Let no error of ours leave a span unfinished for ever, and the node waiting for it."""
+        try:
+            ended(outcome)
+        except BaseException as error:
+            self._wiring.post(NodeBroken(error))
 
-    def _submit_items(self, load: _Load, begin: int, end: int, *, wait: bool = True) -> None:
-        """Hand items to a worker; whoever runs on a thread of the executor must not ``wait`` for it."""
-        place = load.place
-        part = Place(place.span, place.address + begin, end - begin, place.serial)
-        payloads = load.payloads[begin:end]
-        n_bytes = sum(len(p) for p in payloads if isinstance(p, bytes))
-        self._ahead.take(n_bytes, wait=wait)
-        with load.lock:
-            load.missing += 1
-
-        def loaded(outcome: Outcome) -> None:
-            self._ahead.give(n_bytes)
-            self._items_loaded(load, begin, end, outcome)
-
-        self._submit(load_items, (self._task, part, load.keys[begin:end], payloads), loaded, end - begin)
-
-    def _items_loaded(self, load: _Load, begin: int, end: int, outcome: Outcome) -> None:
+    def _batch_parsed(self, batch: _Batch, outcome: Outcome) -> None:
+        self._ahead.give(batch.n_bytes)
+        span = batch.span
         match outcome:
             case Completed(value):
-                self._count(value, load.place.span, end - begin)
-                with load.lock:
-                    load.n_bytes += value.n_bytes
-                    load.failures.update({begin + p: failure for p, failure in value.failures.items()})
-                load.payloads[begin:end] = [None] * (end - begin)
-                self._part_done(load)
+                self._count(value, span.place.span, batch.length)
+                with span.lock:
+                    span.n_bytes += value.n_bytes
+                    span.failures.update({batch.begin + p: failure for p, failure in value.failures.items()})
+                span.payloads[batch.begin : batch.end] = [None] * batch.length
+                self._batch_ended(span)
             case Died() | TimedOut():
-                self._try_alone(load, begin, end)
+                self._try_alone(batch)
             case Raised():
-                self._fatal(outcome.error)
+                self._wiring.post(NodeBroken(outcome.error))
             case Cancelled():
                 pass
 
-    def _try_alone(self, load: _Load, begin: int, end: int) -> None:
+    def _try_alone(self, batch: _Batch) -> None:
         """Find the items of a batch that end their worker; give up where they only do so together."""
-        load.deaths[begin] = load.deaths.get(begin, 0) + 1
-        if load.deaths[begin] < MOST_DEATHS:
-            _Alone(self, load, begin, end).next()
+        span = batch.span
+        if batch.rows is not None:
+            span.payloads = [np.array(row) for row in batch.rows]
+        span.deaths[batch.begin] = span.deaths.get(batch.begin, 0) + 1
+        if span.deaths[batch.begin] < MOST_DEATHS:
+            _Suspects(span, batch.begin, batch.end, self._probe, self._retry).next()
             return
-        names = f"{load.keys[begin]} to {load.keys[end - 1]}"
-        self._fatal(
-            RunFailedError(
-                f"workers die again and again while they load {names}, though each item alone loads; is there enough "
-                "memory? What is done is kept; run it again to resume"
-            )
+        names = f"{span.keys[batch.begin]} to {span.keys[batch.end - 1]}"
+        raise RunFailedError(
+            f"workers die again and again while they load {names}, though each item alone loads; is there enough "
+            "memory? What is done is kept; run it again to resume"
         )
 
-    def _rows_loaded(self, load: _Load, outcome: Outcome) -> None:
-        match outcome:
-            case Completed(value):
-                self._count(value, load.place.span, load.place.length)
-                load.n_bytes, load.failures = value.n_bytes, value.failures
-                self._part_done(load)
-            case Died() | TimedOut():
-                rows = load.payloads[0]
-                load.payloads = [np.array(row) for row in rows]
-                self._try_alone(load, 0, load.place.length)
-            case Raised():
-                self._fatal(outcome.error)
-            case Cancelled():
-                pass
+    def _probe(self, key: str, payload: Any, ended: Callable[[Outcome], None]) -> None:
+        self._call(probe_item, (key, payload), ended, 1)
 
-    def _count(self, value: Loaded, span: int, n_items: int) -> None:
+    def _retry(self, span: _PendingSpan, begin: int, end: int) -> None:
+        """Parse a batch again whose guilty items have been replaced by their failures."""
+        n_bytes = sum(len(payload) for payload in span.payloads[begin:end] if isinstance(payload, bytes))
+        self._submit(_Batch(span, begin, end, n_bytes), wait=False)
+        self._batch_ended(span)
+
+    def _count(self, value: ParsedBatch, span: int, n_items: int) -> None:
         when = value.when
         self._tracer.record(f"load {span}", "parse", f"cpu/{when.worker}", when.start_ns, when.end_ns)
         with self._lock:
@@ -297,168 +278,66 @@ class Loader:
             self.counts.parse_seconds += value.parse_seconds
             self.counts.preprocess_seconds += value.preprocess_seconds
 
-    def _part_done(self, load: _Load) -> None:
-        with load.lock:
-            load.missing -= 1
-            ended = load.missing == 0
+    def _batch_ended(self, span: _PendingSpan) -> None:
+        with span.lock:
+            span.n_batches -= 1
+            ended = span.n_batches == 0
         if ended:
-            self._done(LoadDone(load.place, load.n_bytes, load.failures))
-
-    # -- the disk level --------------------------------------------------------------------------------------
-
-    def _digest(self, index: int) -> str:
-        digest = hashlib.sha256(self._digest_base)
-        digest.update(self._source.keys[index].encode(errors="surrogatepass"))
-        if self._fingerprints is not None:
-            digest.update(f"{self._fingerprints[0][index]} {self._fingerprints[1][index]}".encode())
-        return digest.hexdigest()
-
-    def _from_disk(self, place: Place, first: int) -> bool:
-        """Fill a place from the disk level if all its items are there."""
-        start = self._tracer.now()
-        found = []
-        for index in range(first, first + place.length):
-            item = self._cached_item(index)
-            if item is None:
-                return False
-            found.append(item)
-        n_bytes = self._task.items.store(self._arenas, place, found)
-        end = self._tracer.now()
-        with self._lock:
-            self.counts.disk_hits += place.length
-            self.counts.disk_bytes += n_bytes
-            self.counts.read_seconds += (end - start) / 1e9
-        self._tracer.record(f"disk {first}+{place.length}", "read", "host/disk", start, end)
-        self._done(LoadDone(place, n_bytes, {}, from_disk=True))
-        return True
-
-    def _cached_item(self, index: int) -> Any:
-        """Return a ready item from the disk level or on its way there, or None."""
-        assert self._cache is not None
-        with self._lock:
-            if index in self._on_the_way:
-                return self._on_the_way[index]
-        arrays = self._cache.get(self._digest(index))
-        if arrays is None:
-            return None
-        if isinstance(self._task.items, UniformItems):
-            sound = len(arrays) == 1 and self._task.items.form.mismatch(arrays[0]) is None
-            return arrays[0] if sound else None
-        try:
-            return from_arrays(arrays)
-        except Exception:  # whatever it holds, it is no item that this run put there
-            return None
-
-    def keep(self, first: int, ready: Callable[[], Sequence[Any]], failed: set[int], n_bytes: int) -> bool:
-        """Store ready items in the disk level, or leave it where the disk is too far behind: it may forget.
-
-        Parameters
-        ----------
-        ready : callable
-            Returns the items, which nobody may change afterwards; called at once, or not at all.
-        n_bytes : int
-            About what they take.
-        """
-        if self._cache is None or self._closed or not self._behind.offer(n_bytes):
-            return False
-        items = {first + position: item for position, item in enumerate(ready()) if first + position not in failed}
-        with self._lock:
-            # Whoever wants them before they are written must not parse them again.
-            self._on_the_way.update(items)
-        self._io.submit(partial(self._keep, items, n_bytes))
-        return True
-
-    def _keep(self, items: dict[int, Any], n_bytes: int) -> None:
-        assert self._cache is not None
-        uniform = isinstance(self._task.items, UniformItems)
-        try:
-            for index, item in items.items():
-                self._cache.put(self._digest(index), [item] if uniform else to_arrays(item))
-        finally:
-            with self._lock:
-                for index in items:
-                    self._on_the_way.pop(index, None)
-            self._behind.give(n_bytes)
+            self._wiring.post(SpanFilled(span.place, span.n_bytes, span.failures))
 
 
-class _Alone:
-    """Tries the items of a batch that killed a worker one after the other, then loads those that live."""
+class _Suspects:
+    """Tries the items of a batch that ended a worker one after the other, then has those loaded that pass."""
 
-    def __init__(self, loader: Loader, load: _Load, begin: int, end: int) -> None:
-        self._loader = loader
-        self._load = load
+    def __init__(
+        self,
+        span: _PendingSpan,
+        begin: int,
+        end: int,
+        probe: Callable[[str, Any, Callable[[Outcome], None]], None],
+        retry: Callable[[_PendingSpan, int, int], None],
+    ) -> None:
+        self._span = span
         self._begin = begin
         self._end = end
+        self._probe = probe
+        self._retry = retry
         self._position = begin
         self._tries = 0
 
     def next(self) -> None:
-        load = self._load
-        while self._position < self._end and isinstance(load.payloads[self._position], ItemFailure):
+        """Try the next item that has not failed yet."""
+        payloads = self._span.payloads
+        while self._position < self._end and isinstance(payloads[self._position], ItemFailure):
             self._position += 1
         if self._position == self._end:
-            self._loader._submit_items(load, self._begin, self._end, wait=False)
-            self._loader._part_done(load)
+            self._retry(self._span, self._begin, self._end)
             return
         self._tries += 1
-        self._loader._submit(probe_item, (load.keys[self._position], load.payloads[self._position]), self._tried, 1)
+        self._probe(self._span.keys[self._position], payloads[self._position], self._tried)
 
     def _tried(self, outcome: Outcome) -> None:
         match outcome:
             case Cancelled():
                 return
             case Raised():
-                self._loader._fatal(outcome.error)
-                return
+                raise outcome.error
             case Completed():
                 self._advance()
             case Died() | TimedOut() if self._tries >= TRIES_ALONE:
-                key = self._load.keys[self._position]
-                how = f"the worker ended ({outcome.how})" if isinstance(outcome, Died) else "it took too long"
-                trace = outcome.traceback if isinstance(outcome, Died) else ""
-                reason = f"{key}: {how} each of the {TRIES_ALONE} times it was parsed"
-                self._load.payloads[self._position] = ItemFailure("parse", reason, trace)
+                self._condemn(outcome)
                 self._advance()
             case _:
                 pass
         self.next()
 
+    def _condemn(self, outcome: Died | TimedOut) -> None:
+        key = self._span.keys[self._position]
+        how = f"the worker ended ({outcome.how})" if isinstance(outcome, Died) else "it took too long"
+        trace = outcome.traceback if isinstance(outcome, Died) else ""
+        reason = f"{key}: {how} each of the {TRIES_ALONE} times it was parsed"
+        self._span.payloads[self._position] = ItemFailure("parse", reason, trace)
+
     def _advance(self) -> None:
         self._position += 1
         self._tries = 0
-
-
-class _Budget:
-    """Bytes that may be in memory between two stages; one request always passes."""
-
-    def __init__(self, n_bytes: int) -> None:
-        self._limit = n_bytes
-        self._used = 0
-        self._closed = False
-        self._changed = threading.Condition()
-
-    def take(self, n_bytes: int, *, wait: bool = True) -> None:
-        with self._changed:
-            while wait and not self._closed and not self._has_room(n_bytes):
-                self._changed.wait()
-            self._used += n_bytes
-
-    def offer(self, n_bytes: int) -> bool:
-        """Take, if there is room at once."""
-        with self._changed:
-            room = self._has_room(n_bytes)
-            self._used += n_bytes if room else 0
-            return room
-
-    def _has_room(self, n_bytes: int) -> bool:
-        return not self._used or self._used + n_bytes <= self._limit
-
-    def give(self, n_bytes: int) -> None:
-        with self._changed:
-            self._used -= n_bytes
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()

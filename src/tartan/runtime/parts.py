@@ -1,4 +1,4 @@
-"""Parts of tiles: what one compare call does, and what came of it.
+"""Parts of tiles: what one compare call compares, and where its scores go.
 
 A part is the whole tile unless something failed as a whole; then it is halved until the guilty pair is alone.
 """
@@ -6,16 +6,48 @@ A part is the whole tile unless something failed as a whole; then it is halved u
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-from tartan.runtime.chunks import OpenChunk
-from tartan.runtime.compare import PairFailure, TileMask
+import numpy as np
+
+from tartan.core.grid import Tile
+from tartan.runtime.compare import TileMask
 from tartan.runtime.host import Place
+from tartan.workers.arena import Arena
 
-__all__ = ["HalvedTiles", "Part", "PartDone", "halves"]
+__all__ = ["HalvedTiles", "OpenChunk", "Part", "halves"]
 
 WHOLE_TILE = 2
+
+
+@dataclass(frozen=True)
+class OpenChunk:
+    """Where the buffers of an open chunk lie in the arena of chunks; side x side pairs each, whatever is used of them.
+
+    Attributes
+    ----------
+    slot : int
+    side : int
+    outputs, mirrored : dict of str to (offset, dtype)
+        Scores; ``mirrored`` is None where (j, i) has those of (i, j).
+    status_offset : int
+        Codes of the ledger.
+    """
+
+    slot: int
+    side: int
+    outputs: dict[str, tuple[int, str]]
+    mirrored: dict[str, tuple[int, str]] | None
+    status_offset: int
+
+    def status(self, arena: Arena) -> np.ndarray:
+        """Return the codes."""
+        return arena.view(self.status_offset, (self.side, self.side), np.uint8)
+
+    def scores(self, arena: Arena, *, mirrored: bool = False) -> dict[str, np.ndarray]:
+        """Return the scores by output, or those of the other direction."""
+        places = self.outputs if not mirrored else self.mirrored or {}
+        return {name: arena.view(offset, (self.side, self.side), dtype) for name, (offset, dtype) in places.items()}
 
 
 @dataclass(frozen=True)
@@ -24,12 +56,13 @@ class Part:
 
     Attributes
     ----------
-    key : object
-        Identifies the tile to whoever asked.
+    tile : Tile
     rows, columns : sequences of Place
         Host places of the tile's items.
     row_part, column_part : slice
     chunk : OpenChunk
+    corner : (int, int)
+        Items of the first pair.
     origin : (int, int)
         Position of the part in the chunk.
     mask : TileMask
@@ -38,12 +71,13 @@ class Part:
         How often the tile was halved to get it.
     """
 
-    key: Any
+    tile: Tile
     rows: Sequence[Place]
     columns: Sequence[Place]
     row_part: slice
     column_part: slice
     chunk: OpenChunk
+    corner: tuple[int, int]
     origin: tuple[int, int]
     mask: TileMask
     depth: int = 0
@@ -53,67 +87,49 @@ class Part:
         return self.row_part.stop - self.row_part.start, self.column_part.stop - self.column_part.start
 
     @property
+    def offset(self) -> int | None:
+        """Row minus column of the first pair where (i, j) and (j, i) are two scores, else None."""
+        return None if self.chunk.mirrored is None else self.corner[0] - self.corner[1]
+
+    @property
+    def window(self) -> tuple[slice, slice]:
+        """Where its pairs lie in the buffers of its chunk."""
+        (r, c), (m, k) = self.origin, self.shape
+        return slice(r, r + m), slice(c, c + k)
+
+    @property
     def priority(self) -> int:
         """Lower goes first: parts of halved tiles before whole ones."""
         return 0 if self.depth else WHOLE_TILE
 
 
-@dataclass(frozen=True)
-class PartDone:
-    """The end of a part.
-
-    Attributes
-    ----------
-    failures : list of PairFailure
-        Pairs that failed alone, by position in the part.
-    error : PairFailure or None
-        The call failed as a whole.
-    fatal : Exception or None
-        The run cannot go on.
-    kind : {"", "raised", "died", "late", "memory", "cancelled"}
-    """
-
-    part: Part
-    device: int
-    failures: list[PairFailure]
-    seconds: float = 0.0
-    error: PairFailure | None = None
-    fatal: BaseException | None = None
-    kind: str = ""
-
-
 def halves(part: Part) -> list[Part]:
     """Cut a part in two across its longer side."""
     m, k = part.shape
-    found = []
-    for first in (True, False):
-        if m >= k:
-            cut = m // 2
-            rows, columns = (slice(0, cut) if first else slice(cut, m)), slice(0, k)
-        else:
-            cut = k // 2
-            rows, columns = slice(0, m), (slice(0, cut) if first else slice(cut, k))
-        top, left = part.row_part.start, part.column_part.start
-        found.append(
-            Part(
-                part.key,
-                part.rows,
-                part.columns,
-                slice(top + rows.start, top + rows.stop),
-                slice(left + columns.start, left + columns.stop),
-                part.chunk,
-                (part.origin[0] + rows.start, part.origin[1] + columns.start),
-                part.mask.part(rows, columns),
-                part.depth + 1,
-            )
-        )
-    return found
+    if m >= k:
+        cuts = [(slice(0, m // 2), slice(0, k)), (slice(m // 2, m), slice(0, k))]
+    else:
+        cuts = [(slice(0, m), slice(0, k // 2)), (slice(0, m), slice(k // 2, k))]
+    return [_cut(part, rows, columns) for rows, columns in cuts]
+
+
+def _cut(part: Part, rows: slice, columns: slice) -> Part:
+    top, left = part.row_part.start, part.column_part.start
+    return replace(
+        part,
+        row_part=slice(top + rows.start, top + rows.stop),
+        column_part=slice(left + columns.start, left + columns.stop),
+        corner=(part.corner[0] + rows.start, part.corner[1] + columns.start),
+        origin=(part.origin[0] + rows.start, part.origin[1] + columns.start),
+        mask=part.mask.part(rows, columns),
+        depth=part.depth + 1,
+    )
 
 
 class HalvedTiles:
     """Parts of halved tiles that wait: the latest goes first, and few are under way at once.
 
-    So the way to a guilty pair is a path and not the whole tree, however late the ends of parts are heard of.
+    So the way to a guilty pair is a path and not the whole tree, however late the ends of parts become known.
 
     Parameters
     ----------

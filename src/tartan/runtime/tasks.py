@@ -9,20 +9,29 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tartan.application import compares_pairs
+from tartan.core.verdict import PairCounts
 from tartan.runtime.codec import decode, encode, encoded_parts, nbytes_of
-from tartan.runtime.compare import PairFailure, TileMask, compare_block, compare_pairs, merge_mirrored, score_tile
+from tartan.runtime.compare import (
+    PairFailure,
+    compare_block,
+    compare_pairs,
+    count_pairs,
+    merge_mirrored,
+    score_tile,
+)
 from tartan.runtime.host import HOST_ARENA, HostItems, Place, UniformItems
-from tartan.runtime.items import ItemFailure, ItemForm, check_rows, parse_item, prepare_item, prepare_rows
+from tartan.runtime.items import ItemFailure, ItemForm, check_rows, load_item, parse_item, prepare_item, prepare_rows
+from tartan.runtime.parts import Part
 from tartan.workers.arena import Arena
 from tartan.workers.executor import WorkerContext
 
-__all__ = ["Loaded", "TileTask", "compare_tile", "load_items", "load_rows", "share_substitute"]
+__all__ = ["Compared", "LoadTask", "ParsedBatch", "compare_tile", "load_items", "load_rows", "share_substitute"]
 
 CHUNK_ARENA = "chunks"
 SUBSTITUTE_ARENA = "substitute"
@@ -35,19 +44,19 @@ class When(NamedTuple):
     start_ns: int
     end_ns: int
 
-    @classmethod
-    def since(cls, start_ns: int) -> When:
-        thread = threading.current_thread()
-        name = f"worker {os.getpid()}" if thread is threading.main_thread() else f"{thread.name}-{thread.native_id}"
-        return cls(name, start_ns, time.perf_counter_ns())
-
     @property
     def seconds(self) -> float:
         return (self.end_ns - self.start_ns) / 1e9
 
 
-class Loaded(NamedTuple):
-    """What a load did: bytes of the place, failures by position, seconds."""
+def worker_name() -> str:
+    """Return the name of the worker that this is called on."""
+    thread = threading.current_thread()
+    return f"worker {os.getpid()}" if thread is threading.main_thread() else f"{thread.name}-{thread.native_id}"
+
+
+class ParsedBatch(NamedTuple):
+    """What parsing a batch did: bytes of its place, failures by position, seconds."""
 
     n_bytes: int
     failures: dict[int, ItemFailure]
@@ -67,8 +76,7 @@ class LoadTask:
     parsed : ItemForm or None
         Form of parsed items that are kept for a device to preprocess; None: preprocess here.
     substitute : ndarray or object
-        A good item that takes the place of failed ones, so that compare never sees rubbish. It may be large, so it
-        does not travel with each task: worker processes find it in an arena of its own (``share_substitute``).
+        A good item that takes the place of failed ones, so that compare never sees rubbish.
     """
 
     items: HostItems
@@ -76,12 +84,30 @@ class LoadTask:
     form: ItemForm | None
     substitute: Any
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "substitute": None}
+    def store(self, arenas: dict[str, Arena], place: Place, items: Sequence[Any]) -> int:
+        """Fill a place with items, ready or parsed; return the bytes it takes."""
+        if self.parsed is None:
+            return self.items.store(arenas, place, items)
+        block = self.block(arenas, place)
+        for slot, item in enumerate(items):
+            block[slot] = item
+        return int(block.nbytes)
+
+    def block(self, arenas: dict[str, Arena], place: Place, *, ready: bool = False) -> np.ndarray:
+        """Return the memory of a place of uniform items: parsed ones wait where the ready ones will lie."""
+        assert isinstance(self.items, UniformItems)
+        if ready or self.parsed is None:
+            return self.items.block(arenas, place.address, place.length)
+        offset = place.address * self.items.form.nbytes
+        return arenas[HOST_ARENA].view(offset, (place.length, *self.parsed.shape), self.parsed.dtype)
+
+    def without_substitute(self) -> LoadTask:
+        """Return what travels to worker processes; they find the substitute in an arena of its own."""
+        return replace(self, substitute=None)
 
 
 def share_substitute(substitute: Any) -> Arena:
-    """Return a shared arena with the item that takes the place of failed ones."""
+    """Return a shared arena with the item that takes the place of failed ones: it may be too large for every call."""
     parts, n_bytes = encoded_parts(substitute)
     arena = Arena(n_bytes, shared=True)
     encode(parts, arena.view(0, (n_bytes,), np.uint8))
@@ -99,143 +125,62 @@ def _substitute(context: WorkerContext, task: LoadTask) -> Any:
 
 def load_items(
     context: WorkerContext, task: LoadTask, place: Place, keys: Sequence[str], payloads: Sequence[Any]
-) -> Loaded:
+) -> ParsedBatch:
     """Parse (and preprocess) consecutive items, one at a time, and store them."""
-    app, failures, ready = context.application, {}, []
-    begin_ns = time.perf_counter_ns()
-    parse_seconds = preprocess_seconds = 0.0
+    worker, begin_ns = worker_name(), time.perf_counter_ns()
+    failures: dict[int, ItemFailure] = {}
+    ready, parse_seconds, preprocess_seconds = [], 0.0, 0.0
     for position, (key, payload) in enumerate(zip(keys, payloads, strict=True)):
-        start = time.perf_counter()
-        item = payload if isinstance(payload, ItemFailure) else parse_item(app, key, payload)
-        parsed_at = time.perf_counter()
-        parse_seconds += parsed_at - start
-        if task.parsed is None and not isinstance(item, ItemFailure):
-            item = prepare_item(app, key, item, np, task.form is not None)
-            preprocess_seconds += time.perf_counter() - parsed_at
-        item = _checked(item, task.parsed or task.form, key, task.parsed is not None)
+        item, parsing, preparing = load_item(context.application, key, payload, task.form, task.parsed)
+        parse_seconds += parsing
+        preprocess_seconds += preparing
         if isinstance(item, ItemFailure):
             failures[position] = item
             item = _substitute(context, task)
         ready.append(item)
-    n_bytes = _store(context, task, place, ready)
-    return Loaded(n_bytes, failures, parse_seconds, preprocess_seconds, When.since(begin_ns))
+    n_bytes = task.store(context.arenas, place, ready)
+    when = When(worker, begin_ns, time.perf_counter_ns())
+    return ParsedBatch(n_bytes, failures, parse_seconds, preprocess_seconds, when)
 
 
-def _checked(item: Any, form: ItemForm | None, key: str, parsed: bool) -> Any:
-    if isinstance(item, ItemFailure) or form is None:
-        return item
-    item = item if isinstance(item, np.ndarray) else np.asarray(item)
-    mismatch = form.mismatch(item)
-    if mismatch is None:
-        return item
-    return ItemFailure("parse" if parsed else "preprocess", f"{key}: {mismatch}")
-
-
-def _store(context: WorkerContext, task: LoadTask, place: Place, ready: Sequence[Any]) -> int:
-    if task.parsed is None:
-        return task.items.store(context.arenas, place, ready)
-    assert isinstance(task.items, UniformItems)
-    block = parsed_block(context.arenas, task, place)
-    for slot, item in enumerate(ready):
-        block[slot] = item
-    return int(block.nbytes)
-
-
-def parsed_block(arenas: dict[str, Arena], task: LoadTask, place: Place) -> np.ndarray:
-    """Return the memory of a place as parsed items: they wait where the ready ones will lie."""
-    assert task.parsed is not None
-    assert isinstance(task.items, UniformItems)
-    offset = place.address * task.items.form.nbytes
-    return arenas[HOST_ARENA].view(offset, (place.length, *task.parsed.shape), task.parsed.dtype)
-
-
-def load_rows(context: WorkerContext, task: LoadTask, place: Place, keys: Sequence[str], payload: Any) -> Loaded:
+def load_rows(context: WorkerContext, task: LoadTask, place: Place, keys: Sequence[str], payload: Any) -> ParsedBatch:
     """Check (and preprocess) a block of rows at once and store it."""
-    begin_ns = time.perf_counter_ns()
+    worker, begin_ns = worker_name(), time.perf_counter_ns()
     app, rows = context.application, np.asarray(payload)
-    assert isinstance(task.items, UniformItems)
     failures = check_rows(app, rows, keys)
-    if task.parsed is None:
-        block = task.items.block(context.arenas, place.address, place.length)
-        block[...] = prepare_rows(app, rows, np)
-    else:
-        block = parsed_block(context.arenas, task, place)
-        block[...] = rows
+    block = task.block(context.arenas, place)
+    block[...] = rows if task.parsed is not None else prepare_rows(app, rows, np)
     for row in failures:
         block[row] = _substitute(context, task)
-    when = When.since(begin_ns)
-    return Loaded(int(block.nbytes), failures, 0.0, when.seconds, when)
-
-
-@dataclass(frozen=True)
-class TileTask:
-    """One compare call.
-
-    Attributes
-    ----------
-    rows, columns : sequences of Place
-        Consecutive places of the items.
-    row_part, column_part : slice
-        The part of these items to compare (a tile may start inside a span after a split).
-    outputs : dict of str to (offset, dtype)
-        Where in the chunk arena the buffers of the chunk begin.
-    status_offset : int
-    side : int
-        Row length of the chunk's buffers.
-    mirrored : dict of str to (offset, dtype) or None
-        Likewise for the scores of (column, row), where the application is not symmetric.
-    origin : (int, int)
-        Position of the tile in the chunk.
-    """
-
-    items: HostItems
-    rows: Sequence[Place]
-    columns: Sequence[Place]
-    row_part: slice
-    column_part: slice
-    outputs: dict[str, tuple[int, str]]
-    mirrored: dict[str, tuple[int, str]] | None
-    status_offset: int
-    side: int
-    origin: tuple[int, int]
-    mask: TileMask
+    when = When(worker, begin_ns, time.perf_counter_ns())
+    return ParsedBatch(int(block.nbytes), failures, 0.0, when.seconds, when)
 
 
 class Compared(NamedTuple):
-    """What a compare call did: failed pairs, and when."""
+    """What a compare call did: failed pairs, how all pairs ended, and when."""
 
     failures: list[PairFailure]
+    counts: PairCounts
     when: When
 
 
-def compare_tile(context: WorkerContext, task: TileTask) -> Compared:
-    """Compare a tile and write its scores into the buffers of its chunk."""
-    begin_ns = time.perf_counter_ns()
-    host = context.state.setdefault("host", {}).setdefault(type(task.items), task.items)
-    left = host.operand(context.arenas, task.rows)[task.row_part]
-    right = host.operand(context.arenas, task.columns)[task.column_part]
-    r, c = task.origin
-    window = (slice(r, r + len(left)), slice(c, c + len(right)))
-    buffers = chunk_views(context.arenas[CHUNK_ARENA], task.outputs, task.side)
-    status = context.arenas[CHUNK_ARENA].view(task.status_offset, (task.side, task.side), np.uint8)
-    dtypes = {name: np.dtype(dtype) for name, (_, dtype) in task.outputs.items()}
-    out = {name: block[window] for name, block in buffers.items()}
-    app = context.application
-    failures = score_tile(app, left, right, np, dtypes, task.mask, out, status[window])
-    if task.mirrored is not None:
-        turned = TileMask(
-            None if task.mask.wanted is None else task.mask.wanted.T, task.mask.failed_columns, task.mask.failed_rows
-        )
-        mirrored = chunk_views(context.arenas[CHUNK_ARENA], task.mirrored, task.side)
-        back = {name: block[window[::-1]] for name, block in mirrored.items()}
-        more = score_tile(app, right, left, np, dtypes, turned, back, status[window].T, mirrored=True)
-        failures = merge_mirrored(failures, more, status[window])
-    return Compared(failures, When.since(begin_ns))
-
-
-def chunk_views(arena: Any, outputs: dict[str, tuple[int, str]], side: int) -> dict[str, np.ndarray]:
-    """Return the buffers of a chunk, by output."""
-    return {name: arena.view(offset, (side, side), dtype) for name, (offset, dtype) in outputs.items()}
+def compare_tile(context: WorkerContext, items: HostItems, part: Part) -> Compared:
+    """Compare a part of a tile and write its scores into the buffers of its chunk."""
+    worker, begin_ns = worker_name(), time.perf_counter_ns()
+    app, arena, chunk, mask = context.application, context.arenas[CHUNK_ARENA], part.chunk, part.mask
+    host = context.state.setdefault("host", {}).setdefault(type(items), items)
+    left = host.operand(context.arenas, part.rows)[part.row_part]
+    right = host.operand(context.arenas, part.columns)[part.column_part]
+    window, status = part.window, chunk.status(arena)[part.window]
+    dtypes = {name: np.dtype(dtype) for name, (_, dtype) in chunk.outputs.items()}
+    out = {name: block[window] for name, block in chunk.scores(arena).items()}
+    failures = score_tile(app, left, right, dtypes, mask, out, status)
+    if chunk.mirrored is not None:
+        back = {name: block[window[::-1]] for name, block in chunk.scores(arena, mirrored=True).items()}
+        more = score_tile(app, right, left, dtypes, mask.turned(), back, status.T, mirrored=True)
+        failures = merge_mirrored(failures, more, status)
+    counts = count_pairs(mask.codes(part.shape), status, failures, part.offset)
+    return Compared(failures, counts, When(worker, begin_ns, time.perf_counter_ns()))
 
 
 class Probe(NamedTuple):

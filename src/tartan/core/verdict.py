@@ -1,0 +1,146 @@
+"""When failures stop a run: what all nodes report, added up, and judged.
+
+A node reports what happened since its last report. It does not know whether that is too much, because other nodes
+report too; only the sum can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tartan.core.ledger import Failure
+from tartan.errors import RunFailedError
+
+__all__ = ["FailureRules", "NodeReport", "PairCounts", "RunTally"]
+
+HOPELESS_PAIRS = 100
+"""When so early none succeeded, none is expected to: the first pairs of a run that all fail stop it."""
+
+
+class PairCounts(NamedTuple):
+    """How pairs ended.
+
+    Attributes
+    ----------
+    good : int
+        Pairs with scores.
+    without_item : int
+        Pairs that lack an item, because it failed.
+    failed : int
+        Pairs that failed themselves.
+    scores : int
+        Scores that all of them make: two of a pair where (i, j) and (j, i) differ, one where i is j.
+    scores_without_item : int
+        Those of the pairs that lack an item.
+    """
+
+    good: int = 0
+    without_item: int = 0
+    failed: int = 0
+    scores: int = 0
+    scores_without_item: int = 0
+
+
+class NodeReport(NamedTuple):
+    """What happened on a node since its last report.
+
+    Attributes
+    ----------
+    n_loads : int
+        Items loaded.
+    pairs : PairCounts
+        Pairs that ended.
+    failures : sequence of Failure
+        Items that failed, each as often as it was loaded; and pairs, of many only some.
+    """
+
+    n_loads: int = 0
+    pairs: PairCounts = PairCounts()
+    failures: Sequence[Failure] = ()
+
+
+@dataclass(frozen=True)
+class FailureRules:
+    """What the user tolerates.
+
+    Attributes
+    ----------
+    on_error : {"skip", "raise"}
+    max_failures : int or None
+        More failed items and pairs than this stop the run.
+    """
+
+    on_error: str = "skip"
+    max_failures: int | None = None
+
+
+class RunTally:
+    """Adds up the reports of all nodes of one execution, and judges the sum.
+
+    Parameters
+    ----------
+    rules : FailureRules
+    n_pairs : int
+        Pairs of the run.
+    n_good, n_ended : int
+        Scores that earlier executions left, and all that they ended, failed ones included.
+    failed_items : iterable of int
+        Items that are known to fail.
+    """
+
+    def __init__(
+        self, rules: FailureRules, n_pairs: int, *, n_good: int = 0, n_ended: int = 0, failed_items: Iterable[int] = ()
+    ) -> None:
+        self._rules = rules
+        self._hopeless = min(HOPELESS_PAIRS, n_pairs)
+        self._known_items = set(failed_items)
+        self._new_items: set[int] = set()
+        self._n_good = n_good
+        self._n_ended = n_ended
+        self._n_failed_pairs = 0
+        self._first: Failure | None = None
+        self.n_loads = 0
+        self.n_scores = n_ended
+
+    @property
+    def n_failed(self) -> int:
+        """Failed items, of earlier executions too, and pairs that failed in this one."""
+        return len(self._known_items) + self._n_failed_pairs
+
+    def add(self, report: NodeReport) -> list[Failure]:
+        """Add a report; return the failed items in it that were not known to fail."""
+        self.n_loads += report.n_loads
+        pairs = report.pairs
+        self.n_scores += pairs.scores
+        self._n_good += pairs.good
+        self._n_ended += pairs.good + pairs.without_item + pairs.failed
+        self._n_failed_pairs += pairs.failed
+        if not report.failures:
+            return []
+        self._first = self._first or report.failures[0]
+        items = [failure for failure in report.failures if failure.j is None]
+        new = [failure for failure in items if failure.i not in self._known_items]
+        self._new_items.update(failure.i for failure in items)
+        self._known_items |= self._new_items
+        return new
+
+    def verdict(self) -> RunFailedError | None:
+        """Return why the run must stop, or None."""
+        rules = self._rules
+        if rules.on_error == "raise" and self._first is not None:
+            return self._stopped("something failed, and --on-error is raise")
+        n_new = len(self._new_items) + self._n_failed_pairs
+        if rules.max_failures is not None and n_new > rules.max_failures:
+            return self._stopped(f"{n_new} items and pairs failed, more than --max-failures {rules.max_failures}")
+        if self._n_ended >= self._hopeless and not self._n_good:
+            return self._stopped(f"the first {self._n_ended} pairs all failed")
+        return None
+
+    def _stopped(self, why: str) -> RunFailedError:
+        reason, traceback = ("", "") if self._first is None else (self._first.reason, self._first.traceback)
+        return RunFailedError(
+            f"{f'{why}; first: {reason}' if reason else why}. What is done is kept; run it again to resume",
+            context={"traceback": traceback, "reason": reason},
+        )

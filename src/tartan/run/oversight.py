@@ -1,0 +1,42 @@
+"""What stands above the nodes of an execution: adds up their reports, shows progress, says when the run must stop."""
+
+from __future__ import annotations
+
+from tartan.base.progress import Progress
+from tartan.core.ledger import DONE
+from tartan.core.verdict import FailureRules, NodeReport, RunTally
+from tartan.errors import RunFailedError
+from tartan.store.folder import RunFolder
+
+__all__ = ["Oversight"]
+
+
+class Oversight:
+    """Receives the reports of nodes.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        Locked for writing; gets the failed items. Failed pairs go with their chunk.
+    rules : FailureRules
+    progress : Progress
+    """
+
+    def __init__(self, folder: RunFolder, rules: FailureRules, progress: Progress) -> None:
+        counts = folder.counts()
+        known = (failure.i for failure in folder.failures() if failure.j is None)
+        self._folder = folder
+        self._progress = progress
+        self._n_items = folder.manifest.n_items
+        self._tally = RunTally(
+            rules, folder.pairs.n_pairs, n_good=int(counts[DONE]), n_ended=int(counts[DONE:].sum()), failed_items=known
+        )
+
+    def report(self, report: NodeReport) -> RunFailedError | None:
+        """Add a report; return why the run must stop, or None."""
+        tally = self._tally
+        new = tally.add(report)
+        if new:
+            self._folder.add_failures(new)
+        self._progress.update(tally.n_scores, tally.n_loads, self._n_items, tally.n_failed)
+        return tally.verdict()

@@ -1,0 +1,137 @@
+"""Chunks of a node: their buffers are opened by the first tile, filled by tiles, and read once by the sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tartan.core.grid import Grid
+from tartan.core.ledger import Failure
+from tartan.core.schedule import Action, Commit, Scheduler
+from tartan.errors import InternalError, ResourceError
+from tartan.runtime.events import ChunkCommitted, Event
+from tartan.runtime.execution import Wanted
+from tartan.runtime.parts import OpenChunk
+from tartan.runtime.sink import ChunkSink, FinishedChunk
+from tartan.workers.arena import Arena
+
+__all__ = ["ChunkBuffers", "ChunkDesk"]
+
+
+class ChunkBuffers:
+    """A pool of equal buffers in one arena; the last one given back is the first one taken, while it is warm.
+
+    Parameters
+    ----------
+    side : int
+        Side of a chunk.
+    dtypes : mapping of str to dtype
+        Of each output.
+    n_buffers : int
+        Most chunks that are open or being committed at a time.
+    mirrored : bool
+    shared : bool
+        Whether worker processes write into them.
+    """
+
+    def __init__(
+        self, side: int, dtypes: Mapping[str, np.dtype[Any]], n_buffers: int, *, mirrored: bool, shared: bool
+    ) -> None:
+        self._side = side
+        self.dtypes = dict(dtypes)
+        self._mirrored = mirrored
+        pair_bytes = sum(dtype.itemsize for dtype in dtypes.values()) * (2 if mirrored else 1) + 1
+        self._slot_bytes = -(-pair_bytes * side * side // 4096) * 4096
+        try:
+            self.arena = Arena(self._slot_bytes * n_buffers, shared)
+        except ResourceError as error:
+            raise ResourceError(
+                f"the system refuses {n_buffers} buffers of {self._slot_bytes:,} bytes for chunks of {side} x {side} "
+                "pairs; choose a smaller --tile",
+                context={"option": "--tile"},
+            ) from error
+        self._free = list(range(n_buffers))[::-1]
+        self._open: dict[tuple[int, int], OpenChunk] = {}
+
+    def open(self, chunk: tuple[int, int]) -> OpenChunk:
+        """Return the buffers of a chunk; its codes are 0 when it is new."""
+        found = self._open.get(chunk)
+        if found is None:
+            if not self._free:
+                raise InternalError("more chunks are open than the order announced")
+            found = self._open[chunk] = self._lay_out(self._free.pop())
+            found.status(self.arena)[...] = 0
+        return found
+
+    def close(self, chunk: tuple[int, int]) -> None:
+        """Give the buffers of a committed chunk back."""
+        self._free.append(self._open.pop(chunk).slot)
+
+    def _lay_out(self, slot: int) -> OpenChunk:
+        offset = slot * self._slot_bytes
+        places: list[dict[str, tuple[int, str]]] = []
+        for _ in range(2 if self._mirrored else 1):
+            outputs = {}
+            for name, dtype in self.dtypes.items():
+                outputs[name] = (offset, dtype.str)
+                offset += dtype.itemsize * self._side * self._side
+            places.append(outputs)
+        return OpenChunk(slot, self._side, places[0], places[1] if self._mirrored else None, offset)
+
+
+class ChunkDesk:
+    """Opens the buffers of chunks, collects the failures of their pairs, and hands finished chunks to the sink.
+
+    Parameters
+    ----------
+    grid : Grid
+    scheduler : Scheduler
+    buffers : ChunkBuffers
+    wanted : Wanted
+        Learns what is committed.
+    sink : ChunkSink
+    post : callable
+        Gives an event to the loop.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        scheduler: Scheduler,
+        buffers: ChunkBuffers,
+        wanted: Wanted,
+        sink: ChunkSink,
+        post: Callable[[Event], None],
+    ) -> None:
+        self.buffers = buffers
+        self._grid = grid
+        self._scheduler = scheduler
+        self._wanted = wanted
+        self._sink = sink
+        self._post = post
+        self._failures: dict[tuple[int, int], list[Failure]] = {}
+
+    def note_failures(self, chunk: tuple[int, int], failures: Sequence[Failure]) -> None:
+        """Keep the reasons of failed pairs until their chunk is committed."""
+        self._failures.setdefault(chunk, []).extend(failures)
+
+    def commit(self, action: Commit) -> None:
+        """Hand a finished chunk to the sink, clipped to the items."""
+        arena, chunk = self.buffers.arena, action.chunk
+        opened = self.buffers.open(chunk)
+        m, k = self._grid.chunk_rect(chunk).shape
+        scores = {name: block[:m, :k] for name, block in opened.scores(arena).items()}
+        status = opened.status(arena)[:m, :k]
+        mirrored = None
+        if opened.mirrored is not None:
+            mirrored = {name: block[:k, :m] for name, block in opened.scores(arena, mirrored=True).items()}
+        finished = FinishedChunk(chunk, scores, status, self._failures.pop(chunk, []), mirrored)
+        self._sink.commit(finished, self._post)
+
+    def committed(self, event: ChunkCommitted) -> list[Action]:
+        """Give the buffers of a chunk back."""
+        self.buffers.close(event.chunk)
+        self._wanted.committed(event.chunk)
+        return self._scheduler.committed(event.chunk)

@@ -1,0 +1,89 @@
+"""Compares on the workers of the executor, which read host slots and write chunk buffers."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tartan.base.reasons import line_of
+from tartan.errors import DeviceMemoryError, InternalError, RunFailedError
+from tartan.runtime.compare import PairFailure
+from tartan.runtime.events import Event, NodeBroken, PartCompared, PartDropped, PartFailed
+from tartan.runtime.parts import Part
+from tartan.runtime.tasks import compare_tile
+from tartan.runtime.wiring import Wiring
+from tartan.workers.executor import Cancelled, Completed, Died, Outcome, Raised, TimedOut
+
+__all__ = ["CpuLane", "late"]
+
+
+class CpuLane:
+    """Compares in host memory.
+
+    Parameters
+    ----------
+    device : int
+        Number of the device.
+    wiring : Wiring
+    """
+
+    name = "cpu"
+    shares_host_memory = True
+
+    def __init__(self, device: int, wiring: Wiring) -> None:
+        self._device = device
+        self._wiring = wiring
+
+    @property
+    def n_workers(self) -> int:
+        """How many parts it compares at a time."""
+        return self._wiring.executor.n_workers
+
+    @property
+    def can_stop(self) -> bool:
+        """Whether a compare call that takes too long is ended, and not only reported."""
+        return self._wiring.executor.in_processes
+
+    def compare(self, part: Part) -> None:
+        """Start to compare a part; its end is posted once."""
+        wiring = self._wiring
+        wiring.executor.submit(
+            compare_tile,
+            (wiring.task.items, part),
+            partial(self._ended, part),
+            priority=part.priority,
+            timeout_seconds=wiring.timeout_seconds,
+        )
+
+    def close(self, *, kill: bool = False) -> None:
+        """Do nothing: the executor belongs to the node."""
+
+    def _ended(self, part: Part, outcome: Outcome) -> None:
+        if isinstance(outcome, Completed):
+            failures, counts, when = outcome.value
+            name = "compare {}x{}".format(*part.shape)
+            self._wiring.tracer.record(name, "compare", f"cpu/{when.worker}", when.start_ns, when.end_ns)
+            self._wiring.post(PartCompared(part, self._device, failures, counts, when.seconds))
+        else:
+            self._wiring.post(self._failed(part, outcome))
+
+    def _failed(self, part: Part, outcome: Raised | Died | TimedOut | Cancelled) -> Event:
+        match outcome:
+            case Raised(InternalError() | RunFailedError() as fatal):
+                # Not the application's: no worker can be started, or a defect of ours.
+                return NodeBroken(fatal)
+            case Raised():
+                kind = "memory" if isinstance(outcome.error, MemoryError | DeviceMemoryError) else "raised"
+                error = PairFailure(0, 0, line_of(outcome.name, outcome.message), outcome.traceback)
+                return PartFailed(part, self._device, error, kind)
+            case Died():
+                error = PairFailure(0, 0, f"compare ended its worker: {outcome.how}", outcome.traceback)
+                return PartFailed(part, self._device, error, "died")
+            case TimedOut():
+                return PartFailed(part, self._device, late(outcome.seconds), "late")
+            case Cancelled():
+                return PartDropped(part)
+
+
+def late(seconds: float) -> PairFailure:
+    """Return the failure of a compare call that took too long."""
+    return PairFailure(0, 0, f"compare did not return within {seconds:g} s (--tile-timeout)")

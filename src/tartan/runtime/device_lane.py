@@ -1,0 +1,374 @@
+"""Drives a device with memory of its own by threads, one for each of its engines, which work at the same time.
+
+Way of a parsed span: upload -> preprocess (compute) -> store in its host place (download). Of a ready one: upload. Of a
+part: compare (compute) -> fetch its scores (download). Every end is posted to the loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tartan.application import compares_pairs
+from tartan.base.reasons import reason_of, traceback_of
+from tartan.core.cache import Room
+from tartan.devices.protocol import Device
+from tartan.errors import CompareError, DeviceError, DeviceMemoryError
+from tartan.runtime.chunk_desk import ChunkBuffers
+from tartan.runtime.compare import PairFailure, compare_block, count_pairs, merge_mirrored, write_block
+from tartan.runtime.cpu_lane import late
+from tartan.runtime.events import (
+    Event,
+    NodeBroken,
+    PartCompared,
+    PartFailed,
+    SpanPrepared,
+    SpanStored,
+    SpanUploaded,
+)
+from tartan.runtime.host import Place, UniformItems
+from tartan.runtime.items import ItemFailure, prepare_item, prepare_rows
+from tartan.runtime.parts import Part
+from tartan.runtime.wiring import Wiring
+
+__all__ = ["DeviceLane"]
+
+PARSED_AHEAD = 2
+CLOSE_SECONDS = 0.5
+_FIRST, _LAST = -(2**30), 2**30
+
+
+class _EngineThreads:
+    """Threads that make the calls of one engine, the lowest priority first.
+
+    Parameters
+    ----------
+    name : str
+    n_threads : int
+    post : callable
+        Gets NodeBroken when a call raises.
+    """
+
+    def __init__(self, name: str, n_threads: int, post: Callable[[Event], None]) -> None:
+        self._post = post
+        self._serial = itertools.count()
+        self._calls: queue.PriorityQueue[tuple[int, int, Callable[[], None] | None]] = queue.PriorityQueue()
+        self._threads = [threading.Thread(target=self._serve, name=name, daemon=True) for _ in range(n_threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, priority: int, call: Callable[[], None]) -> None:
+        """Have a call made."""
+        self._calls.put((priority, next(self._serial), call))
+
+    def end(self, priority: int) -> None:
+        """Ask the threads to end, before or after all that waits."""
+        for _ in self._threads:
+            self._calls.put((priority, next(self._serial), None))
+
+    def join(self, deadline: float | None) -> None:
+        """Wait until the threads have ended, or until a time of the monotonic clock."""
+        for thread in self._threads:
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+    def _serve(self) -> None:
+        while (call := self._calls.get()[2]) is not None:
+            try:
+                call()
+            except BaseException as error:
+                self._post(NodeBroken(error))
+
+
+class DeviceLane:
+    """Copies spans to and from a device, and preprocesses and compares there.
+
+    Parameters
+    ----------
+    index : int
+        Number of the device.
+    device : Device
+    room : Room
+        Its slots.
+    wiring : Wiring
+    buffers : ChunkBuffers
+        Where scores go.
+    substitute : object
+        A good item that takes the place of those that fail here.
+
+    Notes
+    -----
+    A compare call that exceeds the limit can only be reported, since nothing stops a thread.
+    """
+
+    shares_host_memory = False
+    can_stop = False
+    n_workers = 1
+
+    def __init__(
+        self, index: int, device: Device, room: Room, wiring: Wiring, buffers: ChunkBuffers, substitute: Any
+    ) -> None:
+        self.preprocess_seconds = 0.0
+        self.copy_seconds = {"upload": 0.0, "download": 0.0}
+        self.copied_bytes = {"upload": 0, "download": 0}
+        self._index = index
+        self._device = device
+        self._wiring = wiring
+        self._app = wiring.app
+        self._tracer = wiring.tracer
+        self._buffers = buffers
+        self._dtypes = buffers.dtypes
+        self._substitute = substitute
+        items = wiring.task.items
+        form = items.form if isinstance(items, UniformItems) else None
+        self._slots = None if form is None else device.allocate((room.total, *form.shape), form.dtype)
+        self._lists: dict[int, list[Any]] = {}
+        self._where: dict[int, tuple[int, int]] = {}
+        # Parsed items take device memory beside the slots, so only a few may wait to be preprocessed.
+        self._parsed_ahead = threading.Semaphore(PARSED_AHEAD)
+        self._compute_ended = 0
+        self._time_lock = threading.Lock()
+        name = f"tartan-{device.name}"
+        self._upload_engine = _EngineThreads(f"{name}-upload", 1, wiring.post)
+        # Two threads: the engine has work while the first still learns that it is done. With a third one, preprocessing
+        # would queue behind compares that are not urgent.
+        self._compute_engine = _EngineThreads(f"{name}-compute", 2, wiring.post)
+        self._download_engine = _EngineThreads(f"{name}-download", 1, wiring.post)
+
+    @property
+    def name(self) -> str:
+        """Name of the device."""
+        return self._device.name
+
+    # -- actions (called by the loop) ------------------------------------------------------------------------
+
+    def upload(self, place: Place, address: int) -> None:
+        """Copy a ready span from host to device."""
+        self._upload_engine.put(1, partial(self._upload, place, address))
+
+    def prepare(self, place: Place, address: int) -> None:
+        """Upload a parsed span, preprocess it, and store it back in its host place."""
+        self._upload_engine.put(0, partial(self._upload_parsed, place, address))
+
+    def compare(self, part: Part) -> None:
+        """Start to compare a part; its end is posted once."""
+        self._compute_engine.put(part.priority, partial(self._compare, part))
+
+    def forget(self, span: int) -> None:
+        """Drop what the device holds of a span (items of unequal size)."""
+        self._lists.pop(span, None)
+
+    def close(self, *, kill: bool = False) -> None:
+        """Stop the engines: after all that waits, or with ``kill`` after what runs, unless that takes too long."""
+        engines = (self._upload_engine, self._compute_engine, self._download_engine)
+        for engine in engines:
+            engine.end(_FIRST if kill else _LAST)
+        self._parsed_ahead.release(PARSED_AHEAD)
+        deadline = time.monotonic() + CLOSE_SECONDS if kill else None
+        for engine in engines:
+            engine.join(deadline)
+        self._slots = None
+        self._lists.clear()
+        self._device.close()
+
+    # -- spans (threads of the engines) ----------------------------------------------------------------------
+
+    def _copy(self, engine: str, name: str, n_bytes: int, call: Callable[[], None]) -> None:
+        start = self._tracer.now()
+        call()
+        end = self._tracer.now()
+        self.copy_seconds[engine] += (end - start) / 1e9
+        self.copied_bytes[engine] += n_bytes
+        self._tracer.record(name, engine, f"{self._device.name}/{engine}", start, end)
+
+    def _host_block(self, place: Place, *, ready: bool) -> np.ndarray:
+        return self._wiring.task.block(self._wiring.arenas, place, ready=ready)
+
+    def _target(self, place: Place, address: int) -> Any:
+        assert self._slots is not None
+        self._where[place.span] = (address, place.length)
+        return self._slots[address : address + place.length]
+
+    def _upload(self, place: Place, address: int) -> None:
+        if self._slots is None:
+            items = self._wiring.task.items.operand(self._wiring.arenas, [place])
+            self._where[place.span] = (address, place.length)
+            self._lists[place.span] = [self._on_device(item) for item in items]
+        else:
+            host, target = self._host_block(place, ready=True), self._target(place, address)
+            self._copy("upload", f"upload {place.span}", host.nbytes, partial(self._device.upload, host, target))
+        self._wiring.post(SpanUploaded(self._index, place))
+
+    def _on_device(self, item: Any) -> Any:
+        if isinstance(item, np.ndarray):
+            source = np.ascontiguousarray(item)
+            target = self._device.allocate(source.shape, source.dtype)
+            self._copy("upload", "upload", source.nbytes, partial(self._device.upload, source, target))
+            return target
+        if isinstance(item, tuple | list):
+            return type(item)(self._on_device(part) for part in item)
+        return item
+
+    def _upload_parsed(self, place: Place, address: int) -> None:
+        host = self._host_block(place, ready=False)
+        self._parsed_ahead.acquire()
+        parsed = self._device.allocate(host.shape, host.dtype)
+        self._copy("upload", f"upload {place.span}", host.nbytes, partial(self._device.upload, host, parsed))
+        self._compute_engine.put(0, partial(self._preprocess, place, address, parsed))
+
+    def _preprocess(self, place: Place, address: int, parsed: Any) -> None:
+        target, failures = self._target(place, address), dict[int, ItemFailure]()
+        call = partial(self._preprocess_into, place, parsed, target, failures)
+        start = self._tracer.now()
+        try:
+            self._device.compute("preprocess", place.length, call)
+        finally:
+            self._parsed_ahead.release()
+        start, end = self._computed(start)
+        with self._time_lock:
+            self.preprocess_seconds += (end - start) / 1e9
+        self._tracer.record(f"preprocess {place.span}", "preprocess", f"{self._device.name}/compute", start, end)
+        self._download_engine.put(1, partial(self._store, place, address))
+        self._wiring.post(SpanPrepared(self._index, place, failures))
+
+    def _preprocess_into(self, place: Place, parsed: Any, target: Any, failures: dict[int, ItemFailure]) -> None:
+        """Preprocess parsed items into their device slots; items that fail are noted, a good one takes their place."""
+        xp = self._device.xp
+        if callable(getattr(self._app, "preprocess_block", None)):
+            target[...] = prepare_rows(self._app, parsed, xp)
+            return
+        keys = self._wiring.source.keys[place.first : place.first + place.length]
+        for position, key in enumerate(keys):
+            item = prepare_item(self._app, key, parsed[position], xp, False)
+            if not isinstance(item, ItemFailure) and tuple(item.shape) != tuple(target.shape[1:]):
+                item = ItemFailure("preprocess", f"{key}: preprocess returned shape {item.shape}")
+            if isinstance(item, ItemFailure):
+                failures[position] = item
+                item = xp.asarray(self._substitute)
+            target[position] = item
+
+    def _store(self, place: Place, address: int) -> None:
+        host, source = self._host_block(place, ready=True), self._target(place, address)
+        self._copy("download", f"store {place.span}", host.nbytes, partial(self._device.download, source, host))
+        self._wiring.post(SpanStored(place))
+
+    # -- parts (threads of the engines) ----------------------------------------------------------------------
+
+    def _compare(self, part: Part) -> None:
+        start = self._tracer.now()
+        try:
+            with self._watched(part):
+                scores, mirrored = self._device.compute(
+                    "compare", int(np.prod(part.shape)), partial(self._scores, part)
+                )
+        except BaseException as error:  # also what sys.exit raises
+            self._fail(part, error)
+            return
+        start, end = self._computed(start)
+        self._tracer.record(f"compare {part.shape}", "compare", f"{self._device.name}/compute", start, end)
+        self._download_engine.put(0, partial(self._fetch, part, scores, mirrored, (end - start) / 1e9))
+
+    @contextlib.contextmanager
+    def _watched(self, part: Part) -> Iterator[None]:
+        """Report a part that takes too long, while it still does."""
+        limit = self._wiring.timeout_seconds
+        if limit is None:
+            yield
+            return
+        timer = threading.Timer(limit, self._wiring.post, (PartFailed(part, self._index, late(limit), "late"),))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _fail(self, part: Part, error: BaseException) -> None:
+        if isinstance(error, DeviceError):
+            # The device is lost: every later pair would fail, and be recorded as failed.
+            self._wiring.post(NodeBroken(error))
+            return
+        kind = "memory" if isinstance(error, DeviceMemoryError) else "raised"
+        failure = PairFailure(0, 0, reason_of(error), traceback_of(error))
+        self._wiring.post(PartFailed(part, self._index, failure, kind))
+
+    def _computed(self, start: int) -> tuple[int, int]:
+        """Return when the engine worked on a call that came at ``start`` and just ended: not before the last end."""
+        with self._time_lock:
+            end = self._tracer.now()
+            start, self._compute_ended = max(start, self._compute_ended), end
+        return start, end
+
+    def _scores(self, part: Part) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        left = self._operand(part.rows)[part.row_part]
+        right = self._operand(part.columns)[part.column_part]
+        scores = self._call(left, right)
+        return scores, self._call(right, left) if part.chunk.mirrored is not None else None
+
+    def _call(self, left: Any, right: Any) -> dict[str, Any]:
+        xp = self._device.xp
+        if not compares_pairs(self._app):
+            found = compare_block(self._app, left, right, xp, self._dtypes, None)
+            return {name: _cast(xp, xp.asarray(scores), self._dtypes[name]) for name, scores in found.items()}
+        shape = (len(left), len(right))
+        pairs = [self._app.compare_pair(a, b) for a in left for b in right]  # type: ignore[attr-defined]
+        scores = {}
+        for name, dtype in self._dtypes.items():
+            values = [xp.asarray(pair[name] if isinstance(pair, Mapping) else pair) for pair in pairs]
+            if any(value.shape != () for value in values):
+                raise CompareError(f"compare_pair returned shape {values[0].shape} for output {name!r}, no number")
+            scores[name] = _cast(xp, xp.reshape(xp.stack(values), shape), dtype)
+        return scores
+
+    def _operand(self, places: Sequence[Place]) -> Any:
+        if self._slots is None:
+            return [item for place in places for item in self._lists[place.span]]
+        runs: list[list[int]] = []
+        for place in places:
+            address, length = self._where[place.span]
+            if runs and runs[-1][1] == address:
+                runs[-1][1] += length
+            else:
+                runs.append([address, address + length])
+        blocks = [self._slots[a:b] for a, b in runs]
+        return blocks[0] if len(blocks) == 1 else self._device.xp.concat(blocks)
+
+    def _fetch(self, part: Part, scores: dict[str, Any], mirrored: dict[str, Any] | None, seconds: float) -> None:
+        """Bring the scores of a part into the buffers of its chunk."""
+        arena, window, codes = self._buffers.arena, part.window, part.mask.codes(part.shape)
+        status = part.chunk.status(arena)[window]
+        try:
+            out = {name: block[window] for name, block in part.chunk.scores(arena).items()}
+            failures = write_block(self._app, self._to_host(scores), codes, [], out, status)
+            if mirrored is not None:
+                views = part.chunk.scores(arena, mirrored=True)
+                back = {name: block[window[::-1]] for name, block in views.items()}
+                turned = codes if isinstance(codes, int) else codes.T
+                more = write_block(self._app, self._to_host(mirrored), turned, [], back, status.T, mirrored=True)
+                failures = merge_mirrored(failures, more, status)
+        except BaseException as error:  # the application's postprocess may raise too
+            self._fail(part, error)
+            return
+        counts = count_pairs(codes, status, failures, part.offset)
+        self._wiring.post(PartCompared(part, self._index, failures, counts, seconds))
+
+    def _to_host(self, scores: dict[str, Any]) -> dict[str, np.ndarray]:
+        blocks = {}
+        for name, source in scores.items():
+            host = np.empty(tuple(source.shape), source.dtype)
+            self._copy("download", "download", host.nbytes, partial(self._device.download, source, host))
+            blocks[name] = host
+        return blocks
+
+
+def _cast(xp: Any, scores: Any, dtype: np.dtype[Any]) -> Any:
+    """Bring scores to the dtype of their output, unless that may lose something: the host looks at those."""
+    lossless = np.can_cast(scores.dtype, dtype) or (dtype.kind == "f" and scores.dtype.kind in "biuf")
+    return xp.astype(scores, dtype, copy=False) if lossless else scores

@@ -1,0 +1,136 @@
+"""The disk level of a node: ready items that outlive their host slots, found by a digest of all they depend on.
+
+It may forget: an item that the disk cannot take in time is parsed again when it is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from tartan.base.daemon_pool import DaemonPool
+from tartan.runtime.budget import ByteBudget
+from tartan.runtime.codec import from_arrays, to_arrays
+from tartan.runtime.host import HostItems, Place, UniformItems
+from tartan.sources.items import Source
+from tartan.store.disk_cache import DiskCache
+
+__all__ = ["DiskLevel"]
+
+BEHIND_BYTES = 256 << 20
+
+
+class DiskLevel:
+    """Finds and keeps ready items on disk.
+
+    Parameters
+    ----------
+    cache : DiskCache
+    source : Source
+        For keys and fingerprints.
+    items : HostItems
+        Form of the items.
+    digest_base : bytes
+        What the digest of an item depends on, besides the item.
+    io : DaemonPool
+        Its threads write.
+    behind_bytes : int
+        Most bytes that wait to be written.
+    """
+
+    def __init__(
+        self,
+        cache: DiskCache,
+        source: Source,
+        items: HostItems,
+        digest_base: bytes,
+        io: DaemonPool,
+        *,
+        behind_bytes: int = BEHIND_BYTES,
+    ) -> None:
+        self._cache = cache
+        self._source = source
+        self._form = items.form if isinstance(items, UniformItems) else None
+        self._digest_base = digest_base
+        self._io = io
+        self._behind = ByteBudget(behind_bytes)
+        self._unwritten: dict[int, Any] = {}  # by index
+        self._lock = threading.Lock()
+        self._fingerprints = source.fingerprints()
+
+    @property
+    def n_unwritten(self) -> int:
+        """Number of items that wait to be written."""
+        return len(self._unwritten)
+
+    def digest(self, index: int) -> str:
+        """Return what an item is found by: the hash of all that it depends on."""
+        digest = hashlib.sha256(self._digest_base)
+        digest.update(self._source.keys[index].encode(errors="surrogatepass"))
+        if self._fingerprints is not None:
+            digest.update(f"{self._fingerprints[0][index]} {self._fingerprints[1][index]}".encode())
+        return digest.hexdigest()
+
+    def find(self, place: Place) -> list[Any] | None:
+        """Return the ready items of a place, if all of them are there."""
+        found = []
+        for index in range(place.first, place.first + place.length):
+            item = self._item(index)
+            if item is None:
+                return None
+            found.append(item)
+        return found
+
+    def _item(self, index: int) -> Any:
+        """Return a ready item from the disk or on its way there, or None."""
+        with self._lock:
+            if index in self._unwritten:
+                return self._unwritten[index]
+        arrays = self._cache.get(self.digest(index))
+        if arrays is None:
+            return None
+        if self._form is not None:
+            sound = len(arrays) == 1 and self._form.mismatch(arrays[0]) is None
+            return arrays[0] if sound else None
+        try:
+            return from_arrays(arrays)
+        except Exception:  # whatever it holds, it is no item that this run put there
+            return None
+
+    def keep(self, place: Place, ready: Callable[[], Sequence[Any]], failed: set[int], n_bytes: int) -> bool:
+        """Write the ready items of a place, unless the disk is too far behind.
+
+        Parameters
+        ----------
+        ready : callable
+            Returns the items, which must not change afterwards; called at once, or not at all.
+        failed : set of int
+            Positions of items that are none.
+        n_bytes : int
+            About what they take.
+
+        Returns
+        -------
+        bool
+            Whether they will be written.
+        """
+        if not self._behind.offer(n_bytes):
+            return False
+        items = {place.first + at: item for at, item in enumerate(ready()) if at not in failed}
+        with self._lock:
+            self._unwritten.update(items)  # found here before they are written
+        self._io.submit(partial(self._write, items, n_bytes))
+        return True
+
+    def _write(self, items: dict[int, Any], n_bytes: int) -> None:
+        try:
+            for index, item in items.items():
+                self._cache.put(self.digest(index), [item] if self._form is not None else to_arrays(item))
+        finally:
+            with self._lock:
+                for index in items:
+                    self._unwritten.pop(index, None)
+            self._behind.give(n_bytes)

@@ -1,0 +1,133 @@
+"""What workers, lanes, I/O threads and the sink tell the loop of a node: one type for each thing that can happen.
+
+They are made on any thread and handled on the thread of the loop. The loop chooses what handles an event by its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tartan.core.verdict import PairCounts
+from tartan.runtime.compare import PairFailure
+from tartan.runtime.host import Place
+from tartan.runtime.items import ItemFailure
+from tartan.runtime.parts import Part
+
+__all__ = [
+    "ChunkCommitted",
+    "Event",
+    "NodeBroken",
+    "PartCompared",
+    "PartDropped",
+    "PartFailed",
+    "SpanFilled",
+    "SpanMoved",
+    "SpanPrepared",
+    "SpanStored",
+    "SpanUploaded",
+]
+
+
+class SpanFilled(NamedTuple):
+    """A host place is filled: parsed, and preprocessed unless a device does that.
+
+    Attributes
+    ----------
+    n_bytes : int
+        What the place takes.
+    failures : mapping of int to ItemFailure
+        Items that failed, by position in the place.
+    from_disk : bool
+        Whether it came preprocessed from the disk level.
+    """
+
+    place: Place
+    n_bytes: int
+    failures: Mapping[int, ItemFailure]
+    from_disk: bool = False
+
+
+class SpanMoved(NamedTuple):
+    """A span lies where its strip lies in the host level."""
+
+    span: int
+
+
+class SpanUploaded(NamedTuple):
+    """A ready span lies in its device slots."""
+
+    device: int
+    place: Place
+
+
+class SpanPrepared(NamedTuple):
+    """A parsed span was preprocessed on a device, and lies in its device slots."""
+
+    device: int
+    place: Place
+    failures: Mapping[int, ItemFailure]
+
+
+class SpanStored(NamedTuple):
+    """A prepared span lies in its host place too."""
+
+    place: Place
+
+
+class PartCompared(NamedTuple):
+    """The scores and codes of a part lie in the buffers of its chunk; ``failures`` are pairs that failed alone."""
+
+    part: Part
+    device: int
+    failures: list[PairFailure]
+    counts: PairCounts
+    seconds: float
+
+
+class PartFailed(NamedTuple):
+    """A part failed as a whole.
+
+    Attributes
+    ----------
+    error : PairFailure
+        Its reason; the position is that of the first pair.
+    kind : {"raised", "died", "late", "memory"}
+    """
+
+    part: Part
+    device: int
+    error: PairFailure
+    kind: str
+
+
+class PartDropped(NamedTuple):
+    """A part was not compared, because its executor closes."""
+
+    part: Part
+
+
+class ChunkCommitted(NamedTuple):
+    """A chunk is committed; its buffers may be used again."""
+
+    chunk: tuple[int, int]
+
+
+class NodeBroken(NamedTuple):
+    """The node cannot continue."""
+
+    error: BaseException
+
+
+Event = (
+    SpanFilled
+    | SpanMoved
+    | SpanUploaded
+    | SpanPrepared
+    | SpanStored
+    | PartCompared
+    | PartFailed
+    | PartDropped
+    | ChunkCommitted
+    | NodeBroken
+)

@@ -1,0 +1,175 @@
+"""Items of a node: where each span lies, on its way from load to ready and out again, and which items failed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from tartan.core.grid import Grid
+from tartan.core.ledger import Failure
+from tartan.core.schedule import Action, Evict, Load, Move, Prepare, Scheduler, Upload
+from tartan.core.verdict import NodeReport
+from tartan.runtime.device_lane import DeviceLane
+from tartan.runtime.disk_level import DiskLevel
+from tartan.runtime.events import SpanFilled, SpanMoved, SpanPrepared, SpanStored, SpanUploaded
+from tartan.runtime.host import HOST_ARENA, Place, RaggedBlobs, RaggedObjects, UniformItems
+from tartan.runtime.items import ItemFailure
+from tartan.runtime.loader import Loader
+from tartan.runtime.wiring import Wiring
+
+__all__ = ["ItemDesk"]
+
+
+class ItemDesk:
+    """Carries out what the scheduler decides on items, and tells it what became of them.
+
+    Parameters
+    ----------
+    wiring : Wiring
+    grid : Grid
+    scheduler : Scheduler
+    loader : Loader
+    disk : DiskLevel or None
+    device_lanes : mapping of int to DeviceLane
+        By device.
+    report : callable
+        Adds up what happened; raises what ends the run.
+    measured : bool
+        Whether the scheduler learns the bytes of each span when it is loaded.
+    """
+
+    def __init__(
+        self,
+        wiring: Wiring,
+        grid: Grid,
+        scheduler: Scheduler,
+        loader: Loader,
+        disk: DiskLevel | None,
+        device_lanes: Mapping[int, DeviceLane],
+        report: Callable[[NodeReport], None],
+        measured: bool,
+    ) -> None:
+        self.n_uploads = 0
+        self._wiring = wiring
+        self._items = wiring.task.items
+        self._grid = grid
+        self._scheduler = scheduler
+        self._loader = loader
+        self._disk = disk
+        self._lanes = device_lanes
+        self._report = report
+        self._measured = measured
+        self._serial = 0
+        self._places: dict[int, Place] = {}
+        self._failed: dict[int, set[int]] = {}
+
+    # -- questions -------------------------------------------------------------------------------------------
+
+    def places(self, spans: Iterable[int]) -> list[Place]:
+        """Return where spans lie in host memory."""
+        return [self._places[span] for span in spans]
+
+    def failed(self, spans: Sequence[int]) -> tuple[int, ...]:
+        """Return which items of consecutive spans failed, by position from the first item of the first span."""
+        if not self._failed:
+            return ()
+        first = [self._grid.span_items(span).start for span in spans]
+        return tuple(
+            start - first[0] + position
+            for span, start in zip(spans, first, strict=True)
+            for position in sorted(self._failed.get(span, ()))
+        )
+
+    # -- actions ---------------------------------------------------------------------------------------------
+
+    def load(self, action: Load) -> None:
+        """Have a host place filled."""
+        self._loader.load(self._place(action.span, action.address))
+
+    def move(self, action: Move) -> None:
+        """Copy a span to where its strip lies."""
+        assert isinstance(self._items, UniformItems)
+        place = self._place(action.span, action.address)
+        target = self._items.block(self._wiring.arenas, place.address, place.length)
+        target[...] = self._items.block(self._wiring.arenas, action.source, place.length)
+        self._wiring.post(SpanMoved(action.span))
+
+    def evict(self, action: Evict) -> None:
+        """Drop a span from the host level, or from a device."""
+        if action.device is not None:
+            self._lanes[action.device].forget(action.span)
+            return
+        # Which items of it failed stays known: a device may still hold the span, and compare it.
+        place = self._places.pop(action.span, None)
+        if isinstance(self._items, RaggedObjects):
+            self._items.spans.pop(action.span, None)
+        elif isinstance(self._items, RaggedBlobs) and place is not None:
+            window_bytes = self._items.window_bytes
+            self._wiring.arenas[HOST_ARENA].punch(place.address * window_bytes, window_bytes)
+
+    def prepare(self, action: Prepare) -> None:
+        """Have a device preprocess a parsed span."""
+        self._lanes[action.device].prepare(self._places[action.span], action.address)
+
+    def upload(self, action: Upload) -> None:
+        """Have a ready span copied to a device."""
+        place = self._places[action.span]
+        self.n_uploads += place.length
+        self._lanes[action.device].upload(place, action.address)
+
+    def _place(self, span: int, address: int) -> Place:
+        self._serial += 1
+        items = self._grid.span_items(span)
+        place = self._places[span] = Place(span, address, len(items), self._serial, items.start)
+        return place
+
+    # -- events ----------------------------------------------------------------------------------------------
+
+    def filled(self, event: SpanFilled) -> list[Action]:
+        """Note what a load brought, and keep it in the disk level if it is ready and new."""
+        place = event.place
+        self._note(place, event.failures, n_loads=place.length)
+        size = max(1, event.n_bytes) if self._measured else None
+        actions = self._scheduler.loaded(place.span, size, ready=event.from_disk)
+        if self._wiring.task.parsed is None and not event.from_disk:
+            self._keep(place, event.n_bytes)
+        return actions
+
+    def moved(self, event: SpanMoved) -> list[Action]:
+        """Tell the scheduler that a span was moved."""
+        return self._scheduler.moved(event.span)
+
+    def uploaded(self, event: SpanUploaded) -> list[Action]:
+        """Tell the scheduler that a device has a span."""
+        return self._scheduler.uploaded(event.device, event.place.span)
+
+    def prepared(self, event: SpanPrepared) -> list[Action]:
+        """Note which items failed on the device."""
+        self._note(event.place, event.failures)
+        return self._scheduler.prepared(event.device, event.place.span)
+
+    def stored(self, event: SpanStored) -> list[Action]:
+        """Keep a span that a device has preprocessed."""
+        form = self._wiring.task.form
+        self._keep(event.place, event.place.length * (form.nbytes if form is not None else 0))
+        return self._scheduler.stored(event.place.span)
+
+    def _note(self, place: Place, failures: Mapping[int, ItemFailure], n_loads: int = 0) -> None:
+        if failures:
+            self._failed.setdefault(place.span, set()).update(failures)
+        found = [
+            Failure(place.first + position, None, failure.stage, failure.reason, failure.traceback)
+            for position, failure in failures.items()
+        ]
+        self._report(NodeReport(n_loads=n_loads, failures=found))
+
+    def _keep(self, place: Place, n_bytes: int) -> None:
+        """Give a ready span to the disk level."""
+        if self._disk is not None:
+            self._disk.keep(place, lambda: self._kept_items(place), self._failed.get(place.span, set()), n_bytes)
+
+    def _kept_items(self, place: Place) -> Any:
+        items = self._items.operand(self._wiring.arenas, [place])
+        # The place may be filled anew before the items are written.
+        return items if isinstance(self._items, RaggedObjects) else copy.deepcopy(items)

@@ -1,0 +1,213 @@
+"""Tiles of a node: compared as a whole, or in halves after something failed, until the guilty pair is alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from tartan.core.grid import Grid, Tile
+from tartan.core.ledger import DONE, FAILED_PAIR, Failure
+from tartan.core.schedule import Action, Compare, Scheduler
+from tartan.core.verdict import NodeReport, PairCounts
+from tartan.errors import DeviceMemoryError, RunFailedError
+from tartan.runtime.chunk_desk import ChunkDesk
+from tartan.runtime.compare import PairFailure, TileMask, count_pairs
+from tartan.runtime.events import PartCompared, PartDropped, PartFailed
+from tartan.runtime.execution import Wanted
+from tartan.runtime.item_desk import ItemDesk
+from tartan.runtime.parts import HalvedTiles, Part, halves
+
+__all__ = ["Lane", "TileDesk"]
+
+# Parts of halved tiles under way: one runs while the next is handed out.
+HALVES_A_WORKER = 2
+MOST_LISTED = 10_000
+"""Failed pairs of one execution whose reasons are all kept; the ledger has every one."""
+
+
+class Lane(Protocol):
+    """Executes compare calls on one device."""
+
+    @property
+    def name(self) -> str:
+        """Name of the device."""
+
+    @property
+    def n_workers(self) -> int:
+        """How many parts it compares at a time."""
+
+    @property
+    def shares_host_memory(self) -> bool:
+        """Whether the device has no memory of its own."""
+
+    @property
+    def can_stop(self) -> bool:
+        """Whether a compare call that takes too long is ended, and not only reported."""
+
+    def compare(self, part: Part) -> None:
+        """Start to compare a part; its end is posted once."""
+
+
+@dataclass
+class _TileWork:
+    """A tile that a device compares, in one part or, after something failed, in several."""
+
+    tile: Tile
+    device: int
+    outstanding: int = 1
+    died: set[tuple[int, int]] = field(default_factory=set)
+
+
+class TileDesk:
+    """Has tiles compared, counts their pairs, and finds the pairs that fail.
+
+    Parameters
+    ----------
+    grid : Grid
+    scheduler : Scheduler
+    wanted : Wanted
+    items : ItemDesk
+        Knows where items lie and which failed.
+    chunks : ChunkDesk
+    lanes : sequence of Lane
+        One for each device.
+    keys : sequence of str
+        Of all items, for the reasons of failures.
+    report : callable
+        Adds up what happened; raises what ends the run.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        scheduler: Scheduler,
+        wanted: Wanted,
+        items: ItemDesk,
+        chunks: ChunkDesk,
+        lanes: Sequence[Lane],
+        keys: Sequence[str],
+        report: Callable[[NodeReport], None],
+    ) -> None:
+        self.compare_seconds = 0.0
+        self.pairs_computed = 0
+        self._grid = grid
+        self._scheduler = scheduler
+        self._wanted = wanted
+        self._items = items
+        self._chunks = chunks
+        self._lanes = lanes
+        self._keys = keys
+        self._report = report
+        self._works: dict[Tile, _TileWork] = {}
+        self._halved = [HalvedTiles(HALVES_A_WORKER * lane.n_workers) for lane in lanes]
+        self._n_listed = 0
+
+    def compare(self, action: Compare) -> None:
+        """Have a tile compared, whole."""
+        grid, tile = self._grid, action.tile
+        rect, chunk, row_spans = grid.rect(tile), grid.chunk_of(tile), grid.row_spans(tile)
+        failed_rows = self._items.failed(row_spans)
+        mask = TileMask(
+            self._wanted.mask(tile),
+            tuple(row for row in failed_rows if row < rect.r1 - rect.r0),
+            self._items.failed((tile.span,)),
+        )
+        part = Part(
+            tile=tile,
+            rows=self._items.places(row_spans),
+            columns=self._items.places((tile.span,)),
+            row_part=slice(0, rect.r1 - rect.r0),
+            column_part=slice(0, rect.c1 - rect.c0),
+            chunk=self._chunks.buffers.open(chunk),
+            corner=(rect.r0, rect.c0),
+            origin=(rect.r0 - chunk[0] * grid.chunk, rect.c0 - chunk[1] * grid.chunk),
+            mask=mask,
+        )
+        self._works[tile] = _TileWork(tile, action.device)
+        self._lanes[action.device].compare(part)
+
+    # -- events ----------------------------------------------------------------------------------------------
+
+    def compared(self, event: PartCompared) -> list[Action]:
+        """Count the pairs of a part."""
+        self.compare_seconds += event.seconds
+        if event.part.depth:
+            self._halved[event.device].ended(event.part)
+        actions = self._part_ended(event.part, event.failures, event.counts)
+        if event.part.depth:
+            self._start_halves(event.device)
+        return actions
+
+    def failed(self, event: PartFailed) -> list[Action]:
+        """Halve a part that failed as a whole, until the guilty pair is alone."""
+        part, lane, halved = event.part, self._lanes[event.device], self._halved[event.device]
+        if event.kind == "late" and not lane.can_stop:
+            raise RunFailedError(
+                f"{event.error.reason}, and a thread cannot be stopped. What is done is kept; run it again to resume",
+                context={"traceback": event.error.traceback, "reason": event.error.reason},
+            )
+        alone = part.shape == (1, 1)
+        if alone and event.kind == "memory" and not lane.shares_host_memory:
+            raise DeviceMemoryError(f"{lane.name}: {event.error.reason}")
+        work, actions = self._works[part.tile], list[Action]()
+        halved.ended(part)
+        if not alone:
+            work.outstanding += 1
+            halved.add(halves(part))
+        elif event.kind == "died" and part.corner not in work.died:
+            work.died.add(part.corner)
+            halved.add([replace(part, depth=part.depth + 1)])
+        else:
+            actions = self._pair_failed(part, event.error)
+        self._start_halves(event.device)
+        return actions
+
+    def dropped(self, event: PartDropped) -> list[Action]:
+        """Do nothing: the executor closes, so the run ends."""
+        return []
+
+    def _start_halves(self, device: int) -> None:
+        for part in self._halved[device].next():
+            self._lanes[device].compare(part)
+
+    def _pair_failed(self, part: Part, error: PairFailure) -> list[Action]:
+        """Mark the pair of a part of one pair as failed, if it counts at all."""
+        status = part.chunk.status(self._chunks.buffers.arena)[part.window]
+        codes = part.mask.codes((1, 1))
+        status[...] = codes
+        guilty = int(status[0, 0]) == DONE
+        if guilty:
+            status[...] = FAILED_PAIR
+        failures = [error] if guilty else []
+        return self._part_ended(part, failures, count_pairs(codes, status, failures, part.offset))
+
+    def _part_ended(self, part: Part, failures: Sequence[PairFailure], counts: PairCounts) -> list[Action]:
+        self.pairs_computed += counts.scores - counts.scores_without_item
+        records = self._records(part, failures)
+        if records:
+            self._chunks.note_failures(self._grid.chunk_of(part.tile), records)
+        # Before the tile ends: what stops the run may have failed in it, and its chunk is then left to the resume.
+        self._report(NodeReport(pairs=counts, failures=records))
+        work = self._works[part.tile]
+        work.outstanding -= 1
+        if work.outstanding:
+            return []
+        del self._works[part.tile]
+        return self._scheduler.compared(work.device, part.tile)
+
+    def _records(self, part: Part, failures: Sequence[PairFailure]) -> list[Failure]:
+        """Return the failed pairs of a part whose reasons are kept: all at first, later one a part."""
+        kept = failures if self._n_listed < MOST_LISTED else failures[:1]
+        self._n_listed += len(kept)
+        (top, left), keys = part.corner, self._keys
+        return [
+            Failure(
+                top + pair.row,
+                left + pair.column,
+                "compare",
+                f"{keys[top + pair.row]}, {keys[left + pair.column]}: {pair.reason}",
+                pair.traceback,
+            )
+            for pair in kept
+        ]

@@ -1,0 +1,47 @@
+"""What the desks, lanes and the loader of a node share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tartan.application import Application
+from tartan.base.trace import Tracer
+from tartan.runtime.events import Event
+from tartan.runtime.tasks import LoadTask
+from tartan.sources.items import Source
+from tartan.workers.arena import Arena
+from tartan.workers.executor import Executor
+
+__all__ = ["Wiring"]
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """Who works, on what, and where events go.
+
+    Attributes
+    ----------
+    app : Application
+    source : Source
+    executor : Executor
+        Its workers parse, and compare for devices without memory of their own.
+    task : LoadTask
+        How items lie in host memory.
+    arenas : dict of str to Arena
+        The memory that executor and node share.
+    post : callable
+        Gives an event to the loop; may be called on any thread.
+    tracer : Tracer
+    timeout_seconds : float or None
+        Longest time that one item, or one compare call, may take.
+    """
+
+    app: Application
+    source: Source
+    executor: Executor
+    task: LoadTask
+    arenas: dict[str, Arena]
+    post: Callable[[Event], None]
+    tracer: Tracer
+    timeout_seconds: float | None = None

@@ -1,0 +1,92 @@
+"""What nodes report, added up, and when failures stop a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tartan.core.ledger import Failure
+from tartan.core.verdict import HOPELESS_PAIRS, FailureRules, NodeReport, PairCounts, RunTally
+from tartan.errors import RunFailedError
+
+
+def tally(on_error: str = "skip", max_failures: int | None = None, n_pairs: int = 10_000, **before: Any) -> RunTally:
+    return RunTally(FailureRules(on_error, max_failures), n_pairs, **before)
+
+
+def pairs(good: int = 0, without_item: int = 0, failed: int = 0) -> NodeReport:
+    n_pairs = good + without_item + failed
+    reasons = [Failure(0, 1, "compare", "boom", "trace")] if failed else []
+    return NodeReport(pairs=PairCounts(good, without_item, failed, n_pairs, without_item), failures=reasons)
+
+
+def item(index: int, reason: str = "bad") -> NodeReport:
+    return NodeReport(n_loads=1, failures=[Failure(index, None, "parse", reason, "trace")])
+
+
+def test_the_first_hundred_pairs_that_all_fail_stop_the_run() -> None:
+    found = tally()
+    found.add(pairs(failed=HOPELESS_PAIRS - 1))
+    assert found.verdict() is None
+    found.add(pairs(failed=1))
+    verdict = found.verdict()
+    assert isinstance(verdict, RunFailedError)
+    assert verdict.context["traceback"] == "trace"
+    assert "first: boom" in str(verdict)
+
+
+def test_no_node_alone_needs_to_reach_a_limit() -> None:
+    """Two nodes that fail half as often each stop the run as one would."""
+    one, both = tally(max_failures=5), tally(max_failures=5)
+    one.add(pairs(good=1, failed=6))
+    for _ in range(2):
+        assert both.verdict() is None
+        both.add(pairs(good=1, failed=3))
+    assert str(both.verdict()) == str(one.verdict())
+
+
+def test_one_good_pair_is_hope() -> None:
+    found = tally()
+    found.add(pairs(good=1, failed=5000))
+    assert found.verdict() is None
+
+
+def test_a_small_run_is_hopeless_when_all_of_it_failed() -> None:
+    found = tally(n_pairs=3)
+    found.add(pairs(without_item=1, failed=2))
+    assert found.verdict() is not None
+
+
+def test_good_pairs_of_earlier_executions_count() -> None:
+    found = tally(n_good=1, n_ended=1)
+    found.add(pairs(failed=500))
+    assert found.verdict() is None
+    assert found.n_scores == 501
+
+
+@pytest.mark.parametrize("most", [0, 2])
+def test_more_than_max_failures_stop_the_run(most: int) -> None:
+    found = tally(max_failures=most)
+    found.add(pairs(good=10, failed=most))
+    assert found.verdict() is None
+    found.add(item(0))
+    assert "--max-failures" in str(found.verdict())
+
+
+def test_the_first_failure_stops_a_run_that_shall_not_skip() -> None:
+    found = tally(on_error="raise")
+    assert found.verdict() is None
+    found.add(item(1, "b: bad"))
+    found.add(item(2, "c: worse"))
+    verdict = found.verdict()
+    assert verdict is not None
+    assert verdict.context == {"traceback": "trace", "reason": "b: bad"}
+
+
+def test_a_failed_item_is_new_once_however_often_it_is_loaded() -> None:
+    found = tally(failed_items=[2])
+    new = [failure.i for index in (0, 0, 2) for failure in found.add(item(index))]
+    assert new == [0]
+    assert found.n_failed == 2
+    assert found.n_loads == 3
