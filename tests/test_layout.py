@@ -188,9 +188,7 @@ def test_the_search_for_circles_sees_what_it_should() -> None:
 
 #: Names that still stand for several classes, a leading underscore apart. The list may only shrink.
 KNOWN_NAMESAKES = {
-    "Alone",
     "Lane",
-    "Load",
     "Node",
 }
 
