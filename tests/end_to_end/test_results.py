@@ -86,8 +86,8 @@ def test_forms_in_processes(form: str) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("order", ["panel", "quadrant"])
 def test_every_device_and_order(device: Any, order: str) -> None:
-    numbers = tuple(int(n) for n in np.random.default_rng(3).integers(0, 500, 50))
-    options = {"device": device, "order": order, "host_cache": "17items", "device_cache": "9items", "workers": 2}
+    numbers = tuple(int(n) for n in np.random.default_rng(3).integers(0, 500, 30))
+    options = {"device": device, "order": order, "host_cache": "11items", "device_cache": "7items", "workers": 2}
     case = small(numbers=numbers, prepared=True, symmetric=False, diagonal=True, options=options)
     check(case, case.start())
 

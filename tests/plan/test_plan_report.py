@@ -13,18 +13,18 @@ from tartan.plan.report import VARIANTS, PlanReport, predict
 
 TEXT = """
 [workload]
-n_items = 60
+n_items = 30
 item_bytes = "1MB"
 parse = { mean = 0.01, std = 0.002 }
 preprocess = 0.002
 compare = 0.0001
 [machine]
 cpu_workers = 2
-host_slots = 20
+host_slots = 12
 [[machine.devices]]
-slots = 12
+slots = 8
 [[machine.devices]]
-slots = 12
+slots = 8
 [published]
 source = "elsewhere"
 load_factor = 3.14
@@ -49,10 +49,10 @@ def report(path: Path) -> PlanReport:
 def test_a_report_holds_every_variant(report: PlanReport) -> None:
     assert [(p.order, p.disk_level) for p in report.predictions] == list(VARIANTS)
     panel, with_disk, quadrant, _ = report.predictions
-    assert panel.n_pairs == 1770
-    assert panel.load_factor == panel.loads / 60
+    assert panel.n_pairs == 435
+    assert panel.load_factor == panel.loads / 30
     assert quadrant.loads > panel.loads
-    assert with_disk.disk_hits == with_disk.loads - 60
+    assert with_disk.disk_hits == with_disk.loads - 30
     assert 0 < panel.busy["compute"] <= 1
     assert panel.modelled_seconds <= panel.seconds
 
@@ -60,7 +60,7 @@ def test_a_report_holds_every_variant(report: PlanReport) -> None:
 @pytest.mark.slow
 def test_the_text_shows_predictions_beside_published_figures(report: PlanReport) -> None:
     title, head, *rows = report.as_text().splitlines()
-    assert title == "tiny: 60 items, 1,770 pairs; 2 CPU workers, 20 host slots, 2 devices of 12 slots"
+    assert title == "tiny: 30 items, 435 pairs; 2 CPU workers, 12 host slots, 2 devices of 8 slots"
     assert head.split()[:6] == ["order", "disk", "level", "R", "R_min", "R/R_min"]
     assert [row.split()[0] for row in rows] == ["panel", "panel", "quadrant", "quadrant", "elsewhere"]
     assert rows[4].split() == ["elsewhere", "3.14", "1:00:01", "90.0%"]
@@ -85,7 +85,7 @@ def test_other_processes_predict_the_same(path: Path, report: PlanReport) -> Non
 @pytest.mark.slow
 def test_errors_come_back_from_other_processes(tmp_path: Path) -> None:
     file = tmp_path / "small.toml"
-    file.write_text(TEXT.replace("host_slots = 20", "host_slots = 1"))
+    file.write_text(TEXT.replace("host_slots = 12", "host_slots = 1"))
     with pytest.raises(ConfigError, match="--host-cache"):
         plan_report([file], processes=2)
 
