@@ -258,14 +258,6 @@ def exported(tree: ast.Module) -> set[str]:
 SHOWN = {"_replace", "_asdict", "_fields", "_make", "_repr_html_", "_native"}
 # Files of tests that still reach for private names; the list may only shrink.
 REACHING = {
-    "analytics/clusters/test_dapwc_gpu.py",
-    "analytics/maps/test_interpolation.py",
-    "analytics/maps/test_lmmds.py",
-    "analytics/maps/test_run_map.py",
-    "analytics/maps/test_smacof_gpu.py",
-    "analytics/matrix/test_matrix_files.py",
-    "analytics/test_monitor.py",
-    "analytics/test_neighbors.py",
     "analytics/trees/test_linkage.py",
     "end_to_end/test_maps.py",
     "runtime/test_committer.py",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tartan.analytics import Monitor, neighbors, outliers
+from tartan.analytics import Monitor, as_dissimilarities, neighbors, outliers
+from tartan.analytics.neighbours import nearest_items
 from tartan.errors import ConfigError, RunCancelledError
 
 
@@ -40,11 +41,10 @@ def test_neighbors_are_those_of_the_definition(k: int, missing: bool) -> None:
         np.testing.assert_array_equal(mine, theirs)
 
 
-def test_blocks_of_rows_give_the_same(monkeypatch) -> None:
+def test_blocks_of_rows_give_the_same() -> None:
     D = whole_distances(50)
-    expected = neighbors(D, 7)
-    monkeypatch.setattr("tartan.analytics.neighbours._BLOCK_BYTES", 3 * 8 * 50)
-    for mine, theirs in zip(neighbors(D, 7), expected):
+    found = nearest_items(as_dissimilarities(D), 7, Monitor(), block_bytes=3 * 8 * 50)
+    for mine, theirs in zip(found, neighbors(D, 7)):
         np.testing.assert_array_equal(mine, theirs)
 
 

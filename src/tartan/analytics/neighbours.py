@@ -16,7 +16,7 @@ from tartan.errors import ConfigError
 
 __all__ = ["Outliers", "neighbors", "outliers"]
 
-_BLOCK_BYTES = 16 << 20
+BLOCK_BYTES = 16 << 20
 # The standard deviation of a normal law over its median absolute deviation, and over its mean absolute deviation.
 _SIGMA_OF_MEDIAN = 1.482602218505602
 _SIGMA_OF_MEAN = 1.2533141373155001
@@ -33,7 +33,7 @@ def neighbors(
     k : int
         Number of neighbours, at least 1; items that have fewer get all they have.
     monitor : Monitor, optional
-        What hears of progress and of Ctrl-C.
+        Receives progress and can cancel the pass.
     **options
         For :func:`as_dissimilarities`, such as ``similarity="1-s"``.
 
@@ -57,17 +57,23 @@ def neighbors(
     matrix = as_dissimilarities(D, **options)
     whole("k", k, 1)
     matrix.check(monitor=monitor)
-    watch = as_monitor(monitor)
+    return nearest_items(matrix, k, as_monitor(monitor))
+
+
+def nearest_items(
+    matrix: Dissimilarities, k: int, monitor: Monitor, block_bytes: int = BLOCK_BYTES
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return what :func:`neighbors` returns, of a checked matrix; blocks of rows take ``block_bytes`` in float64."""
     try:
         indices, distances = np.full((matrix.n, k), -1, np.int64), np.full((matrix.n, k), np.nan)
     except MemoryError as error:
         raise ConfigError(f"k is {k}; {matrix.n} items have {matrix.n - 1} neighbours at most") from error
-    height = max(1, _BLOCK_BYTES // (8 * matrix.n))
+    height = max(1, block_bytes // (8 * matrix.n))
     for start in range(0, matrix.n, height):
         rows = slice(start, min(matrix.n, start + height))
         _nearest(matrix, rows, indices[rows], distances[rows])
-        watch.report("neighbors", rows=rows.stop, of=matrix.n)
-        watch.check()
+        monitor.report("neighbors", rows=rows.stop, of=matrix.n)
+        monitor.check()
     return indices, distances
 
 

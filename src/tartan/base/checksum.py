@@ -28,15 +28,15 @@ def checksum(head: str, blocks: Iterable[NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
-def checksum_of_array(array: NDArray[Any]) -> str:
-    """Return the checksum of one array, its shape and its type."""
-    return checksum(f"{array.shape} {array.dtype.str}", _blocks(array))
+def checksum_of_array(array: NDArray[Any], block_bytes: int = BLOCK_BYTES) -> str:
+    """Return the checksum of one array, its shape and its type, read in blocks."""
+    return checksum(f"{array.shape} {array.dtype.str}", _blocks(array, block_bytes))
 
 
-def _blocks(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    if array.ndim == 0 or array.nbytes <= BLOCK_BYTES:
+def _blocks(array: NDArray[Any], block_bytes: int) -> Iterator[NDArray[Any]]:
+    if array.ndim == 0 or array.nbytes <= block_bytes:
         yield array
         return
-    height = max(1, BLOCK_BYTES * len(array) // array.nbytes)
+    height = max(1, block_bytes * len(array) // array.nbytes)
     for start in range(0, len(array), height):
         yield array[start : start + height]

@@ -35,7 +35,7 @@ def check_products(device: Device, stored: str, resident: bool) -> None:
     """Compare the products of a device, which it closes, with those of the processor."""
     D = as_dissimilarities(STORED[stored]())
     product = DeviceProduct(D, device, Alone(), Monitor(), tile_bytes=7000)
-    assert bool(product._resident) == resident
+    assert product.resident == resident
     columns = np.random.default_rng(0).random((N, 4))
     expected, masses = HostProduct(D, Alone(), Monitor())(columns)
     found, known = product(columns)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
 from tartan.analytics import Monitor, embed
-from tartan.analytics.maps import interpolation as _interpolation
-from tartan.analytics.maps.interpolation import Interpolation, row_stress
+from tartan.analytics.maps.interpolation import Interpolation, nearest, row_stress
 from tartan.analytics.maps.smacof import Floats, Rule
 
 RNG = np.random.default_rng(4)
@@ -31,27 +28,31 @@ def error(delta: Floats, x: Floats) -> Floats:
     return np.square(delta - cdist(x, OLD)).sum(axis=1) / np.square(delta).sum(axis=1)
 
 
+class Counting(Monitor):
+    """Counts the iterations, each of which makes two steps and a leap."""
+
+    n_checks = 0
+
+    def check(self) -> None:
+        self.n_checks += 1
+
+
 @pytest.mark.slow
-def test_the_end_is_that_of_plain_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    starts, calls = [], []
-    best, step = Interpolation._best, _interpolation._step
-
-    def noted(self: Interpolation, *given: Any) -> Floats:
-        starts.append(best(self, *given))
-        return starts[-1]
-
-    def counted(*given: object) -> object:
-        calls.append(1)
-        return step(*given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Interpolation, "_best", noted)
-    monkeypatch.setattr(_interpolation, "_step", counted)
-    found = Interpolation(OLD, Rule()).place(DELTA, Monitor())
-    expected = plain(DELTA, starts[0], 3000)
+def test_the_end_is_that_of_plain_steps() -> None:
+    begun = Interpolation(OLD, Rule(), max_iter=0).place(DELTA, Monitor())
+    monitor = Counting()
+    found = Interpolation(OLD, Rule()).place(DELTA, monitor)
+    expected = plain(DELTA, begun, 3000)
     assert (error(DELTA, found) <= error(DELTA, expected) + 1e-9).all()
     np.testing.assert_allclose(row_stress(OLD, found, DELTA, 0.0), error(DELTA, found), rtol=1e-9)
-    # So many plain steps do not get there.
-    assert (error(DELTA, plain(DELTA, starts[0], len(calls))) > error(DELTA, found) + 1e-9).any()
+    # As many plain steps do not get there.
+    as_many = plain(DELTA, begun, 2 * monitor.n_checks + 1)
+    assert (error(DELTA, as_many) > error(DELTA, found) + 1e-9).any()
+
+
+def test_calls_of_few_pairs_give_the_same() -> None:
+    found = Interpolation(OLD, Rule(), pairs_per_call=1).place(DELTA, Monitor())
+    np.testing.assert_array_equal(found, Interpolation(OLD, Rule()).place(DELTA, Monitor()))
 
 
 def test_the_nearest_are_the_first_of_equal_ones() -> None:
@@ -59,7 +60,7 @@ def test_the_nearest_are_the_first_of_equal_ones() -> None:
     values[RNG.random(values.shape) < 0.5] = np.inf
     for k in (1, 4, 16, 17):
         expected = np.argsort(values, axis=1, kind="stable")[:, :k]
-        np.testing.assert_array_equal(_interpolation._nearest(values, k), expected)
+        np.testing.assert_array_equal(nearest(values, k), expected)
 
 
 def test_rows_in_any_order_of_memory_are_the_same() -> None:

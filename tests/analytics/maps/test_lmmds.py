@@ -88,7 +88,7 @@ def test_derivatives_agree_with_differences(name: str) -> None:
 def test_diagonal_blocks_are_those_of_the_products(exact: bool) -> None:
     D, x = clustered(20)
     problem = placement(D, x, weighting="sammon")
-    found = problem._setting.evaluate(x, exact=exact)
+    found = problem.setting.evaluate(x, exact=exact)
     units = np.eye(60)
     hessian = np.array([problem.product(problem.start(), unit, exact=exact) for unit in units])
     np.testing.assert_allclose(hessian, hessian.T, rtol=1e-9, atol=1e-9)
@@ -253,7 +253,7 @@ def test_loose_points_are_left_out_again_and_again() -> None:
 
 def test_bins_have_equal_weight() -> None:
     D, x = clustered(25)
-    found = placement(D, x, bins=(0.3, 0.6), weighting="even")._setting
+    found = placement(D, x, bins=(0.3, 0.6), weighting="even").setting
     weights = found.objective.bin_weights
     off = D[~np.eye(25, dtype=bool)]
     counts = np.histogram(off, [0.0, 0.3, 0.6, 2.0])[0]

@@ -90,15 +90,13 @@ def test_places_are_those_of_transform_and_do_not_depend_on_the_order_of_adding(
     np.testing.assert_allclose(once.points[30:], estimator.transform(cdist(POINTS[30:], POINTS[:30])), atol=1e-9)
 
 
-def test_blocks_do_not_change_the_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_do_not_change_the_places(tmp_path: Path) -> None:
     made(tmp_path / "r")
     run = grow(tmp_path / "r", 30, POINTS[30:], extend_map=False)
     kept = (tmp_path / "r" / FILE_NAME).read_bytes()
     whole = run.extend_map()
     (tmp_path / "r" / FILE_NAME).write_bytes(kept)
-    monkeypatch.setattr("tartan.analytics.maps.run_map._BLOCK_BYTES", 8 * 30 * 2)
-    monkeypatch.setattr("tartan.analytics.maps.interpolation._PAIRS_PER_CALL", 1)
-    np.testing.assert_array_equal(run.extend_map().points, whole.points)
+    np.testing.assert_array_equal(extend_map(run, block_bytes=8 * 30 * 2).points, whole.points)
 
 
 @pytest.mark.parametrize("method", ["smacof", "lmmds"])

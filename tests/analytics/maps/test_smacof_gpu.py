@@ -9,9 +9,9 @@ import mds_problems as problems
 import numpy as np
 import pytest
 
-import tartan.analytics.maps.smacof_gpu as gpu
 from tartan.analytics import DAMDS, Monitor, as_dissimilarities
 from tartan.analytics.maps.smacof import CpuPasses, Problem, Rule, Weights
+from tartan.analytics.maps.smacof_gpu import GpuPasses
 from tartan.errors import ConfigError
 from tartan.testing.gpu import require_gpu
 
@@ -42,10 +42,9 @@ def problem(how: str) -> Problem:
 
 @pytest.mark.parametrize("free_bytes", [1 << 30, 0])
 @pytest.mark.parametrize("how", ["unit", "missing int16 with Sammon", "weights", "point weights"])
-def test_a_gpu_answers_as_the_processor(how: str, free_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_PAIRS", 5 * N)
+def test_a_gpu_answers_as_the_processor(how: str, free_bytes: int) -> None:
     what = problem(how)
-    ours = gpu.GpuPasses(what, stand_in(free_bytes), Monitor())
+    ours = GpuPasses(what, stand_in(free_bytes), Monitor(), block_pairs=5 * N)
     assert ours.resident == bool(free_bytes)
     theirs = CpuPasses(what, None, Monitor())
     x = np.random.default_rng(1).normal(size=(N, 3)) * np.max(np.asarray(what.delta, float))

@@ -20,10 +20,8 @@ from tartan import _native
 from tartan.analytics.maps.smacof import Floats, Rule, native_order
 from tartan.analytics.monitor import Monitor
 
-__all__ = ["Interpolation", "row_stress"]
+__all__ = ["Interpolation", "nearest", "row_stress"]
 
-#: Pairs of one native call.
-_PAIRS_PER_CALL = 2_000_000
 #: Steps that a leap may be long.
 _FARTHEST = 1000.0
 
@@ -39,11 +37,13 @@ class Interpolation:
     rule : Rule
         Of the map; missing pairs are always allowed for new points.
     n_neighbors : int or None
-        Use only so many nearest old points; None: all.
+        Use only this many nearest old points; None: all.
     max_iter : int
-        Most steps of a point.
+        Most steps of a point; 0: it stays where it begins.
     tol : float
         Stop when the squared error, divided by the sum of the squared dissimilarities, changes by no more.
+    pairs_per_call : int
+        Pairs of one native call.
     """
 
     points: Floats
@@ -51,6 +51,7 @@ class Interpolation:
     n_neighbors: int | None = None
     max_iter: int = 1000
     tol: float = 1e-12
+    pairs_per_call: int = 2_000_000
 
     def place(self, delta: NDArray[Any], monitor: Monitor) -> Floats:
         """Return coordinates of new points, (m, dim).
@@ -61,7 +62,7 @@ class Interpolation:
             Dissimilarities to the old points; negative or NaN: missing.
         """
         n, dim = self.points.shape
-        step = max(1, _PAIRS_PER_CALL // n)
+        step = max(1, self.pairs_per_call // n)
         out = np.empty((len(delta), dim))
         native = _native.SmacofPass(n, dim, delta.dtype == np.float64)
         native.place(self.points)
@@ -72,7 +73,7 @@ class Interpolation:
 
     def _some(self, native: _native.SmacofPass, rows: NDArray[Any], monitor: Monitor) -> Floats:
         values = np.where(rows >= 0, rows.astype(np.float64), np.inf)
-        near = _nearest(values, min(rows.shape[1], self.n_neighbors or self.points.shape[1] + 1))
+        near = nearest(values, min(rows.shape[1], self.n_neighbors or self.points.shape[1] + 1))
         kept = self._nearest_only(rows, near)
         kept, swap = native_order(np.ascontiguousarray(kept))
         rule = Rule(tiny=self.rule.tiny, floor=self.rule.floor, sammon=self.rule.sammon, missing=True, swap=swap)
@@ -165,7 +166,7 @@ class Interpolation:
         return degrees
 
 
-def _nearest(values: Floats, k: int) -> NDArray[np.intp]:
+def nearest(values: Floats, k: int) -> NDArray[np.intp]:
     """Return the k smallest of each row, in their order; of equal ones the first."""
     n = values.shape[1]
     if k == n:

@@ -29,7 +29,7 @@ from tartan.store.maps import FILE_NAME, StoredMap, read_map, write_map
 
 __all__ = ["Fit", "extend_map", "fit_of", "keep_map", "map_of", "require_keepable"]
 
-_BLOCK_BYTES = 32 << 20
+BLOCK_BYTES = 32 << 20
 #: New items that fit so much worse than the old ones call for a new map: the median stress is above this, ...
 _POOR_STRESS = 0.01
 #: ... and so many times that of the items that the map was made from.
@@ -105,8 +105,16 @@ def keep_map(run: RunFolder, found: Embedding) -> StoredMap:
     return made
 
 
-def extend_map(run: RunFolder, monitor: Monitor | None = None) -> StoredMap:
+def extend_map(run: RunFolder, monitor: Monitor | None = None, *, block_bytes: int = BLOCK_BYTES) -> StoredMap:
     """Place the items of a run that its map does not have yet, and keep the larger map.
+
+    Parameters
+    ----------
+    run : RunFolder
+    monitor : Monitor, optional
+        Receives progress and can cancel.
+    block_bytes : int
+        How much of the scores is read at a time.
 
     Returns
     -------
@@ -141,7 +149,7 @@ def extend_map(run: RunFolder, monitor: Monitor | None = None) -> StoredMap:
             return old
         matrix = grown(now, old.n_fitted, **old.recipe["matrix"])
         points, stress = [old.points], [old.stress]
-        for start, placed, stresses in _Placing(old, matrix).blocks(monitor):
+        for start, placed, stresses in _Placing(old, matrix).blocks(monitor, block_bytes):
             held.renew()
             monitor.report("place", items=start, of=now.manifest.n_items)
             points.append(placed)
@@ -161,9 +169,9 @@ class _Placing:
         self._rule = Rule(**old.recipe["rule"], missing=True)
         self._interpolation = Interpolation(self._points, self._rule, old.recipe["n_neighbors"])
 
-    def blocks(self, monitor: Monitor) -> Iterator[tuple[int, Floats, Floats]]:
+    def blocks(self, monitor: Monitor, block_bytes: int) -> Iterator[tuple[int, Floats, Floats]]:
         """Yield (first item, places, stress) of new items, some at a time."""
-        height = max(1, _BLOCK_BYTES // (8 * self._n_fitted))
+        height = max(1, block_bytes // (8 * self._n_fitted))
         for start in range(self._first, self._matrix.n, height):
             monitor.check()
             yield start, *self._placed(start, min(self._matrix.n, start + height), monitor)

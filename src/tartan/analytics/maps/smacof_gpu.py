@@ -15,8 +15,8 @@ from tartan.analytics.monitor import Monitor
 
 __all__ = ["GpuPasses"]
 
-#: Pairs of one block; a block takes some ten arrays of so many numbers.
-_PAIRS = 16_000_000
+#: Pairs of one block; a block takes some ten arrays of as many numbers.
+BLOCK_PAIRS = 16_000_000
 #: Share of the free memory that the matrix may take.
 _RESIDENT_SHARE = 0.6
 
@@ -28,12 +28,15 @@ class GpuPasses:
     ----------
     problem : Problem
     cupy : module
-        CuPy, or what stands for it.
+        CuPy, or a stand-in.
     monitor : Monitor
-        Asked between blocks whether to stop.
+        Checked between blocks.
+    block_pairs : int
+        Pairs that are computed at a time.
     """
 
-    def __init__(self, problem: Problem, cupy: Any, monitor: Monitor) -> None:
+    def __init__(self, problem: Problem, cupy: Any, monitor: Monitor, block_pairs: int = BLOCK_PAIRS) -> None:
+        self._block_pairs = block_pairs
         self._problem, self._xp, self._monitor = problem, cupy, monitor
         self._real = cupy.float64 if problem.wide else cupy.float32
         self._matrices = [problem.delta, problem.weights.matrix]
@@ -71,7 +74,7 @@ class GpuPasses:
         return degrees
 
     def _blocks(self) -> Iterator[slice]:
-        step = max(1, _PAIRS // self._problem.n)
+        step = max(1, self._block_pairs // self._problem.n)
         for start in range(0, self._problem.n, step):
             self._monitor.check()
             yield slice(start, min(self._problem.n, start + step))

@@ -58,15 +58,20 @@ class DeviceProduct:
         height = max(1, tile_bytes // (D.n * self._real.itemsize))
         self._tiles = [(start, min(last, start + height)) for start in range(first, last, height)]
         size = (last - first) * D.n * self._stored.itemsize
-        self._resident: list[Any] = []
+        self._held: list[Any] = []
         if size + 3 * tile_bytes <= _SHARE * device.free_bytes():
-            self._resident = [self._uploaded(D.block(*tile)) for tile in self._tiles]
+            self._held = [self._uploaded(D.block(*tile)) for tile in self._tiles]
+
+    @property
+    def resident(self) -> bool:
+        """Whether the whole matrix lies on the device."""
+        return bool(self._held)
 
     def __call__(self, columns: Columns) -> tuple[Columns, Columns | None]:
         on_device = self._uploaded(columns.astype(self._real))
         products, masses = [], []
         for number, tile in enumerate(self._tiles):
-            rows = self._resident[number] if self._resident else self._uploaded(self._D.block(*tile))
+            rows = self._held[number] if self._held else self._uploaded(self._D.block(*tile))
             multiply = partial(self._multiply, rows, on_device)
             product, mass = self._device.compute("product", tile[1] - tile[0], multiply)
             products.append(self._downloaded(product))
@@ -81,7 +86,7 @@ class DeviceProduct:
 
     def close(self) -> None:
         """Give the device back."""
-        self._resident = []
+        self._held = []
         self._device.close()
 
     def _multiply(self, rows: Any, columns: Any) -> tuple[Any, Any]:

@@ -104,27 +104,27 @@ class Placement:
     """The problem of the damped iteration: the free coordinates of one map, in one vector."""
 
     def __init__(self, setting: Setting, x: Floats) -> None:
-        self._setting, self._x, self._free = setting, x, setting.free()
+        self.setting, self._x, self._free = setting, x, setting.free()
 
     def start(self) -> Floats:
         """Return the free coordinates of the map."""
-        return self._x[self._setting.points.rows][self._free]
+        return self._x[self.setting.points.rows][self._free]
 
     def map(self, parameters: Floats) -> Floats:
         """Return the map (n, L) with these free coordinates."""
         x = self._x.copy()
-        rows = x[self._setting.points.rows]
+        rows = x[self.setting.points.rows]
         rows[self._free] = parameters
-        x[self._setting.points.rows] = rows
+        x[self.setting.points.rows] = rows
         return x
 
     def evaluate(self, parameters: Floats) -> tuple[float, Floats, Floats]:
-        found = self._setting.evaluate(self.map(parameters))
+        found = self.setting.evaluate(self.map(parameters))
         diagonal = np.einsum("iaa->ia", found.blocks)
         return found.chisq, found.gradient[self._free], diagonal[self._free]
 
     def product(self, parameters: Floats, vector: Floats, exact: bool) -> Floats:
-        s = self._setting
+        s = self.setting
         objective = s.exact if exact else s.objective
         whole = np.zeros_like(self._x)
         rows = np.zeros((len(s.points.rows), s.dimension))
