@@ -1,7 +1,7 @@
-"""What long calls report to and ask: progress, the wish to stop, and the checkpoint from which they go on.
+"""Progress, cancellation and checkpoints of long calls.
 
 An algorithm calls ``report`` and ``save`` once an iteration and ``check`` between calls of native code, each of which
-takes less than half a second; so a stop is heard within a second wherever the algorithm is.
+takes less than half a second; so a call ends within a second of being cancelled, wherever the algorithm is.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 import json
 import numbers
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +20,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from tartan.base.checksum import checksum_of_array
+from tartan.base.progress import LIVE_SECONDS, Display
 from tartan.base.sync import fsync
 from tartan.errors import ConfigError, RunCancelledError
 
@@ -29,7 +29,6 @@ __all__ = ["Monitor", "as_monitor"]
 State = dict[str, Any]
 _FORMAT = 2
 _ABOUT = "__about__"
-_LIVE_SECONDS = 0.1
 _PLAIN_SECONDS = 5.0
 
 
@@ -39,16 +38,16 @@ class Monitor:
     Parameters
     ----------
     verbose : int
-        0 says nothing; 1 shows the latest report: one live line on a terminal, a plain line now and then elsewhere;
+        0 prints nothing; 1 shows the latest report: one live line on a terminal, a plain line now and then elsewhere;
         2 prints every report as a line.
     checkpoint : path, optional
-        File (.npz) from which the call goes on when it is made again, with the same input and parameters.
+        File (.npz) from which the call resumes when it is made again, with the same input and parameters.
     every_seconds : float
-        How often the checkpoint is written, at most. It is also written when the call is stopped.
+        How often the checkpoint is written, at most. It is also written when the call is cancelled.
     stream : text stream, optional
         Where progress goes; default: stderr.
     clock : callable, optional
-        Gives seconds; for tests.
+        Returns seconds; for tests.
 
     Examples
     --------
@@ -77,11 +76,10 @@ class Monitor:
         self.verbose = int(verbose)
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.every_seconds = every_seconds
-        self._stream = sys.stderr if stream is None else stream
+        self._display = Display(stream, stays=True)
         self._clock = clock
         self._started = clock()
         self._shown, self._saved = float("-inf"), clock()
-        self._width = 0
         self._about: dict[str, Any] = {}
         self._pending: State | None = None
         self._stop = threading.Event()
@@ -89,23 +87,21 @@ class Monitor:
         self._phases: set[str] = set()
 
     def report(self, phase: str, **numbers: Any) -> None:
-        """Say where the call is: a phase and named numbers. May be called as often as one likes."""
+        """Report where the call is: a phase and named numbers. May be called at any rate."""
         if not self.verbose:
             return
-        live = self._stream.isatty() and self.verbose == 1
+        live = self._display.is_live and self.verbose == 1
         now = self._clock()
-        wait = 0.0 if self.verbose > 1 else _LIVE_SECONDS if live else _PLAIN_SECONDS
+        wait = 0.0 if self.verbose > 1 else LIVE_SECONDS if live else _PLAIN_SECONDS
         if now - self._shown < wait and phase in self._phases:
             return
         self._phases.add(phase)
         self._shown = now
         line = _line(now - self._started, phase, numbers)
         if live:
-            self._stream.write("\r" + line.ljust(self._width))
-            self._width = len(line)
+            self._display.draw(line)
         else:
-            self._stream.write(line + "\n")
-        self._stream.flush()
+            self._display.say(line)
 
     def cancel(self, signal_number: int | None = None) -> None:
         """Ask the call to stop; from any thread or signal handler."""
@@ -114,11 +110,11 @@ class Monitor:
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody has asked the call to stop."""
+        """Whether the call was asked to stop."""
         return self._stop.is_set()
 
     def check(self) -> None:
-        """Raise if somebody has asked the call to stop; the last saved state is written before.
+        """Raise if the call was asked to stop; the last saved state is written first.
 
         Raises
         ------
@@ -126,24 +122,24 @@ class Monitor:
         """
         if not self._stop.is_set():
             return
-        self._end_line()
+        self._display.close()
         kept = self._write()
-        where = f"; the same call goes on from {self.checkpoint}" if kept else ""
+        where = f"; the same call resumes from {self.checkpoint}" if kept else ""
         context = {} if self._signal is None else {"signal": self._signal}
         raise RunCancelledError(f"stopped on request{where}", context=context)
 
     def identify(
         self, algorithm: str, fingerprint: Callable[[], str], parameters: Callable[[], Mapping[str, Any]]
     ) -> None:
-        """Say what is computed, before the first ``load`` or ``save``.
+        """Describe what is computed, before the first ``load`` or ``save``.
 
         Parameters
         ----------
         algorithm : str
         fingerprint : callable
-            Gives that of the input, such as ``Dissimilarities.fingerprint``; called only where there is a checkpoint.
+            Returns that of the input, such as ``Dissimilarities.fingerprint``; called only where there is a checkpoint.
         parameters : callable
-            Gives the mapping of what the result depends on; values are compared as text, arrays by their contents,
+            Returns the mapping of what the result depends on; values are compared as text, arrays by their contents,
             functions by their names.
         """
         if self.checkpoint is None:
@@ -162,7 +158,7 @@ class Monitor:
         ------
         ConfigError
             If the file is no checkpoint, or one of another algorithm, input or parameters; the message says which. Also
-            if its folder is not there: that is said now, not when the first state is lost.
+            if its folder is missing: an error now, not when the first state would be lost.
         """
         if self.checkpoint is None:
             return None
@@ -196,10 +192,10 @@ class Monitor:
             )
 
     def save(self, state: Mapping[str, Any]) -> None:
-        """Remember a state from which the call can go on: arrays, numbers and texts by name.
+        """Remember a state from which the call can resume: arrays, numbers and texts by name.
 
         Arrays are copied. The file is written if the last time was ``every_seconds`` ago, and by ``check`` when the
-        call is stopped.
+        call is cancelled.
         """
         if self.checkpoint is None:
             return
@@ -213,13 +209,13 @@ class Monitor:
         try:
             yield
         except KeyboardInterrupt:
-            self._end_line()
+            self._display.close()
             self._write()
             raise
 
     def finish(self) -> None:
-        """Say that the result is there: the checkpoint is removed, the live line ended."""
-        self._end_line()
+        """End the call, whose result is complete: remove the checkpoint, end the live line."""
+        self._display.close()
         self._pending = None
         if self.checkpoint is not None:
             self.checkpoint.unlink(missing_ok=True)
@@ -233,8 +229,8 @@ class Monitor:
             try:
                 self._write_state(self.checkpoint, self._pending)
             except OSError as error:  # what is computed is worth more than its checkpoint
-                self._end_line()
-                self._stream.write(f"checkpoint {self.checkpoint} could not be written: {error.strerror}; going on\n")
+                self._display.close()
+                self._display.say(f"checkpoint {self.checkpoint} could not be written: {error.strerror}; going on")
             self._pending = None
             self._saved = self._clock()
         return self.checkpoint.exists()
@@ -254,11 +250,6 @@ class Monitor:
         """Return where a checkpoint is while it is written; a kill at that time leaves it there."""
         assert self.checkpoint is not None
         return self.checkpoint.with_name(f".{self.checkpoint.name}.unfinished")
-
-    def _end_line(self) -> None:
-        if self._width:
-            self._stream.write("\n")
-            self._width = 0
 
 
 def as_monitor(monitor: Monitor | None = None, verbose: int = 0, checkpoint: str | Path | None = None) -> Monitor:
@@ -288,7 +279,7 @@ def _value(array: np.ndarray) -> Any:
 
 
 def _difference(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
-    """Say in which way two descriptions differ; "" if they do not."""
+    """Return in which way two descriptions differ; "" if they do not."""
     if stored.get("format") != _FORMAT:
         return "it has the format of another version"
     if stored["algorithm"] != asked.get("algorithm"):

@@ -333,7 +333,7 @@ def test_a_stopped_fit_goes_on_to_the_same_result(n: int, tmp_path: Path) -> Non
     whole = DAVS(**options, **faster(8)).fit(points)
     assert len(whole.history_["energy"]) > 166
     file = tmp_path / "davs.npz"
-    with pytest.raises(RunCancelledError, match="goes on from"):
+    with pytest.raises(RunCancelledError, match="resumes from"):
         DAVS(**options, **faster(8)).fit(points, monitor=Stopping(n, file))
     resumed = DAVS(**options, **faster(8), checkpoint=file).fit(points)
     np.testing.assert_array_equal(resumed.cluster_centers_, whole.cluster_centers_)

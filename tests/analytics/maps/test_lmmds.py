@@ -362,7 +362,7 @@ def test_a_stopped_fit_goes_on_where_it_was(tmp_path: Path, n: int) -> None:
     options: dict[str, Any] = {"n_components": 2, "n_init": 3, "max_iter": 8, "random_state": 3}
     whole = LMMDS(**options).fit(D)
     file = tmp_path / "state.npz"
-    with pytest.raises(RunCancelledError, match="goes on from"):
+    with pytest.raises(RunCancelledError, match="resumes from"):
         LMMDS(**options).fit(D, monitor=_StopAfter(n, file))
     resumed = LMMDS(**options, checkpoint=file).fit(D)
     np.testing.assert_array_equal(resumed.embedding_, whole.embedding_)
