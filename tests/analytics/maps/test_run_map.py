@@ -96,7 +96,7 @@ def test_blocks_do_not_change_the_places(tmp_path: Path) -> None:
     kept = (tmp_path / "r" / FILE_NAME).read_bytes()
     whole = run.extend_map()
     (tmp_path / "r" / FILE_NAME).write_bytes(kept)
-    np.testing.assert_array_equal(extend_map(run, block_bytes=8 * 30 * 2).points, whole.points)
+    np.testing.assert_array_equal(extend_map(run.folder, block_bytes=8 * 30 * 2).points, whole.points)
 
 
 @pytest.mark.parametrize("method", ["smacof", "lmmds"])
