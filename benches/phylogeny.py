@@ -28,7 +28,7 @@ import numpy as np
 import scipy.sparse
 
 from _measure import options_of
-from tartan.analytics.trees.tree import neighbor_joining
+from tartan.analytics import neighbor_joining
 from tartan.apps.phylogeny.app import Phylogeny
 from tartan.apps.phylogeny.simulate import simulate
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tartan.analytics.trees.tree import neighbor_joining, read_newick
+from tartan.analytics import neighbor_joining, read_newick
 from tartan.apps.phylogeny.app import Phylogeny
 from tartan.apps.phylogeny.simulate import simulate
 from tartan.errors import ConfigError

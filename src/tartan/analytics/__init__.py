@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from tartan.analytics.matrix import Check, Dissimilarities, as_dissimilarities, read_matrix, write_int16
     from tartan.analytics.monitor import Monitor
     from tartan.analytics.neighbours import Outliers, neighbors, outliers
-    from tartan.analytics.trees.hierarchy import clusters_at, linkage, linkage_tree, minimum_spanning_tree
-    from tartan.analytics.trees.tree import Tree, draw_text, neighbor_joining, read_newick, upgma
+    from tartan.analytics.trees.hierarchy import clusters_at, linkage, linkage_tree, upgma
+    from tartan.analytics.trees.joining import neighbor_joining
+    from tartan.analytics.trees.spanning import minimum_spanning_tree
+    from tartan.analytics.trees.tree import Tree, draw_text, read_newick
     from tartan.comm.communicator import Alone, Communicator, partition
 
 __all__ = [
@@ -71,9 +73,11 @@ _MODULES = {
     "maps.damds": ("DAMDS",),
     "monitor": ("Monitor",),
     "neighbours": ("Outliers", "neighbors", "outliers"),
-    "trees.hierarchy": ("clusters_at", "linkage", "linkage_tree", "minimum_spanning_tree"),
+    "trees.hierarchy": ("clusters_at", "linkage", "linkage_tree", "upgma"),
+    "trees.joining": ("neighbor_joining",),
+    "trees.spanning": ("minimum_spanning_tree",),
     "matrix": ("Check", "Dissimilarities", "as_dissimilarities", "read_matrix", "write_int16"),
-    "trees.tree": ("Tree", "draw_text", "neighbor_joining", "read_newick", "upgma"),
+    "trees.tree": ("Tree", "draw_text", "read_newick"),
 }
 _HOMES = {name: f"tartan.analytics.{module}" for module, names in _MODULES.items() for name in names}
 _HOMES |= dict.fromkeys(("Alone", "Communicator", "partition"), "tartan.comm.communicator")

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tartan.analytics import Monitor
-from tartan.analytics.trees.tree import Tree, draw_text, neighbor_joining, read_newick, upgma
+from tartan.analytics import Monitor, Tree, draw_text, neighbor_joining, read_newick, upgma
 from tartan.errors import ConfigError, RunCancelledError
 
 
@@ -179,7 +178,7 @@ def test_what_is_no_distance_matrix_is_refused(build: type) -> None:
     ]:
         with pytest.raises(ConfigError, match=message):
             build(wrong)
-    with pytest.raises(ConfigError, match="2 names for 5 rows"):
+    with pytest.raises(ConfigError, match="2 names for 5 items"):
         build(D, ["a", "b"])
 
 

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from tartan.analytics.trees.tree import Tree
+from tartan.analytics.trees.nodes import Nodes
+
+__all__ = ["depths", "draw"]
 
 # Lines of a drawing by what they join: 1 up, 2 down, 4 left, 8 right.
 _BOXES = " ╵╷│╴┘┐┤╶└┌├─┴┬┼"
 
 
-def draw(tree: Tree, width: int) -> str:
-    """Draw a tree in so many columns."""
+def draw(tree: Nodes, width: int) -> str:
+    """Draw a tree with lines of at most ``width`` characters."""
     leaves = tree.leaves
     shown = [_cut(tree.names[leaf], width // 2) for leaf in leaves]
-    room = width - max(map(len, shown)) - 1
-    columns, rows = _columns(tree, room), _rows(tree)
-    grid = np.zeros((len(leaves), room), np.uint8)
+    n_columns = width - max(map(len, shown)) - 1
+    columns, rows = _columns(tree, n_columns), _rows(tree)
+    grid = np.zeros((len(leaves), n_columns), np.uint8)
     for node in tree.order:
         _draw_branch(grid, tree, node, columns, rows)
     lines = ("".join(_BOXES[code] for code in line) for line in grid.tolist())
@@ -28,7 +27,7 @@ def draw(tree: Tree, width: int) -> str:
 
 
 def _draw_branch(
-    grid: NDArray[np.uint8], tree: Tree, node: int, columns: NDArray[np.int64], rows: NDArray[np.int64]
+    grid: NDArray[np.uint8], tree: Nodes, node: int, columns: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> None:
     """Draw the line from the parent to a node, and the bar that its children hang on."""
     parent = int(tree.parents[node])
@@ -46,8 +45,11 @@ def _draw_branch(
             grid[row, end] |= 4
 
 
-def depths(tree: Tree) -> NDArray[np.float64]:
-    """Return how far each node is from the root: negative lengths count as zero; all alike where none is known."""
+def depths(tree: Nodes) -> NDArray[np.float64]:
+    """Return how far each node is from the root.
+
+    Negative lengths count as zero; where no length is known, each counts as one.
+    """
     depth = np.zeros(tree.n_nodes)
     lengths = np.nan_to_num(np.maximum(tree.lengths, 0.0))
     lengths = lengths if lengths.max() > 0 else np.ones(tree.n_nodes)
@@ -56,16 +58,16 @@ def depths(tree: Tree) -> NDArray[np.float64]:
     return depth
 
 
-def _columns(tree: Tree, room: int) -> NDArray[np.int64]:
+def _columns(tree: Nodes, n_columns: int) -> NDArray[np.int64]:
     """Return the column of each node: the depth to scale, and at least one to the right of the parent."""
     depth = depths(tree)
-    columns: NDArray[np.int64] = np.round(depth * ((room - 1) / max(depth.max(), 1e-300))).astype(np.int64)
+    columns: NDArray[np.int64] = np.round(depth * ((n_columns - 1) / max(depth.max(), 1e-300))).astype(np.int64)
     for node in tree.order[1:]:
-        columns[node] = min(room - 1, max(columns[node], columns[tree.parents[node]] + 1))
+        columns[node] = min(n_columns - 1, max(columns[node], columns[tree.parents[node]] + 1))
     return columns
 
 
-def _rows(tree: Tree) -> NDArray[np.int64]:
+def _rows(tree: Nodes) -> NDArray[np.int64]:
     """Return the line of each node: leaves in order, the others in the middle of their children."""
     rows = np.zeros(tree.n_nodes, np.int64)
     rows[list(tree.leaves)] = np.arange(len(tree.leaves))
@@ -76,6 +78,6 @@ def _rows(tree: Tree) -> NDArray[np.int64]:
     return rows
 
 
-def _cut(name: str, room: int) -> str:
+def _cut(name: str, width: int) -> str:
     shown = " ".join(name.splitlines())  # a leaf has one line
-    return shown if len(shown) <= room else shown[: room - 1] + "…"
+    return shown if len(shown) <= width else shown[: width - 1] + "…"

@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.monitor import Monitor, as_monitor
+from tartan.analytics.trees.joining import neighbor_joining
 from tartan.analytics.trees.linkage_process import joined_by_scipy
-from tartan.analytics.trees.spanning import SpanningTree
-from tartan.analytics.trees.tree import Tree, neighbor_joining
+from tartan.analytics.trees.nodes import leaf_labels
+from tartan.analytics.trees.spanning import minimum_spanning_tree
+from tartan.analytics.trees.tree import Tree
 from tartan.base.checks import number
 from tartan.errors import ConfigError
 
-__all__ = ["METHODS", "TREE_METHODS", "build_tree", "clusters_at", "linkage", "linkage_tree", "minimum_spanning_tree"]
+__all__ = ["METHODS", "TREE_METHODS", "build_tree", "clusters_at", "linkage", "linkage_tree", "upgma"]
 
 _PAIRS_BYTES = 8 << 20
 
@@ -124,75 +126,6 @@ def clusters_at(
     return ranks
 
 
-def minimum_spanning_tree(D: Any, *, monitor: Monitor | None = None, **options: Any) -> SpanningTree:
-    """Find the edges that join all items at the least total distance.
-
-    Parameters
-    ----------
-    D : anything that :func:`as_dissimilarities` takes
-    monitor : Monitor, optional
-    **options
-        For :func:`as_dissimilarities`.
-
-    Returns
-    -------
-    SpanningTree
-        With fewer than n - 1 edges where missing pairs cut the items apart.
-
-    References
-    ----------
-    Prim: Shortest connection networks and some generalizations. Bell Syst. Tech. J. 36 (1957) 1389-1401.
-
-    Notes
-    -----
-    Reads every row once, in the order in which items are joined; memory for a few rows. What is not one array is
-    written as one first.
-    """
-    given = as_dissimilarities(D, **options)
-    given.check(monitor=monitor)
-    matrix = given.materialized(monitor=monitor)
-    watch = as_monitor(monitor)
-    n = matrix.n
-    outside = np.ones(n, bool)
-    reach, nearest = np.full(n, np.inf), np.zeros(n, np.int64)
-    edges: list[tuple[int, int, float]] = []
-    item = 0
-    for step in range(1, n):
-        outside[item] = False
-        _shorten(matrix, item, outside, reach, nearest)
-        item = int(np.where(outside, reach, np.inf).argmin())
-        if not outside[item] or reach[item] == np.inf:
-            item = int(outside.argmax())  # no pair leads on: the next part begins
-        else:
-            edges.append((int(nearest[item]), item, float(reach[item])))
-        if step % 256 == 0:
-            watch.report("spanning tree", joined=step, of=n)
-            watch.check()
-    return _sorted_tree(n, edges)
-
-
-def _shorten(
-    matrix: Dissimilarities,
-    item: int,
-    outside: NDArray[np.bool_],
-    reach: NDArray[np.float64],
-    nearest: NDArray[np.int64],
-) -> None:
-    """Note which items are nearer to the item that has just been joined than to the tree before."""
-    row = matrix.values(slice(item, item + 1), slice(0, matrix.n))[0]
-    with np.errstate(invalid="ignore"):
-        nearer = outside & (row < reach)
-    reach[nearer], nearest[nearer] = row[nearer], item
-
-
-def _sorted_tree(n: int, edges: list[tuple[int, int, float]]) -> SpanningTree:
-    ends = np.array([edge[:2] for edge in edges], np.int64).reshape(-1, 2)
-    ends.sort(axis=1)
-    scores = np.array([edge[2] for edge in edges], np.float64)
-    order = np.lexsort((ends[:, 1], ends[:, 0], scores))
-    return SpanningTree(n, ends[order, 0], ends[order, 1], scores[order])
-
-
 def linkage_tree(steps: NDArray[np.float64], names: Sequence[str] | None = None) -> Tree:
     """Return a hierarchy as a rooted tree, all leaves equally far from the root.
 
@@ -211,15 +144,46 @@ def linkage_tree(steps: NDArray[np.float64], names: Sequence[str] | None = None)
     n = len(steps) + 1
     if np.shape(steps) != (n - 1, 4) or (n > 1 and not (steps[:, :2].min() >= 0 and steps[:, :2].max() < 2 * n - 2)):
         raise ConfigError(f"steps have shape {np.shape(steps)}; a hierarchy of n items is (n - 1, 4), as SciPy has it")
-    labels = tuple(map(str, range(n))) if names is None else tuple(map(str, names))
-    if len(labels) != n:
-        raise ConfigError(f"{len(labels)} names for {n} items")
+    labels = leaf_labels(names, n)
     heights = np.concatenate([np.zeros(n), steps[:, 2] / 2])
     parents = np.full(2 * n - 1, -1)
     for step, pair in enumerate(steps[:, :2].astype(int).tolist()):
         parents[pair] = n + step
     lengths = np.where(parents >= 0, heights[parents] - heights, 0.0)
     return Tree(parents, lengths, labels + ("",) * (n - 1))
+
+
+def upgma(D: Any, names: Sequence[str] | None = None, *, monitor: Monitor | None = None, **options: Any) -> Tree:
+    """Build the UPGMA tree (average linkage) of distances: rooted, all leaves equally far from the root.
+
+    Parameters
+    ----------
+    D : anything that :func:`tartan.analytics.as_dissimilarities` takes
+        Symmetric, finite distances.
+    names : sequence of str, optional
+        Names of the n leaves; by default those of D, or their numbers.
+    monitor : Monitor, optional
+        Receives progress and can cancel the call.
+    **options
+        For :func:`tartan.analytics.as_dissimilarities`.
+
+    Raises
+    ------
+    ConfigError
+        If D is no matrix of distances, or the names are not n.
+
+    Notes
+    -----
+    As :func:`tartan.analytics.linkage` with the method "average".
+
+    Examples
+    --------
+    >>> upgma([[0, 2, 4], [2, 0, 4], [4, 4, 0]], ["a", "b", "c"]).newick()
+    '(c:2,(a:1,b:1):1);'
+    """
+    matrix = as_dissimilarities(D, **options)
+    labels = leaf_labels(matrix.names if names is None else names, matrix.n)
+    return linkage_tree(linkage(matrix, "average", monitor=monitor), labels)
 
 
 def build_tree(D: Any, method: str = "nj", *, monitor: Monitor | None = None, **options: Any) -> Tree:

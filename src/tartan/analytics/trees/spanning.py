@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tartan._native import SpanningForest
+from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
+from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.errors import ConfigError
 
-__all__ = ["SpanningTree", "spanning_tree"]
+__all__ = ["SpanningTree", "minimum_spanning_tree", "spanning_tree"]
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,75 @@ def spanning_tree(batches: Iterable[Any], n: int) -> SpanningTree:
     if not edges:
         return SpanningTree(n, np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
     return SpanningTree(n, *(np.concatenate(parts) for parts in zip(*edges, strict=True)))
+
+
+def minimum_spanning_tree(D: Any, *, monitor: Monitor | None = None, **options: Any) -> SpanningTree:
+    """Find the edges that join all items at the least total distance.
+
+    Parameters
+    ----------
+    D : anything that :func:`as_dissimilarities` takes
+    monitor : Monitor, optional
+    **options
+        For :func:`as_dissimilarities`.
+
+    Returns
+    -------
+    SpanningTree
+        With fewer than n - 1 edges where missing pairs cut the items apart.
+
+    References
+    ----------
+    Prim: Shortest connection networks and some generalizations. Bell Syst. Tech. J. 36 (1957) 1389-1401.
+
+    Notes
+    -----
+    Reads every row once, in the order in which items are joined; memory for a few rows. What is not one array is
+    written as one first.
+    """
+    given = as_dissimilarities(D, **options)
+    given.check(monitor=monitor)
+    matrix = given.materialized(monitor=monitor)
+    watch = as_monitor(monitor)
+    n = matrix.n
+    outside = np.ones(n, bool)
+    reach, nearest = np.full(n, np.inf), np.zeros(n, np.int64)
+    edges: list[tuple[int, int, float]] = []
+    item = 0
+    for step in range(1, n):
+        outside[item] = False
+        _shorten(matrix, item, outside, reach, nearest)
+        item = int(np.where(outside, reach, np.inf).argmin())
+        if not outside[item] or reach[item] == np.inf:
+            item = int(outside.argmax())  # no pair leads on: the next part begins
+        else:
+            edges.append((int(nearest[item]), item, float(reach[item])))
+        if step % 256 == 0:
+            watch.report("spanning tree", joined=step, of=n)
+            watch.check()
+    return _sorted_tree(n, edges)
+
+
+def _shorten(
+    matrix: Dissimilarities,
+    item: int,
+    outside: NDArray[np.bool_],
+    reach: NDArray[np.float64],
+    nearest: NDArray[np.int64],
+) -> None:
+    """Note which items are nearer to the item that has just been joined than to the tree before."""
+    row = matrix.values(slice(item, item + 1), slice(0, matrix.n))[0]
+    with np.errstate(invalid="ignore"):
+        nearer = outside & (row < reach)
+    reach[nearer], nearest[nearer] = row[nearer], item
+
+
+def _sorted_tree(n: int, edges: list[tuple[int, int, float]]) -> SpanningTree:
+    ends = np.array([edge[:2] for edge in edges], np.int64).reshape(-1, 2)
+    ends.sort(axis=1)
+    scores = np.array([edge[2] for edge in edges], np.float64)
+    order = np.lexsort((ends[:, 1], ends[:, 0], scores))
+    return SpanningTree(n, ends[order, 0], ends[order, 1], scores[order])
 
 
 def _dendrogram(tree: SpanningTree) -> np.ndarray:

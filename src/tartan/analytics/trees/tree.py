@@ -1,6 +1,6 @@
-"""Trees of distances: neighbour joining, UPGMA, Newick text, comparison of trees, drawings for a terminal.
+"""Trees: two arrays and the names of their nodes, as Newick text, compared, rerooted, drawn for a terminal.
 
-A tree is two arrays and the names of its nodes; nothing here recurses, so that a tree may be as deep as it likes.
+Nothing here recurses, so that a tree may be of any depth.
 """
 
 from __future__ import annotations
@@ -8,30 +8,22 @@ from __future__ import annotations
 import hashlib
 import math
 import shutil
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tartan import _native
-from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
-from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.trees.drawing import draw
 from tartan.analytics.trees.newick import parse, quoted
+from tartan.analytics.trees.nodes import Nodes
 from tartan.errors import ConfigError
 
-__all__ = ["Tree", "draw_text", "neighbor_joining", "read_newick", "upgma"]
-
-_COPIED_BYTES = 32 << 20
+__all__ = ["Tree", "draw_text", "read_newick"]
 
 
 @dataclass(frozen=True, eq=False)
-class Tree:
+class Tree(Nodes):
     """A tree with branch lengths.
 
     Attributes
@@ -54,51 +46,7 @@ class Tree:
     "((a:1,b:2):1,c:3,'d e':4);"
     """
 
-    parents: NDArray[np.int64]
-    lengths: NDArray[np.float64]
-    names: tuple[str, ...]
     rooted: bool = True
-
-    def __post_init__(self) -> None:
-        n = len(self.parents)
-        if not n == len(self.lengths) == len(self.names) or int((np.asarray(self.parents) < 0).sum()) != 1:
-            raise ConfigError(f"a tree of {n} nodes needs {n} lengths, {n} names and one root")
-        if len(self.order) != n:
-            raise ConfigError("the parents of the nodes form a circle")
-
-    @property
-    def n_nodes(self) -> int:
-        """Number of nodes, leaves included."""
-        return len(self.parents)
-
-    @cached_property
-    def children(self) -> tuple[tuple[int, ...], ...]:
-        """Children of each node."""
-        found: list[list[int]] = [[] for _ in range(self.n_nodes)]
-        for node, parent in enumerate(self.parents.tolist()):
-            if parent >= 0:
-                found[parent].append(node)
-        return tuple(map(tuple, found))
-
-    @cached_property
-    def order(self) -> tuple[int, ...]:
-        """Nodes from the root down, first child first: each parent comes before its children."""
-        waiting, found = [int(np.argmin(self.parents))], []
-        while waiting:
-            node = waiting.pop()
-            found.append(node)
-            waiting.extend(reversed(self.children[node]))
-        return tuple(found)
-
-    @property
-    def leaves(self) -> tuple[int, ...]:
-        """Nodes without children, in the order of a drawing."""
-        return tuple(node for node in self.order if not self.children[node])
-
-    @property
-    def leaf_names(self) -> tuple[str, ...]:
-        """Names of the leaves, in the order of a drawing."""
-        return tuple(self.names[leaf] for leaf in self.leaves)
 
     def newick(self, *, digits: int = 9) -> str:
         """Return the tree as Newick, with branch lengths of so many digits; names are quoted where they must be."""
@@ -247,140 +195,6 @@ def _remove_joint(parents: list[int], lengths: list[float], names: list[str], no
     for column in (parents, lengths, names):
         del column[node]
     parents[:] = [parent - (parent > node) for parent in parents]
-
-
-def neighbor_joining(
-    D: Any,
-    names: Sequence[str] | None = None,
-    *,
-    overwrite: bool = False,
-    monitor: Monitor | None = None,
-    **options: Any,
-) -> Tree:
-    """Build the neighbour-joining tree of distances.
-
-    Parameters
-    ----------
-    D : anything that :func:`tartan.analytics.as_dissimilarities` takes
-        Symmetric, finite distances. float32 and int16 are worked on in float32, all
-        else in float64.
-    names : sequence of str, optional
-        Names of the n leaves; by default those of D, or their numbers.
-    overwrite : bool
-        Work in D itself where it is a writable array (n, n) of float32 or float64 in row order: no second matrix is
-        needed, and D holds rubbish afterwards.
-    monitor : Monitor, optional
-        What hears of progress and of Ctrl-C.
-    **options
-        For :func:`tartan.analytics.as_dissimilarities`, such as ``transform="-log(1-2d)"``.
-
-    Returns
-    -------
-    Tree
-        Unrooted: the root is where the last three nodes met. Branches may have negative lengths, as the method
-        gives them. Leaf i is node i.
-
-    Raises
-    ------
-    ConfigError
-        If D is no matrix of distances, or the names are not n.
-
-    Notes
-    -----
-    Takes one matrix besides D, or none with ``overwrite``. The tree is that of the plain method; rows that cannot hold
-    the closest pair are not looked at, which makes it near n^2 work on tree-like distances, n^3 / 3 at worst. Where two
-    pairs are equally close, which of them is joined depends on the matrix alone.
-
-    References
-    ----------
-    Saitou, Nei: The neighbor-joining method. Mol. Biol. Evol. 4 (1987) 406-425.
-
-    Examples
-    --------
-    >>> neighbor_joining([[0, 3, 4], [3, 0, 5], [4, 5, 0]], ["a", "b", "c"]).newick()
-    '(a:1,b:2,c:3);'
-    """
-    matrix = as_dissimilarities(D, **options)
-    labels = _labels(matrix, names)
-    matrix.check(monitor=monitor).require_complete(matrix, "a tree")
-    watch = as_monitor(monitor)
-    work = _working_array(matrix, overwrite, watch)
-
-    def report(left: int) -> None:
-        watch.report("neighbour joining", joined=matrix.n - left, of=matrix.n)
-        watch.check()
-
-    try:
-        parents, lengths = _native.neighbor_joining(work, report)
-    except ValueError as error:
-        raise ConfigError(f"no tree of {matrix.label}: {error}") from error
-    return Tree(parents, lengths, labels + ("",) * (len(parents) - len(labels)), rooted=len(labels) < 3)
-
-
-def upgma(D: Any, names: Sequence[str] | None = None, *, monitor: Monitor | None = None, **options: Any) -> Tree:
-    """Build the UPGMA tree (average linkage) of distances: rooted, all leaves equally far from the root.
-
-    Parameters
-    ----------
-    D : anything that :func:`tartan.analytics.as_dissimilarities` takes
-        Symmetric, finite distances.
-    names : sequence of str, optional
-        Names of the n leaves; by default those of D, or their numbers.
-    monitor : Monitor, optional
-        What hears of progress and of Ctrl-C.
-    **options
-        For :func:`tartan.analytics.as_dissimilarities`.
-
-    Raises
-    ------
-    ConfigError
-        If D is no matrix of distances, or the names are not n.
-
-    Notes
-    -----
-    As :func:`tartan.analytics.linkage` with the method "average".
-
-    Examples
-    --------
-    >>> upgma([[0, 2, 4], [2, 0, 4], [4, 4, 0]], ["a", "b", "c"]).newick()
-    '(c:2,(a:1,b:1):1);'
-    """
-    from tartan.analytics.trees.hierarchy import linkage, linkage_tree
-
-    matrix = as_dissimilarities(D, **options)
-    return linkage_tree(linkage(matrix, "average", monitor=monitor), _labels(matrix, names))
-
-
-def _working_array(matrix: Dissimilarities, overwrite: bool, monitor: Monitor) -> NDArray[Any]:
-    """Return distances as an array that may be written to."""
-    array = matrix.array
-    if array is not None and array.dtype.kind == "f":
-        return array if overwrite and array.flags.writeable else _copied(array, monitor)
-    dtype = np.float64 if matrix.dtype.itemsize == 8 else np.float32
-    made = matrix.materialized(dtype, memory_bytes=sys.maxsize, monitor=monitor).array
-    assert made is not None
-    return made
-
-
-def _copied(array: NDArray[Any], monitor: Monitor) -> NDArray[Any]:
-    """Return a copy; a stop is heard on the way, since memory that is touched for the first time is slow."""
-    copy = np.empty(array.shape, array.dtype)
-    height = max(1, _COPIED_BYTES // max(1, array.nbytes // len(array)))
-    for start in range(0, len(array), height):
-        monitor.check()
-        copy[start : start + height] = array[start : start + height]
-    return copy
-
-
-def _labels(matrix: Dissimilarities, names: Sequence[str] | None) -> tuple[str, ...]:
-    given = matrix.names if names is None else names
-    try:
-        labels = tuple(map(str, range(matrix.n) if given is None else given))
-    except TypeError:
-        raise ConfigError(f"names is {given!r}; it is a name for each of {matrix.n} rows of distances") from None
-    if len(labels) != matrix.n:
-        raise ConfigError(f"{len(labels)} names for {matrix.n} rows of distances")
-    return labels
 
 
 def read_newick(text: str) -> Tree:

@@ -1,8 +1,8 @@
 """Alignment-free phylogeny: distances of proteomes by their composition vectors (CVTree).
 
 An item is one proteome, a FASTA file, plain or gzip. Its vector says for every string of k amino acids how much more
-often it occurs than its parts suggest; the distance of two proteomes is (1 - cosine) / 2. A tree of the distances is
-made by ``tartan.analytics.trees.tree``.
+often it occurs than its parts suggest; the distance of two proteomes is (1 - cosine) / 2. ``tartan.analytics``
+makes a tree of the distances.
 """
 
 from __future__ import annotations
