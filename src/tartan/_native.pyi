@@ -23,6 +23,7 @@ __all__ = [
     "copy_file",
     "count_pairs",
     "decode_pairs",
+    "dendrogram",
     "encode_pairs",
     "euclidean_tile",
     "finish_cosine",
@@ -30,6 +31,7 @@ __all__ = [
     "hamming_bits_tile",
     "hamming_tile",
     "jaccard_bits_tile",
+    "linkage",
     "manhattan_tile",
     "neighbor_joining",
     "pwc_assign",
@@ -105,6 +107,12 @@ def survey_square(
     tuple[int, int] | None,
 ]: ...
 def sort_keys(array: NDArray[Any], path: str, threads: int) -> None: ...
+def linkage(
+    pairs: NDArray[np.float64], n: int, method: str, report: Callable[[int], object] | None = None
+) -> NDArray[np.float64]: ...
+def dendrogram(
+    n: int, i: NDArray[np.int64], j: NDArray[np.int64], distances: NDArray[np.float64]
+) -> NDArray[np.float64]: ...
 def neighbor_joining(
     distances: NDArray[Any], report: Callable[[int], object] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]: ...

@@ -7,6 +7,7 @@ pub mod composition;
 pub mod dense;
 mod exponential;
 pub mod fasta;
+pub mod linkage;
 pub mod pairs;
 pub mod pwc;
 pub mod smacof;

@@ -38,17 +38,18 @@ impl Forest {
             if self.trees <= 1 {
                 break;
             }
-            if self.join(a as usize, b as usize) {
+            if self.join(a as usize, b as usize).is_some() {
                 kept.push(position as i64);
             }
         }
         kept
     }
 
-    fn join(&mut self, a: usize, b: usize) -> bool {
+    /// Join the trees of two vertices and return the root, or None if they are one tree already.
+    pub fn join(&mut self, a: usize, b: usize) -> Option<usize> {
         let (mut a, mut b) = (self.root(a), self.root(b));
         if a == b {
-            return false;
+            return None;
         }
         if self.links[a] > self.links[b] {
             std::mem::swap(&mut a, &mut b);
@@ -56,10 +57,16 @@ impl Forest {
         self.links[a] += self.links[b];
         self.links[b] = a as i64;
         self.trees -= 1;
-        true
+        Some(a)
     }
 
-    fn root(&mut self, mut vertex: usize) -> usize {
+    /// Number of vertices in the tree of a root.
+    pub fn size(&self, root: usize) -> usize {
+        (-self.links[root]) as usize
+    }
+
+    /// Return the root of the tree that a vertex is in.
+    pub fn root(&mut self, mut vertex: usize) -> usize {
         while self.links[vertex] >= 0 {
             let parent = self.links[vertex] as usize;
             if self.links[parent] >= 0 {

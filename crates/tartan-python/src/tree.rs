@@ -1,13 +1,12 @@
 //! Trees of distances: `tartan_kernels::tree` on NumPy arrays.
 
-use std::time::{Duration, Instant};
-
 use numpy::{Element, IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use tartan_kernels::tree::{self, Distance, NotDistances};
 
 use crate::in_order::InOrderMut;
+use crate::report::reporting;
 
 /// Add the functions of this family to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -15,9 +14,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 type Arrays<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<f64>>);
-
-/// How often Python hears how far it is.
-const BETWEEN_REPORTS: Duration = Duration::from_millis(200);
 
 #[pyfunction]
 #[pyo3(signature = (distances, report=None))]
@@ -70,23 +66,6 @@ fn join<'py, T: Element + Distance>(
         joined.parents.into_pyarray(py),
         joined.lengths.into_pyarray(py),
     ))
-}
-
-/// Tell Python at once and then now and then how many nodes are left; what that raises is kept, and ends the work.
-fn reporting(
-    report: Option<Py<PyAny>>,
-    raised: &mut Option<PyErr>,
-) -> impl FnMut(usize) -> bool + '_ {
-    let mut last: Option<Instant> = None;
-    move |left| {
-        let Some(call) = &report else { return true };
-        if last.is_some_and(|last| last.elapsed() < BETWEEN_REPORTS) {
-            return true;
-        }
-        *raised = Python::attach(|py| call.call1(py, (left,)).err());
-        last = Some(Instant::now());
-        raised.is_none()
-    }
 }
 
 fn describe(problem: NotDistances) -> String {
