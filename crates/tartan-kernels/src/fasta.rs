@@ -19,9 +19,9 @@ pub const BREAK: u8 = 20;
 
 const IGNORE: u8 = 21;
 const REFUSE: u8 = 22;
-/// Decompressed bytes that no ratio is asked of: small files compress to anything.
+/// Decompressed bytes up to which the ratio is not checked: small files may have any.
 const RATIO_FREE_BYTES: u64 = 16 << 20;
-/// Bytes that are decompressed between two looks at the limits.
+/// Bytes that are decompressed between two checks of the limits.
 const STEP_BYTES: u64 = 1 << 18;
 
 /// What letters outside the 20 become.

@@ -2,8 +2,8 @@
 //!
 //! A chain begins at any cluster and moves on to the nearest other one, until two clusters are nearest to each other;
 //! these are joined, and the chain resumes below them (Murtagh 1983; Muellner, Modern hierarchical, agglomerative
-//! clustering algorithms, arXiv:1109.2378). For the methods here, this joins the same clusters as looking for the
-//! closest pair of all in every step would, with n^2 work instead of n^3.
+//! clustering algorithms, arXiv:1109.2378). For the methods here, this joins the same clusters as a search
+//! for the closest pair in every step, with n^2 work instead of n^3.
 //!
 //! Ties are decided as SciPy decides them: among clusters that are equally near, the one before in the chain is
 //! preferred, then the one with the lowest index; of two joined clusters the higher index stays; a chain begins at the
@@ -253,13 +253,11 @@ mod tests {
 
     /// The definition: the closest of all pairs of clusters in every step.
     fn reference(pairs: &[f64], n: usize, method: Method) -> Vec<Step> {
-        let mut found = pairs.iter();
         let mut d = vec![vec![f64::INFINITY; 2 * n - 1]; 2 * n - 1];
-        for i in 0..n {
-            for j in i + 1..n {
-                d[i][j] = *found.next().unwrap();
-                d[j][i] = d[i][j];
-            }
+        let places = (0..n).flat_map(|i| (i + 1..n).map(move |j| (i, j)));
+        for ((i, j), &distance) in places.zip(pairs) {
+            d[i][j] = distance;
+            d[j][i] = distance;
         }
         let mut sizes = vec![1.0; n];
         let mut left: Vec<usize> = (0..n).collect();

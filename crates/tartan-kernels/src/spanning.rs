@@ -1,4 +1,4 @@
-//! A spanning forest that grows edge by edge (Kruskal): memory of 8 bytes a vertex, whatever the number of edges.
+//! A spanning forest that grows edge by edge (Kruskal), in 8 bytes of memory a vertex for any number of edges.
 
 /// Disjoint trees over vertices 0..n; union by size, path halving.
 pub struct Forest {

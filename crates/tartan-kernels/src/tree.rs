@@ -2,18 +2,18 @@
 //!
 //! Each step joins the pair with the smallest q(i, j) = d(i, j) - u_i - u_j, where u_i is the sum of row i over
 //! m - 2 and m nodes are left (Saitou and Nei 1987; Studier and Keppler 1988). Looking at all pairs in every
-//! step costs n^3 / 3. Here each row remembers low_i = min over j of d(i, j) - u_j from when it was last looked
-//! at. Since then no u_j has grown by more than the sum of the largest growths of each step, so low_i less that
-//! sum bounds the row from below, and most rows are never looked at. The pairs found are the same; what is left
-//! is near n^2 work where distances are tree-like, and n^3 / 3 at worst.
+//! step costs n^3 / 3. Here each row keeps low_i = min over j of d(i, j) - u_j as of its last scan. Since then no
+//! u_j has grown by more than the sum of the largest growths of each step, so low_i minus that sum is a lower bound
+//! of the row, and most rows are not scanned. The pairs found are the same; the work is near n^2 where distances are
+//! tree-like, and n^3 / 3 at worst.
 //!
-//! The matrix is worked on in place: the joined pair's place is taken by the new node and by the last row.
+//! The matrix is overwritten: the new node takes one row of the joined pair, and the last row takes the other.
 
 use std::ops::Range;
 
 use rayon::prelude::*;
 
-/// f32 or f64: what distances are kept in. Sums are f64 always.
+/// The type in which distances are stored, f32 or f64. Sums are always f64.
 pub trait Distance: Copy + Send + Sync {
     /// The nearest value of this type.
     fn of(value: f64) -> Self;
@@ -43,16 +43,16 @@ impl Distance for f64 {
     }
 }
 
-/// A tree: leaves are 0..n, inner nodes follow in the order in which they were made, the root is the last.
+/// A tree: leaves are 0..n, inner nodes follow in the order of their creation, the root is the last.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Joined {
     /// Parent of each node; -1 for the root.
     pub parents: Vec<i64>,
-    /// Length of the branch to the parent; 0 for the root. May be negative, as the method gives it.
+    /// Length of the branch to the parent; 0 for the root. The method may give negative lengths.
     pub lengths: Vec<f64>,
 }
 
-/// Why a matrix is no matrix of distances.
+/// Why a matrix does not hold distances.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NotDistances {
     NotFinite { row: usize, column: usize },
@@ -63,15 +63,16 @@ pub enum NotDistances {
 const ASYMMETRY: f64 = 1e-6;
 /// Side of the squares in which a matrix and its transpose are read.
 const SQUARE: usize = 64;
-/// Rounding of bounds, relative to the values that they are made of.
+/// Rounding error of bounds, relative to the values from which they are computed.
 const SLACK: f64 = 1e-11;
-/// Values whose minima are taken side by side.
+/// Number of minima that are computed side by side.
 const LANES: usize = 16;
-/// Values that are read between two questions whether to go on: less than a tenth of a second.
+/// Values that are read between two calls of `goes_on`: less than a tenth of a second of work.
 const VALUES_BETWEEN: usize = 1 << 24;
 
-/// Check that a square matrix is finite and symmetric; the diagonal is not looked at. `goes_on` is asked on the way;
-/// when it says no, so does the result.
+/// Check that a square matrix is finite and symmetric, except for its diagonal.
+///
+/// `goes_on` is called with n on the way; when it returns false, the check ends and returns false.
 pub fn check_while<T: Distance>(
     matrix: &[T],
     n: usize,
@@ -86,7 +87,7 @@ pub fn check_while<T: Distance>(
     Ok(true)
 }
 
-/// Cut n rows into bands that are read between two questions; all but the last are whole squares high.
+/// Cut n rows into bands, one for each call of `goes_on`; all but the last are whole squares high.
 fn bands(n: usize) -> impl Iterator<Item = Range<usize>> {
     let height = (VALUES_BETWEEN / n.max(1)).max(1).next_multiple_of(SQUARE);
     (0..n)
@@ -123,23 +124,24 @@ fn check_rows<T: Distance>(matrix: &[T], n: usize, rows: Range<usize>) -> Result
     })
 }
 
-/// Check as `check_while` does, to the end.
+/// Check as `check_while` does, without a way to stop.
 pub fn check<T: Distance>(matrix: &[T], n: usize) -> Result<(), NotDistances> {
     check_while(matrix, n, |_| true).map(|_| ())
 }
 
 /// Join n leaves by their distances (n, n), which are overwritten.
 ///
-/// Of pairs that are equally close, which one is joined depends on the matrix alone.
+/// Which of several equally close pairs is joined depends on the matrix alone.
 ///
 /// # Panics
 /// If n is 0 or the matrix has not n * n values.
 pub fn neighbor_joining<T: Distance>(matrix: &mut [T], n: usize) -> Joined {
-    neighbor_joining_while(matrix, n, |_| true).expect("nobody asks it to stop")
+    neighbor_joining_while(matrix, n, |_| true).expect("it runs to the end")
 }
 
-/// Join as `neighbor_joining` does, for as long as `goes_on` says so, which is told now and then, and before each step,
-/// how many nodes are left; `None` when it says no.
+/// Join as `neighbor_joining` does, until `goes_on` returns false; the result is `None` then.
+///
+/// `goes_on` is called with the number of nodes that are left, on the way and before each step.
 ///
 /// # Panics
 /// If n is 0 or the matrix has not n * n values.
@@ -170,7 +172,7 @@ struct Joining<'a, T> {
     sums: Vec<f64>,
     /// sums / (m - 2).
     shares: Vec<f64>,
-    /// low_i + growth at the time of looking; a bound is keys[i] - growth.
+    /// low_i + growth as of the last scan; the bound is keys[i] - growth.
     keys: Vec<f64>,
     /// Sum over the steps of the largest growth of a share.
     growth: f64,
@@ -237,11 +239,11 @@ impl<'a, T: Distance> Joining<'a, T> {
         let first = (0..self.m)
             .map(|i| (bound(self, i), i))
             .fold((f64::INFINITY, 0), |a, b| if b.0 < a.0 { b } else { a });
-        let mut best = self.look(first.1);
+        let mut best = self.scan(first.1);
         let mut best_row = first.1;
         for i in 0..self.m {
             if i != first.1 && bound(self, i) < best {
-                let q = self.look(i);
+                let q = self.scan(i);
                 if q < best {
                     (best, best_row) = (q, i);
                 }
@@ -253,13 +255,13 @@ impl<'a, T: Distance> Joining<'a, T> {
             .iter()
             .zip(&self.shares)
             .position(|(d, share)| d.get() - share <= target);
-        // Rounding may put the sum a hair below what was found: then look for the smallest again.
+        // Rounding may put the sum slightly below what was found: then search for the smallest again.
         let other = found.unwrap_or_else(|| position_of_lowest(row, &self.shares));
         (best_row.min(other), best_row.max(other))
     }
 
-    /// Look at a row: refresh its key, return its smallest q.
-    fn look(&mut self, i: usize) -> f64 {
+    /// Scan a row: update its key, return its smallest q.
+    fn scan(&mut self, i: usize) -> f64 {
         let low = lowest(self.row(i), &self.shares);
         self.keys[i] = low + self.growth;
         low - self.shares[i]
@@ -317,7 +319,7 @@ impl<'a, T: Distance> Joining<'a, T> {
         self.nodes.truncate(from);
     }
 
-    /// Bring shares and bounds up to date; row a is new.
+    /// Update shares and bounds; row a is new.
     fn refresh(&mut self, a: usize) {
         let scale = 1.0 / (self.m as f64 - 2.0);
         let mut growth = f64::NEG_INFINITY;
@@ -419,7 +421,7 @@ mod tests {
         matrix
     }
 
-    /// The method by its definition: all pairs in each step, lists of nodes, nothing kept.
+    /// The method by its definition: all pairs in each step, lists of nodes, nothing cached.
     fn reference(matrix: &[f64], n: usize) -> Joined {
         let mut d: Vec<Vec<f64>> = matrix.chunks(n).map(<[f64]>::to_vec).collect();
         let mut tree = Joined {
@@ -549,10 +551,10 @@ mod tests {
     }
 
     #[test]
-    fn stops_when_it_is_told_to() {
-        let mut told = Vec::new();
+    fn stops_on_request() {
+        let mut seen = Vec::new();
         let joined = neighbor_joining_while(&mut random_matrix(9, 5), 9, |left| {
-            told.push(left);
+            seen.push(left);
             left > 6
         });
         for when in 1..4 {
@@ -569,11 +571,11 @@ mod tests {
                 .then(|| neighbor_joining_while(&mut matrix, 9, goes_on));
             assert_eq!(joined.flatten(), None);
         }
-        assert_eq!((joined, told), (None, vec![9, 9, 9, 8, 7, 6]));
+        assert_eq!((joined, seen), (None, vec![9, 9, 9, 8, 7, 6]));
     }
 
     #[test]
-    fn names_what_is_no_distance() {
+    fn names_the_wrong_pair() {
         let n = 130;
         let good = random_matrix(n, 3);
         assert_eq!(check(&good, n), Ok(()));
