@@ -157,7 +157,7 @@ def test_what_is_odd_is_refused_or_has_a_finite_result(name: str, kind: str) -> 
         (lambda: clustered(GOOD, 2.0, "single"), "n_clusters is 2.0"),
         (lambda: neighbor_joining(GOOD, 3), "names is 3"),
         (lambda: upgma(GOOD, ["a"]), "1 names for 12"),
-        (lambda: read_newick(None), "None is no text"),
+        (lambda: read_newick(None), "None is not text"),
         (lambda: read_newick("(a:1e999,b);"), "'1e999' is no length: it is not finite"),
         (lambda: linkage_tree(np.zeros((3, 2))), r"shape \(3, 2\)"),
         (lambda: linkage_tree(np.full((3, 4), 99.0)), "a hierarchy of n items"),

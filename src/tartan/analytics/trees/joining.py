@@ -60,8 +60,8 @@ def neighbor_joining(
     Notes
     -----
     Takes one matrix besides D, or none with ``overwrite``. The tree is that of the plain method; rows that cannot hold
-    the closest pair are not looked at, which makes it near n^2 work on tree-like distances, n^3 / 3 at worst. Where two
-    pairs are equally close, which of them is joined depends on the matrix alone.
+    the closest pair are not scanned, so that the work is near n^2 on tree-like distances, and n^3 / 3 at worst. Which
+    of several equally close pairs is joined depends on the matrix alone.
 
     References
     ----------

@@ -35,7 +35,7 @@ class Tree(Nodes):
     names : tuple of str
         Names of the nodes; "" for a node without one.
     rooted : bool
-        Whether the root means something. Neighbour joining leaves the root where it ended.
+        Whether the position of the root has a meaning. Neighbour joining leaves the root where it ended.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class Tree(Nodes):
     rooted: bool = True
 
     def newick(self, *, digits: int = 9) -> str:
-        """Return the tree as Newick, with branch lengths of so many digits; names are quoted where they must be."""
+        """Return the tree as Newick: branch lengths of ``digits`` significant digits, names quoted where necessary."""
         parts: list[str] = []
         waiting: list[int | str] = [self.order[0]]
         while waiting:
@@ -71,7 +71,7 @@ class Tree(Nodes):
         return quoted(self.names[node]) + (f":{length:.{digits}g}" if known else "")
 
     def robinson_foulds(self, other: Tree, *, normalized: bool = False) -> float:
-        """Return the Robinson-Foulds distance: how many splits of the leaves one of the two unrooted trees has alone.
+        """Return the Robinson-Foulds distance: the number of splits that only one of the two unrooted trees has.
 
         Parameters
         ----------
@@ -126,25 +126,25 @@ class Tree(Nodes):
         return {min(hashes[node], hashes[node] ^ hashes[root]) for node in inner}
 
     def rooted_at_midpoint(self) -> Tree:
-        """Return the tree with its root in the middle of the longest way between two leaves.
+        """Return the tree with its root in the middle of the longest path between two leaves.
 
-        Negative and unknown lengths count as zero here, and are kept.
+        Negative and unknown lengths count as zero here; the tree keeps them.
         """
-        way = self._longest_way()
-        if not way:
+        path = self._longest_path()
+        if not path:
             return self
-        lengths = [max(0.0, _known(self.lengths[node])) for node, _ in way]
+        lengths = [max(0.0, _known(self.lengths[node])) for node, _ in path]
         target, passed = sum(lengths) / 2, 0.0
-        for at, (_, length) in enumerate(zip(way, lengths)):
-            if passed + length >= target or at == len(way) - 1:
+        for at, (_, length) in enumerate(zip(path, lengths)):
+            if passed + length >= target or at == len(path) - 1:
                 break
             passed += length
-        node, upwards = way[at]
+        node, upwards = path[at]
         share = min(max(target - passed, 0.0), lengths[at])
         return self._rerooted(node, share if upwards else lengths[at] - share)
 
-    def _longest_way(self) -> list[tuple[int, bool]]:
-        """Return the branches between the two most distant leaves: (lower node, whether the way goes up)."""
+    def _longest_path(self) -> list[tuple[int, bool]]:
+        """Return the branches between the two most distant leaves: (lower node, whether the path goes up)."""
         depth, lowest = [0.0] * self.n_nodes, list(range(self.n_nodes))
         best, ends = -1.0, (self.order[0], self.order[0], self.order[0])
         for node in reversed(self.order):
@@ -164,16 +164,16 @@ class Tree(Nodes):
             node = int(self.parents[node])
 
     def _rerooted(self, node: int, above: float) -> Tree:
-        """Return the tree with a new root so far above the node on its branch."""
+        """Return the tree with a new root on the branch of a node, at a distance above it."""
         parents, lengths = self.parents.tolist(), self.lengths.tolist()
-        way = [node, *self._up(parents[node], -1)]
+        path = [node, *self._up(parents[node], -1)]
         root = self.n_nodes
-        parents[node], parents[way[1]] = root, root
-        lengths[node], lengths[way[1]] = above, self.lengths[node] - above
-        for lower, upper in pairwise(way[1:]):
+        parents[node], parents[path[1]] = root, root
+        lengths[node], lengths[path[1]] = above, self.lengths[node] - above
+        for lower, upper in pairwise(path[1:]):
             parents[upper], lengths[upper] = lower, self.lengths[lower]
         parents, lengths, names = [*parents, -1], [*lengths, 0.0], [*self.names, ""]
-        old = way[-1]
+        old = path[-1]
         if parents.count(old) == 1:
             _remove_joint(parents, lengths, names, old)
         return Tree(np.array(parents), np.array(lengths), tuple(names))
@@ -188,7 +188,7 @@ def _known(length: float) -> float:
 
 
 def _remove_joint(parents: list[int], lengths: list[float], names: list[str], node: int) -> None:
-    """Remove a node with one child: the child's branch goes on to the node's parent."""
+    """Remove a node with one child: the child's branch then ends at the node's parent."""
     child = parents.index(node)
     parents[child] = parents[node]
     lengths[child] += lengths[node]
@@ -217,7 +217,7 @@ def read_newick(text: str) -> Tree:
     ('a b', 'c_d')
     """
     if not isinstance(text, str):
-        raise ConfigError(f"{text!r:.40} is no text; give a tree in Newick")
+        raise ConfigError(f"{text!r:.40} is not text; give a tree in Newick")
     parents, lengths, names = parse(text)
     return Tree(np.array(parents), np.array(lengths), tuple(names))
 
@@ -228,14 +228,14 @@ def draw_text(tree: Tree, width: int | None = None) -> str:
     Parameters
     ----------
     tree : Tree
-        Branches are drawn in proportion to their lengths, negative ones as zero; all alike where no length is known.
+        Branches are drawn in proportion to their lengths, negative ones as zero; equally long where no length is known.
     width : int, optional
         Columns to use, at least 20; by default those of the terminal.
 
     Returns
     -------
     str
-        Lines without a line end at the last. Names that do not fit half of the width are cut.
+        Lines, the last one without a line end. Names longer than half of the width are cut.
 
     Examples
     --------
