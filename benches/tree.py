@@ -1,11 +1,14 @@
-"""Neighbour joining against scikit-bio, against its definition, and at 10,000 leaves, in one run.
+"""Neighbour joining against scikit-bio, its definition, and at 10,000 leaves; linkages against SciPy; in one run.
 
 - 200 leaves: whether the tree is that of the plain method, all pairs in every step (``O(n^3)``, NumPy).
 - ``LEAVES`` leaves (default 5,000; another number as the argument): wall time of ours and of ``skbio.tree.nj`` on the
   same matrix, in turn, and the Robinson-Foulds distance of the two trees. Bar: 3 times faster.
 - 10,000 leaves, in a process of its own: time, and the peak of its memory over the bytes of the matrix. Bar: 1.5.
+- Linkages of 3,000 and 6,000 points: wall time of ours and of SciPy's on the same condensed distances, in turn, and
+  whether the hierarchies are equal.
 
-Two kinds of distances: those of a random tree with 5 % of noise, and those of points without any tree in them.
+Two kinds of distances for neighbour joining: those of a random tree with 5 % of noise, and those of points without any
+tree in them.
 """
 
 from __future__ import annotations
@@ -17,13 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from _measure import options_of, print_table, seconds_of, with_peak_memory
-from tartan.analytics import Tree, neighbor_joining, read_newick
+from _measure import alternate, options_of, print_table, seconds_of, with_peak_memory
+from tartan.analytics import Tree, linkage, neighbor_joining, read_newick
 
 LEAVES = 5000
 MANY = 10_000
 FEW = 200
 KINDS = ("tree", "points")
+LINKED = (3000, 6000)
+METHODS = ("complete", "average", "weighted")
+ROUNDS = 5
 
 
 def distances(kind: str, n: int, dtype: str = "float64") -> np.ndarray:
@@ -98,6 +104,27 @@ def against_peer(kind: str, n: int) -> dict[str, float]:
     }
 
 
+def linked(method: str, n: int) -> dict[str, float | bool]:
+    """Return the best times of both linkages, and whether the hierarchies are equal."""
+    from scipy.cluster import hierarchy
+    from scipy.spatial.distance import pdist
+
+    pairs = pdist(np.random.default_rng(1).normal(size=(n, 5)))
+    turns = alternate(
+        lambda: seconds_of(lambda: linkage(pairs, method)),
+        lambda: seconds_of(lambda: hierarchy.linkage(pairs, method)),
+        ROUNDS,
+    )
+    equal = np.array_equal(linkage(pairs, method), hierarchy.linkage(pairs, method))
+    return {
+        "items": n,
+        "seconds": min(turns.ours),
+        "scipy_seconds": min(turns.peer),
+        "times": turns.median_ratio,
+        "equal": equal,
+    }
+
+
 def alone(kind: str, n: int) -> dict[str, float]:
     """Join in place; return the time."""
     D = distances(kind, n)
@@ -123,6 +150,9 @@ def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
         results["alone"][kind] = numbers | {"peak_over_matrix": peak / numbers["matrix_bytes"]}
     rows = [[kind, *numbers.values()] for kind, numbers in results["alone"].items()]
     print_table(f"{MANY} leaves, in place", rows, ["distances", "leaves", "bytes", "s", "peak / matrix"])
+    results["linkage"] = {method: {str(n): linked(method, n) for n in LINKED} for method in METHODS}
+    rows = [[method, *numbers.values()] for method, sizes in results["linkage"].items() for numbers in sizes.values()]
+    print_table("linkage", rows, ["method", "items", "s", "SciPy s", "times", "equal"])
     return results
 
 

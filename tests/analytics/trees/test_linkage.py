@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-from typing import Any
-
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.cluster import hierarchy
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 from scipy.spatial.distance import pdist, squareform
 
 import tartan.analytics as analytics
+from tartan import _native
 from tartan.analytics import Monitor, clusters_at, linkage, linkage_tree, upgma
-from tartan.analytics.trees import linkage_process as _linkage_process
-from tartan.errors import ConfigError, InternalError, ResourceError, RunCancelledError
+from tartan.analytics.trees.hierarchy import array_of_pairs
+from tartan.errors import ConfigError, ResourceError, RunCancelledError
 
 
 def distances(n: int = 60, seed: int = 0) -> np.ndarray:
@@ -28,10 +24,62 @@ def distances(n: int = 60, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("method", ["single", "complete", "average", "weighted"])
 def test_hierarchies_are_those_of_scipy(method: str) -> None:
     D = distances()
-    expected = hierarchy.linkage(squareform(D), method)
-    found = linkage(D, method)
-    np.testing.assert_allclose(found[:, 2:], expected[:, 2:], rtol=1e-12)
-    np.testing.assert_allclose(hierarchy.cophenet(found), hierarchy.cophenet(expected), rtol=1e-12)
+    np.testing.assert_array_equal(linkage(D, method), hierarchy.linkage(squareform(D), method))
+
+
+@st.composite
+def tied_pairs(draw: st.DrawFn) -> np.ndarray:
+    """Draw the pairs of 2 to 40 items: many ties, whole numbers or tenths, the means of which are rounded."""
+    n = draw(st.integers(2, 40))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    unit = draw(st.sampled_from([1.0, 0.1, 1 / 3]))
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    return (rng.integers(0, draw(st.integers(1, 12)), n * (n - 1) // 2, endpoint=True) * unit).astype(dtype)
+
+
+@pytest.mark.slow
+@given(tied_pairs(), st.sampled_from(["complete", "average", "weighted"]))
+def test_ties_are_broken_as_scipy_breaks_them(pairs: np.ndarray, method: str) -> None:
+    np.testing.assert_array_equal(linkage(pairs, method), hierarchy.linkage(pairs.astype(float), method))
+
+
+@pytest.mark.slow
+@given(tied_pairs())
+def test_single_linkage_joins_at_the_distances_of_scipy(pairs: np.ndarray) -> None:
+    found, expected = linkage(pairs, "single"), hierarchy.linkage(pairs.astype(float), "single")
+    np.testing.assert_array_equal(found[:, 2], expected[:, 2])
+    np.testing.assert_array_equal(hierarchy.cophenet(found), hierarchy.cophenet(expected))
+    assert found[-1, 3] == len(found) + 1
+
+
+def test_means_beyond_float64_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"exceed the largest float64; divide all by 1e\+308"):
+        linkage(np.full(6, 1e308))
+    assert linkage(np.full(6, 1e308), "complete")[-1].tolist() == [3, 5, 1e308, 4]
+
+
+def test_pairs_beyond_the_memory_are_refused() -> None:
+    assert array_of_pairs(4, 48).shape == (6,)
+    with pytest.raises(ResourceError, match=r"5 items take 8e-08 GB.*method='single'"):
+        array_of_pairs(5, 79)
+    with pytest.raises(ResourceError, match="use method='single'"):
+        array_of_pairs(2**27, 2**80)
+
+
+@pytest.mark.parametrize(
+    ("i", "j", "problem"),
+    [([0, 1], [1, 0], "close a circle"), ([0, 0], [1, 3], "two of the 3 items"), ([0], [1], "one edge less")],
+)
+def test_edges_that_are_no_tree_have_no_dendrogram(i: list[int], j: list[int], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        _native.dendrogram(3, np.array(i), np.array(j), np.zeros(len(i)))
+
+
+def test_the_kernel_refuses_what_it_cannot_join() -> None:
+    with pytest.raises(ValueError, match="2 distances are not those of all pairs of 3 items"):
+        _native.linkage(np.zeros(2), 3, "average")
+    with pytest.raises(ValueError, match='"ward" is unknown'):
+        _native.linkage(np.zeros(3), 3, "ward")
 
 
 @pytest.mark.parametrize("form", ["float64", "float32", "int16", "condensed"])
@@ -103,7 +151,7 @@ def test_wrong_use() -> None:
         linkage_tree(linkage([1.0, 2.0, 3.0]), ["a", "b"])
 
 
-def test_a_stop_is_heard_while_a_tree_is_spanned() -> None:
+def test_a_spanning_tree_can_be_cancelled() -> None:
     monitor = Monitor()
     D = analytics.as_dissimilarities(distances(300))
     D.check()
@@ -122,72 +170,8 @@ def test_the_tree_of_a_hierarchy_is_upgma() -> None:
     np.testing.assert_allclose(depths[list(tree.leaves)], depths[tree.leaves[0]])
 
 
-@pytest.mark.slow
-class TestProcess:
-    """Many items are joined by a process of its own; here any number counts as many."""
-
-    @pytest.fixture(autouse=True)
-    def _few_are_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(_linkage_process, "_MOST_HERE", 1)
-
-    @pytest.fixture
-    def processes(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-        """Return the processes that were started."""
-        started: list[Any] = []
-        start = subprocess.Popen
-
-        def remember(*args: Any, **options: Any) -> Any:
-            started.append(start(*args, **options))
-            return started[-1]
-
-        monkeypatch.setattr(subprocess, "Popen", remember)
-        return started
-
-    @pytest.mark.parametrize("method", ["complete", "average", "weighted"])
-    def test_gives_what_scipy_gives(self, method: str) -> None:
-        D = distances(40)
-        expected = hierarchy.linkage(squareform(D, checks=False), method)
-        np.testing.assert_array_equal(linkage(D, method), expected)
-
-    def test_is_left_when_somebody_asks_for_a_stop(self, processes: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-        endless = "import signal; signal.pause()"
-        monkeypatch.setattr(_linkage_process, "_CODE", endless)
-
-        class Stopping(Monitor):
-            left = 3
-
-            def report(self, phase: str, **numbers: object) -> None:
-                self.left -= phase == "average linkage"
-                if self.left == 0:
-                    self.cancel(2)
-
-        with pytest.raises(RunCancelledError):
-            linkage(distances(10), "average", monitor=Stopping())
-        assert [process.returncode for process in processes] == [-signal.SIGKILL]
-
-    @pytest.mark.parametrize(
-        ("code", "error", "says"),
-        [
-            ("raise MemoryError('no room')", ResourceError, "MemoryError: no room.*want of memory"),
-            ("import os, signal; os.kill(os.getpid(), 9)", ResourceError, "signal 9.*want of memory"),
-            ("raise RuntimeError('odd')", InternalError, "RuntimeError: odd"),
-        ],
-    )
-    def test_that_fails_is_told(
-        self, code: str, error: type[Exception], says: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(_linkage_process, "_CODE", code)
-        with pytest.raises(error, match=says):
-            linkage(distances(10), "complete")
-
-    def test_ends_with_us(self) -> None:
-        """The process asks for the signal before anything else, and sees that we have gone before."""
-        words = json.dumps([0, 1, 1, "average", os.getpid() + 1, sys.path])
-        assert subprocess.run([sys.executable, "-c", _linkage_process._CODE, words], check=False).returncode == 1
-
-
 @pytest.mark.parametrize("when", ["pairs", "average linkage"])
-def test_a_stop_is_not_lost_where_scipy_joins(when: str) -> None:
+def test_a_linkage_can_be_cancelled(when: str) -> None:
     class Stopping(Monitor):
         def report(self, phase: str, **numbers: object) -> None:
             if phase == when:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tartan.analytics.labels import numbered
 from tartan.analytics.matrix import as_dissimilarities
 from tartan.analytics.monitor import Monitor
 from tartan.analytics.trees.hierarchy import METHODS as LINKAGES
@@ -22,14 +23,14 @@ METHODS = ("pwc", *LINKAGES)
 def clustered(
     D: Any, n_clusters: int, method: str = "pwc", *, monitor: Monitor | None = None, **options: Any
 ) -> NDArray[np.int64]:
-    """Return labels (n,) of so many clusters.
+    """Return the labels (n,) of ``n_clusters`` clusters.
 
     Parameters
     ----------
     D : anything that :func:`as_dissimilarities` takes
     n_clusters : int
     method : {"pwc", "single", "complete", "average", "weighted"}
-        Deterministic annealing (:class:`tartan.analytics.DAPWC`), or a linkage cut where there are so many clusters.
+        Deterministic annealing (:class:`tartan.analytics.DAPWC`), or a linkage that is cut.
     monitor : Monitor, optional
     **options
         Parameters of DAPWC.
@@ -60,8 +61,7 @@ def _cut(steps: NDArray[np.float64], n: int, n_clusters: int) -> NDArray[np.int6
         parents[[a, b]] = n + step
     for node in range(len(parents) - 1, -1, -1):  # a parent has a larger number than its children
         parents[node] = parents[parents[node]]
-    _, first, inverse = np.unique(parents[:n], return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse].astype(np.int64)
+    return numbered(parents[:n])
 
 
 def scores_of(labels: ArrayLike, truth: ArrayLike) -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tartan.analytics.labels import numbered
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.matrix.materialize import INT16_ONE, new_square
 from tartan.analytics.matrix.sources import native
@@ -256,6 +257,5 @@ def join_clusters(labels: ArrayLike, groups: Iterable[Iterable[int]]) -> Labels:
 def _renumbered(labels: Labels) -> Labels:
     """Number clusters from 0 in the order of their first items."""
     kept = labels >= 0
-    _, first, inverse = np.unique(labels[kept], return_index=True, return_inverse=True)
-    labels[kept] = np.argsort(np.argsort(first))[inverse]
+    labels[kept] = numbered(labels[kept])
     return labels

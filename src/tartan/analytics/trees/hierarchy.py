@@ -1,7 +1,7 @@
 """Hierarchical clustering of a matrix, and clusters at a threshold.
 
-Single linkage comes from a minimum spanning tree that reads every row once and needs memory for one row; the others
-are SciPy's, which need all pairs in float64.
+Single linkage comes from a minimum spanning tree, which reads every row once and needs memory for one row. The other
+methods need all pairs in float64; a kernel of ``tartan._native`` joins them, and its results equal SciPy's.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tartan import _native
+from tartan.analytics.labels import numbered
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.trees.joining import neighbor_joining
-from tartan.analytics.trees.linkage_process import joined_by_scipy
 from tartan.analytics.trees.nodes import leaf_labels
 from tartan.analytics.trees.spanning import minimum_spanning_tree
 from tartan.analytics.trees.tree import Tree
+from tartan.base import machine
 from tartan.base.checks import number
-from tartan.errors import ConfigError
+from tartan.errors import ConfigError, ResourceError
 
 __all__ = ["METHODS", "TREE_METHODS", "build_tree", "clusters_at", "linkage", "linkage_tree", "upgma"]
 
@@ -31,7 +33,7 @@ TREE_METHODS = ("nj", "upgma", *METHODS)
 
 
 def linkage(D: Any, method: str = "average", *, monitor: Monitor | None = None, **options: Any) -> NDArray[np.float64]:
-    """Join the nearest clusters again and again.
+    """Join the two nearest clusters until one is left.
 
     Parameters
     ----------
@@ -40,8 +42,7 @@ def linkage(D: Any, method: str = "average", *, monitor: Monitor | None = None, 
         The distance of two clusters: that of their nearest items, of their furthest items, the mean over all pairs
         (UPGMA), or the mean of those of their two parts (WPGMA).
     monitor : Monitor, optional
-        What hears of progress and of Ctrl-C. SciPy does not: what takes longer than a moment is done by a process of
-        its own, which is left.
+        Receives progress and can cancel the call.
     **options
         For :func:`as_dissimilarities`.
 
@@ -54,13 +55,27 @@ def linkage(D: Any, method: str = "average", *, monitor: Monitor | None = None, 
     Raises
     ------
     ConfigError
-        If the matrix is not one of dissimilarities, pairs are missing where all are needed, or missing pairs cut the
-        items apart.
+        If the matrix is not one of dissimilarities, pairs are missing where all are needed, missing pairs cut the
+        items apart, or a mean of distances exceeds the largest float64.
+    ResourceError
+        If this machine has no memory for all pairs.
 
     Notes
     -----
-    n^2 work. "single" takes memory for a few rows and leaves missing pairs out; the others take 4 n^2 bytes for the
-    pairs and as much again inside SciPy.
+    n^2 work in one thread. "single" takes memory for a few rows, leaves missing pairs out, and joins pairs that are
+    equally near in the order of their items. The others take 4 n^2 bytes for the pairs and break ties as SciPy does:
+    the result equals that of ``scipy.cluster.hierarchy.linkage``.
+
+    References
+    ----------
+    Murtagh: A survey of recent advances in hierarchical clustering algorithms. Comput. J. 26 (1983) 354-359.
+    Muellner: Modern hierarchical, agglomerative clustering algorithms. arXiv:1109.2378 (2011).
+
+    Examples
+    --------
+    >>> linkage([2.0, 4.0, 4.0])
+    array([[0., 1., 2., 2.],
+           [2., 3., 4., 3.]])
     """
     if method not in METHODS:
         raise ConfigError(f"method: {method!r} is unknown; choose from {', '.join(METHODS)}")
@@ -76,8 +91,41 @@ def linkage(D: Any, method: str = "average", *, monitor: Monitor | None = None, 
             f"{matrix.label}: {check.n_missing:,} pairs are missing, and {method} linkage needs all of them; use "
             "method='single', or leave items out"
         )
-    watch = as_monitor(monitor)
-    return joined_by_scipy(matrix.n, method, lambda pairs: _fill_condensed(pairs, matrix, watch), watch)
+    return _joined(matrix, method, check.largest, as_monitor(monitor))
+
+
+def _joined(matrix: Dissimilarities, method: str, largest: float, monitor: Monitor) -> NDArray[np.float64]:
+    pairs = array_of_pairs(matrix.n, machine.memory().total_bytes)
+    _fill_condensed(pairs, matrix, monitor)
+
+    def report(left: int) -> None:
+        monitor.report(f"{method} linkage", joined=matrix.n - left, of=matrix.n)
+        monitor.check()
+
+    try:
+        return _native.linkage(pairs, matrix.n, method, report)
+    except ValueError as error:  # means of distances overflow
+        raise ConfigError(f"{matrix.label}: {error}; divide all by {largest:g}") from error
+
+
+def array_of_pairs(n: int, memory_bytes: int) -> NDArray[np.float64]:
+    """Return an array for the distances of all pairs of n items.
+
+    Raises
+    ------
+    ResourceError
+        If it is larger than the memory of this machine, or cannot be had.
+    """
+    n_pairs = n * (n - 1) // 2
+    try:
+        if 8 * n_pairs > memory_bytes:
+            raise MemoryError
+        return np.empty(n_pairs)
+    except MemoryError:
+        raise ResourceError(
+            f"the distances of all pairs of {n:,} items take {8 * n_pairs / 1e9:.3g} GB, more than the memory of this "
+            "machine; use method='single'"
+        ) from None
 
 
 def clusters_at(
@@ -114,16 +162,13 @@ def clusters_at(
     number("threshold", threshold, ("a distance, 0 or more", lambda value: value >= 0))
     if method == "single":
         matrix = as_dissimilarities(D, **options)
-        labels: NDArray[np.int64] = minimum_spanning_tree(matrix, monitor=monitor).labels(threshold)
-        return labels
+        return minimum_spanning_tree(matrix, monitor=monitor).labels(threshold)
     steps = linkage(D, method, monitor=monitor, **options)
     if not len(steps):
         return np.zeros(1, np.int64)
     from scipy.cluster.hierarchy import fcluster
 
-    _, first, found = np.unique(fcluster(steps, threshold, "distance"), return_index=True, return_inverse=True)
-    ranks: NDArray[np.int64] = np.argsort(np.argsort(first))[found].astype(np.int64)
-    return ranks
+    return numbered(fcluster(steps, threshold, "distance"))
 
 
 def linkage_tree(steps: NDArray[np.float64], names: Sequence[str] | None = None) -> Tree:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan._native import SpanningForest
+from tartan import _native
+from tartan.analytics.labels import numbered
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.errors import ConfigError
@@ -46,7 +47,7 @@ class SpanningTree:
         """Number of connected parts; 1 if there is a path between any two items."""
         return self.n - len(self.i)
 
-    def labels(self, threshold: float) -> np.ndarray:
+    def labels(self, threshold: float) -> NDArray[np.int64]:
         """Return the single-linkage clusters at a score: int64 (n,), numbered from 0 in the order of the items.
 
         Items are together when a path of pairs that are as near as the threshold, or nearer, joins them.
@@ -55,7 +56,7 @@ class SpanningTree:
         near = self.scores >= threshold if falling else self.scores <= threshold
         return self._labels(int(np.count_nonzero(near)))
 
-    def cut(self, n_clusters: int) -> np.ndarray:
+    def cut(self, n_clusters: int) -> NDArray[np.int64]:
         """Return that many single-linkage clusters: int64 (n,), numbered from 0 in the order of the items.
 
         Raises
@@ -70,7 +71,7 @@ class SpanningTree:
             )
         return self._labels(self.n - n_clusters)
 
-    def linkage(self) -> np.ndarray:
+    def linkage(self) -> NDArray[np.float64]:
         """Return the dendrogram as SciPy has it: float64 (n - 1, 4) of left, right, height and size.
 
         Raises
@@ -82,19 +83,15 @@ class SpanningTree:
             raise ConfigError(f"{self.n_parts:,} parts are connected by no score; there is no dendrogram of them all")
         if len(self.scores) and np.any(np.diff(self.scores) < 0):
             raise ConfigError("these scores are similarities; a dendrogram has heights: sort the pairs ascending")
-        return _dendrogram(self)
+        return _native.dendrogram(self.n, self.i, self.j, self.scores.astype(np.float64))
 
-    def _labels(self, n_edges: int) -> np.ndarray:
+    def _labels(self, n_edges: int) -> NDArray[np.int64]:
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import connected_components
 
         ends = self.i[:n_edges], self.j[:n_edges]
         graph = coo_array((np.ones(n_edges, np.int8), ends), shape=(self.n, self.n))
-        found = connected_components(graph, directed=False)[1]
-        _, first, labels = np.unique(found, return_index=True, return_inverse=True)
-        rank = np.empty(len(first), np.int64)
-        rank[np.argsort(first)] = np.arange(len(first))
-        return rank[labels]
+        return numbered(connected_components(graph, directed=False)[1])
 
 
 def spanning_tree(batches: Iterable[Any], n: int) -> SpanningTree:
@@ -112,7 +109,7 @@ def spanning_tree(batches: Iterable[Any], n: int) -> SpanningTree:
     -------
     SpanningTree
     """
-    forest = SpanningForest(n)
+    forest = _native.SpanningForest(n)
     edges: list[tuple[np.ndarray, ...]] = []
     for batch in batches:
         i, j = (batch.column(name).to_numpy() for name in ("i", "j"))
@@ -194,23 +191,3 @@ def _sorted_tree(n: int, edges: list[tuple[int, int, float]]) -> SpanningTree:
     scores = np.array([edge[2] for edge in edges], np.float64)
     order = np.lexsort((ends[:, 1], ends[:, 0], scores))
     return SpanningTree(n, ends[order, 0], ends[order, 1], scores[order])
-
-
-def _dendrogram(tree: SpanningTree) -> np.ndarray:
-    """Merge along the edges: each joins the clusters that its two ends are in by then."""
-    links = np.empty((tree.n - 1, 4))
-    parent = list(range(2 * tree.n - 1))
-    sizes = [1] * tree.n
-
-    def root(node: int) -> int:
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
-    for step, (i, j) in enumerate(zip(tree.i.tolist(), tree.j.tolist(), strict=True)):
-        left, right = sorted((root(i), root(j)))
-        parent[left] = parent[right] = tree.n + step
-        sizes.append(sizes[left] + sizes[right])
-        links[step] = left, right, tree.scores[step], sizes[-1]
-    return links
