@@ -1,4 +1,4 @@
-"""Options of a run: their defaults, their text forms, their limits. Nothing here starts anything."""
+"""Define the options of a run: defaults, text forms, limits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def parse_size(text: str | int | Size, *, option: str = "size") -> Size:
     Raises
     ------
     ConfigError
-        If the text is no size, or the size is not positive.
+        If the text is not a size, or the size is not positive.
     """
     if isinstance(text, Size):
         return text
@@ -66,7 +66,7 @@ def parse_bytes(text: str | int | Size, *, option: str = "size") -> int:
     Raises
     ------
     ConfigError
-        If the text is no size, or counts items.
+        If the text is not a size, or counts items.
     """
     size = parse_size(text, option=option)
     if size.in_items:
@@ -80,16 +80,16 @@ OnError = Literal["skip", "raise"]
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a run is executed. None of these changes a score, but ``tile``, which is fixed by the manifest.
+    """How a run is executed. No option changes a score; ``tile`` is fixed by the manifest.
 
     Attributes
     ----------
     host_cache, device_cache : Size or None
-        Room for loaded items in host and in device memory; None chooses from what the machine has free.
+        Room for loaded items in host and in device memory; None: chosen from the free memory of the machine.
     tile : int or None
-        Side of a chunk of the result; None chooses.
+        Side of a chunk of the result; None: chosen.
     workers : int or None
-        Threads or processes for parsing and, on the CPU device, for comparing; None takes all cores.
+        Threads or processes for parsing and, on the CPU device, for comparing; None: all cores.
     order : {"panel", "quadrant"}
         Order in which the pairs are visited.
     device : tuple of str

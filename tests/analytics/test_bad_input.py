@@ -161,10 +161,10 @@ def test_what_is_odd_is_refused_or_has_a_finite_result(name: str, kind: str) -> 
         (lambda: read_newick("(a:1e999,b);"), "'1e999' is no length: it is not finite"),
         (lambda: linkage_tree(np.zeros((3, 2))), r"shape \(3, 2\)"),
         (lambda: linkage_tree(np.full((3, 4), 99.0)), "a hierarchy of n items"),
-        (lambda: align("x", GOOD), "source is no array of numbers"),
+        (lambda: align("x", GOOD), "source is not an array of numbers"),
         (lambda: align(1e200 * GOOD, GOOD), "beyond float64"),
         (lambda: cluster_centres(GOOD, np.full(N, 10**9)), "label 1000000000 of item 0"),
-        (lambda: density(GOOD, "x"), "embedding is no array of numbers"),
+        (lambda: density(GOOD, "x"), "embedding is not an array of numbers"),
         (lambda: as_dissimilarities(GOOD, names=3), "names is 3"),
         (lambda: as_dissimilarities(GOOD, missing=[1]), r"missing is \[1\]"),
         (lambda: as_dissimilarities(GOOD, maximum="x"), "maximum is 'x'"),
@@ -212,8 +212,8 @@ def test_points_that_cannot_be_clustered_are_refused(given: Any, options: dict[s
 @pytest.mark.parametrize(
     ("init", "says"),
     [
-        ("abc", "init is no array of numbers"),
-        ([[1, 2], [3]], "init is no array of numbers"),
+        ("abc", "init is not an array of numbers"),
+        ([[1, 2], [3]], "init is not an array of numbers"),
         (np.ones((2, 3)), "2 coordinates"),
         (np.full((2, 2), np.nan), "finite"),
         (np.full((1, 2), 1e200), "init: coordinate 0 has the value 1e[+]200"),

@@ -129,7 +129,7 @@ def test_a_full_disk_stops_the_run_and_room_lets_it_go_on(tmp_path: Path) -> Non
     """
     ended = inside_small_folder(tmp_path / "small", script)
     assert ended.stdout.split("\n")[:2] == ["status 1", "status 0"], ended
-    assert "no room left on the file system" in ended.stderr
+    assert "no space left on the file system" in ended.stderr
     whole = tartan.allpairs(Vectors(metric="euclidean"), tmp_path / "rows.npy", tmp_path / "whole", tile=64).matrix()
     np.testing.assert_array_equal(np.load(tmp_path / "scores.npy"), whole)
 

@@ -139,7 +139,7 @@ def folder_of_somebody(folder: Path) -> Path:
         (lambda _: "/dev/null/run", "cannot write /dev/null/run: Not a directory"),
         (lambda _: "/proc/run", "cannot write /proc/run: No such file or directory"),
         (lambda folder: folder / ("long" * 100), "File name too long"),
-        (file_in_the_way, "File exists; give a folder that may be written"),
+        (file_in_the_way, "File exists; choose a folder that is writable"),
         (folder_of_somebody, r"is not empty and holds no run \(notes.txt\); choose another folder"),
     ],
 )

@@ -80,7 +80,7 @@ class TestSources:
             (np.zeros((3, 4), order="F"), r"\(3, 4\) in Fortran order; only one axis"),
             (np.array(5), r"has the shape \(\)"),
             (np.zeros(3, "c16"), "cannot be sorted"),
-            (np.array([None]), "no whole .npy file of fixed-size values"),
+            (np.array([None]), "not a whole .npy file of fixed-size values"),
         ],
     )
     def test_npy_that_cannot_be_sorted_is_refused(self, tmp_path: Path, array: Any, said: str) -> None:
@@ -88,7 +88,9 @@ class TestSources:
         with pytest.raises(ConfigError, match=said):
             open_sources([tmp_path / "a.npy"], None)
 
-    @pytest.mark.parametrize(("change", "said"), [(-8, "no whole .npy"), (8, "88 bytes .* but 10 x 8 are announced")])
+    @pytest.mark.parametrize(
+        ("change", "said"), [(-8, "not a whole .npy"), (8, "88 bytes .* but the header says 10 x 8")]
+    )
     def test_npy_of_another_length_is_refused(self, npy: Path, change: int, said: str) -> None:
         os.truncate(npy, npy.stat().st_size + change)
         with pytest.raises(ConfigError, match=said):
@@ -96,7 +98,7 @@ class TestSources:
 
     def test_what_is_no_npy_is_refused(self, raw: Path) -> None:
         wrong = raw.rename(raw.with_suffix(".npy"))
-        with pytest.raises(ConfigError, match="another suffix to sort it as raw bytes"):
+        with pytest.raises(ConfigError, match="rename it to sort it as raw bytes"):
             open_sources([wrong], "int64")
 
     def test_types_must_agree(self, npy: Path) -> None:
@@ -126,7 +128,7 @@ class TestSources:
         """A pipe is not even opened: that would wait for its writer."""
         os.mkfifo(tmp_path / "pipe")
         for path in (Path(os.devnull), tmp_path / "pipe"):
-            with pytest.raises(ConfigError, match="no regular file"):
+            with pytest.raises(ConfigError, match="not a regular file"):
                 open_sources([path], "i4")
 
     def test_changes_are_seen(self, raw: Path) -> None:
@@ -201,7 +203,7 @@ class TestDestination:
         other = raw.with_name("other")
         other.hardlink_to(raw)
         for path in (raw, other):
-            with pytest.raises(ConfigError, match=r"is to be read and written; name another .*or sort it in place"):
+            with pytest.raises(ConfigError, match=r"is source and destination; name another .*or sort in place"):
                 self.make(path, raw, overwrite=True)
 
     def test_existing_is_refused_unless_allowed(self, raw: Path) -> None:
@@ -232,5 +234,5 @@ class TestDestination:
 
     def test_pipes_and_devices_are_not_replaced(self, raw: Path, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(ConfigError, match="pipe is no regular file; a sort writes one"):
+        with pytest.raises(ConfigError, match="pipe is not a regular file; a sort writes one"):
             self.make(tmp_path / "pipe", raw, overwrite=True)

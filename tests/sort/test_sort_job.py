@@ -106,13 +106,17 @@ class TestFailures:
     @pytest.mark.parametrize(
         ("kind", "error", "said"),
         [
-            ("no_space", DiskFullError, "no room left on the disk .*/there.*make room or name more temporary folders"),
+            (
+                "no_space",
+                DiskFullError,
+                "no space left on the disk .*/there.*free some space or name more temporary folders",
+            ),
             ("source_changed", InputChangedError, "was changed while it was read"),
-            ("folder_lost", SortError, "a temporary folder is gone .*/there.*bring it back"),
+            ("folder_lost", SortError, "a temporary folder is gone .*/there.*restore it"),
             ("read", SortError, "cannot read .*/there.*run the same command again"),
             ("write", SortError, "cannot write .*/there"),
             ("foreign_run", CorruptRunFileError, "damaged"),
-            ("memory", ResourceError, "memory is not to be had"),
+            ("memory", ResourceError, "memory cannot be allocated"),
             ("key", ConfigError, "the key cannot be used"),
             ("direct_refused", SortError, "refuses direct I/O"),
             ("misuse", InternalError, "a defect of Tartan"),
@@ -202,8 +206,8 @@ class TestWrongUse:
             ({"memory": "100MB"}, "memory of 100 MB is too little; 128 MB is the least"),
             ({"memory": "60items"}, "counts items"),
             ({"memory": "lots"}, "memory: 'lots' is not a size"),
-            ({"tmp": "nowhere"}, "temporary folder nowhere does not exist; make it"),
-            ({"tmp": []}, "there is no temporary folder; name one, or leave tmp away"),
+            ({"tmp": "nowhere"}, "temporary folder nowhere does not exist; create it"),
+            ({"tmp": []}, "there is no temporary folder; name one, or omit tmp"),
             ({"key": "x"}, "no fields"),
             ({"dtype": "f8"}, "not the <f8 asked for"),
             ({"in_place": True}, "one source and no destination"),
@@ -237,7 +241,7 @@ class TestWrongUse:
         self, engine: Any, source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(job, "disks_of", lambda folders: [Disk(1, 1000)])
-        with pytest.raises(DiskFullError, match="only 0 B are free; make room"):
+        with pytest.raises(DiskFullError, match="only 0 B are free; free some"):
             sort_file(source, target)
         assert engine.made == []
         assert left_in(target.parent) == {"in.npy"}

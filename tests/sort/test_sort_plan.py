@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tartan._native import SortJob, sort_overhead
 from tartan.errors import ConfigError, DiskFullError
-from tartan.sort.plan import PAGE, EngineLayout, Shape, expected_bits, least_room_bytes, merge_levels, plan_sort
-from tartan.sort.space import LEAST_MEMORY_BYTES, Disk, check_space, room_for_engine
+from tartan.sort.plan import PAGE, EngineLayout, Shape, expected_bits, least_memory_bytes, merge_levels, plan_sort
+from tartan.sort.space import LEAST_MEMORY_BYTES, Disk, check_space, memory_for_engine
 
 MB, GB, TB = 10**6, 10**9, 10**12
 
@@ -31,19 +31,19 @@ def shape(n_bytes: int, record_bytes: int = 8, threads: int = 2) -> Shape:
     n_bytes=st.integers(0, 20) | st.integers(0, 100 * TB),
     record_bytes=st.sampled_from([1, 4, 8, 100, 5000, 65536]),
     threads=st.integers(1, 64),
-    room_bytes=st.integers(MB, 64 * GB),
+    memory_bytes=st.integers(MB, 64 * GB),
 )
 @settings(deadline=None)
-def test_every_plan_keeps_its_promise(n_bytes: int, record_bytes: int, threads: int, room_bytes: int) -> None:
+def test_every_plan_keeps_its_promise(n_bytes: int, record_bytes: int, threads: int, memory_bytes: int) -> None:
     what = shape(n_bytes, record_bytes, threads)
     try:
-        plan = plan_sort(what, room_bytes, overhead)
+        plan = plan_sort(what, memory_bytes, overhead)
     except ConfigError:
-        assert room_bytes < least_room_bytes(what, overhead)
+        assert memory_bytes < least_memory_bytes(what, overhead)
         return
     layout = plan.layout
     untouched = layout.buffer_bytes * (layout.buffers - 1) if plan.ranges <= 1 else 0
-    assert overhead(layout) - untouched <= plan.memory_bytes <= room_bytes
+    assert overhead(layout) - untouched <= plan.memory_bytes <= memory_bytes
     check_layout(layout, what)
     assert plan.ranges * what.capacity(layout.buffer_bytes) >= what.n_records
     assert plan.run_files == (plan.ranges if plan.ranges > 1 else 0)
@@ -71,7 +71,7 @@ def test_the_engine_accepts_plans_that_it_measures_itself(kind: str, memory_byte
     def measured(layout: EngineLayout) -> int:
         return sort_overhead(record_bytes=width, key=key, threads=2, **vars(layout))
 
-    room = room_for_engine(memory_bytes, 32 * MB)
+    room = memory_for_engine(memory_bytes, 32 * MB)
     plan = plan_sort(shape(n_bytes, width), room, measured)
     with SortJob(
         record_bytes=width, key=key, fingerprint=bytes(32), folders=["."], threads=2, **vars(plan.layout)
@@ -90,7 +90,7 @@ def test_merge_levels_are_the_least_that_do(pieces: int, fan_in: int) -> None:
 @pytest.mark.parametrize("record_bytes", [8, 100])
 @pytest.mark.parametrize("memory_bytes", [128 * MB, 256 * MB, GB])
 def test_real_sizes_need_one_merge(n_bytes: int, record_bytes: int, memory_bytes: int) -> None:
-    room = room_for_engine(memory_bytes, 32 * MB)
+    room = memory_for_engine(memory_bytes, 32 * MB)
     plan = plan_sort(shape(n_bytes, record_bytes), room, overhead)
     assert plan.levels <= (1 if n_bytes <= 4 * GB or (n_bytes <= 100 * GB and memory_bytes >= GB) else 2)
 
@@ -102,7 +102,7 @@ def test_what_fits_into_one_buffer_needs_no_disk() -> None:
 
 
 def test_several_levels_need_room_twice() -> None:
-    room = least_room_bytes(shape(10 * GB), overhead) + MB
+    room = least_memory_bytes(shape(10 * GB), overhead) + MB
     plan = plan_sort(shape(10 * GB), room, overhead)
     assert plan.levels > 1
     assert plan.temporary_bytes > 10.01 * GB
@@ -136,14 +136,14 @@ def test_expected_bits_are_the_entropy_of_differences() -> None:
 
 class TestMemory:
     def test_what_python_holds_is_taken_off(self) -> None:
-        assert room_for_engine(GB, 300 * MB) < 700 * MB - 8 * MB
-        assert room_for_engine(GB, 300 * MB) > 670 * MB
-        assert room_for_engine(GB, 2 * GB) < 0
+        assert memory_for_engine(GB, 300 * MB) < 700 * MB - 8 * MB
+        assert memory_for_engine(GB, 300 * MB) > 670 * MB
+        assert memory_for_engine(GB, 2 * GB) < 0
 
     def test_there_is_a_least(self) -> None:
-        room_for_engine(LEAST_MEMORY_BYTES, 0)
+        memory_for_engine(LEAST_MEMORY_BYTES, 0)
         with pytest.raises(ConfigError, match=r"memory of 128 MB is too little; 128 MB is the least|127"):
-            room_for_engine(LEAST_MEMORY_BYTES - 1, 0)
+            memory_for_engine(LEAST_MEMORY_BYTES - 1, 0)
 
 
 class TestSpace:

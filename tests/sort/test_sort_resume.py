@@ -161,7 +161,7 @@ class TestWhatIsLeft:
         assert "is of another job; it is not used" in result.notes[0]
         aside = stranger.with_suffix(".foreign")
         assert aside.read_bytes() == strangers[0].read_bytes()
-        assert "holds files of others and stays" in result.notes[1]
+        assert "holds other files and is kept" in result.notes[1]
 
     def test_unfinished_files_and_a_lost_manifest_do_no_harm(
         self, source: Path, target: Path, left: list[Path]

@@ -92,7 +92,7 @@ def test_an_engine_that_cannot_start_leaves_nothing(tmp_path: Path, monkeypatch:
         raise failure
 
     monkeypatch.setattr("tartan.sort.engine.SortJob", fail)
-    with pytest.raises(Exception, match="memory is not to be had"):
+    with pytest.raises(Exception, match="memory cannot be allocated"):
         BlockSorter(dtype="i8", tmp=tmp_path, memory="8GB")
 
 

@@ -321,7 +321,7 @@ def test_a_full_disk_commits_nothing_by_halves(folder: RunFolder, path: Path, ro
     full = RunFolder.open(path, writable=True, writer=FileWriter(path, write=disk))
     with full.lock():
         disk.room = room
-        with pytest.raises(DiskFullError, match="no room left"):
+        with pytest.raises(DiskFullError, match="no space left"):
             commit_missing(full, ONE)
         assert list((path / "tmp").iterdir()) == []
         missing = full.missing()

@@ -1,1 +1,1 @@
-"""What every room stands on: files, locks, the machine, progress, signals, trace, checks. Imports errors only."""
+"""Serve every other package: files, locks, the machine, progress, signals, trace, checks. Imports errors only."""

@@ -17,7 +17,7 @@ __all__ = [
     "require_apart", "require_near", "whole", "whole_from",
 ]  # fmt: skip
 
-#: Coordinates farther out than this many dissimilarities say nothing: float32 has lost the distances among them.
+#: Coordinates beyond this multiple of the largest dissimilarity carry no information: float32 loses their distances.
 _FAR = 1e9
 
 Fit = tuple[str, Callable[[float], bool]]
@@ -47,7 +47,7 @@ def whole(name: str, value: Any, least: int = 0, most: float = math.inf, *, opti
     Raises
     ------
     ConfigError
-        If it is no whole number, or beyond the limits.
+        If it is not a whole number, or is out of range.
     """
     wanted, fits = whole_from(least, most)
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not fits(int(value)):
@@ -61,7 +61,7 @@ def number(name: str, value: Any, fit: Fit, *, option: str = "") -> float:
     Raises
     ------
     ConfigError
-        If it is no number, or does not fit.
+        If it is not a number, or does not fit.
     """
     wanted, fits = fit
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not fits(float(value)):
@@ -103,21 +103,21 @@ def _wrong(name: str, value: object, wanted: str, option: str = "") -> ConfigErr
 def floats(name: str, given: Any) -> NDArray[np.float64]:
     """Return numbers as a new float64 array, NaN where a masked array is masked.
 
-    Strings, complex numbers and rows of unlike lengths are refused.
+    Refuse strings, complex numbers and rows of unequal lengths.
 
     Raises
     ------
     ConfigError
-        If these are no numbers.
+        If these are not numbers.
     """
     try:
         array = np.ma.filled(given.astype(np.float64), np.nan) if np.ma.isMaskedArray(given) else np.asarray(given)
         if array.dtype.kind == "O":
             array = array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{name} is no array of numbers: {error}", context={"option": name}) from error
+        raise ConfigError(f"{name} is not an array of numbers: {error}", context={"option": name}) from error
     if array.dtype.kind not in "fiub":
-        raise ConfigError(f"{name} is no array of numbers: its type is {array.dtype}", context={"option": name})
+        raise ConfigError(f"{name} is not an array of numbers: its type is {array.dtype}", context={"option": name})
     return np.array(array, np.float64)
 
 
@@ -140,7 +140,7 @@ def generator(random_state: Any) -> np.random.RandomState:
 
 
 def require_near(name: str, points: NDArray[np.float64], largest: float) -> None:
-    """Refuse coordinates that are beyond all sense for dissimilarities up to the largest.
+    """Refuse coordinates that are far too large for the dissimilarities.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def require_near(name: str, points: NDArray[np.float64], largest: float) -> None
 
 
 def require_apart(name: str, points: NDArray[np.float64]) -> None:
-    """Refuse coordinates that are all the same: no gradient leads away from there.
+    """Refuse coordinates that are all equal: the gradient is zero there.
 
     Raises
     ------
@@ -166,6 +166,6 @@ def require_apart(name: str, points: NDArray[np.float64]) -> None:
     """
     if len(points) > 1 and not np.ptp(points, axis=0).any():
         raise ConfigError(
-            f"{name} has all points at one place; from there no direction is better than another",
+            f"{name} has all points in one place, where no direction is better than another",
             context={"option": name},
         )

@@ -1,4 +1,4 @@
-"""A short text that tells arrays apart, however large they are: every byte counts, and no second copy is made."""
+"""Compute short texts that distinguish arrays of any size: every byte counts, and no copy is made."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ BLOCK_BYTES = 16 << 20
 def checksum(head: str, blocks: Iterable[NDArray[Any]]) -> str:
     """Return a hash of a text and of the CRC-32 of each block.
 
-    CRC-32 runs at gigabytes a second, so that a matrix of 20 GB costs what reading it costs. One changed block goes
-    unnoticed once in four thousand million times; nobody is meant to be kept from forging one.
+    CRC-32 runs at gigabytes a second, so hashing a matrix of 20 GB takes as long as reading it. A changed block goes
+    unnoticed once in 2**32 times; this is no protection against forgery.
     """
     digest = hashlib.blake2b(head.encode(), digest_size=16)
     for block in blocks:

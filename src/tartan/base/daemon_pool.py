@@ -1,7 +1,7 @@
-"""Threads that the end of the program does not wait for.
+"""Run calls in threads that do not keep the program from exiting.
 
 A read from a dead mount may never return. The threads of ``concurrent.futures`` are joined when the interpreter
-ends, so that Ctrl-C would hang there; these are daemons.
+ends, so Ctrl-C would hang there; these threads are daemons.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GRACE_SECONDS = 0.5
 
 
 class DaemonPool:
-    """A few threads that call functions in the order in which they were submitted.
+    """Call functions in a few threads, in the order in which they were submitted.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class DaemonPool:
 
     Notes
     -----
-    Whoever submits bounds how much is waiting.
+    The queue is not bounded here; the caller limits how much it submits.
     """
 
     def __init__(self, n_threads: int, name: str) -> None:
@@ -42,12 +42,12 @@ class DaemonPool:
             thread.start()
 
     def submit(self, call: Callable[[], Any]) -> None:
-        """Have a function called; its result is dropped. Nothing happens after ``close``."""
+        """Queue a call whose result is dropped; after ``close``, do nothing."""
         if not self._closed:
             self._calls.put(call)
 
     def close(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """Forget what has not begun, and wait a moment for what has."""
+        """Drop the calls that have not begun, and wait briefly for those that have."""
         self._closed = True
         with contextlib.suppress(queue.Empty):
             while True:
@@ -55,7 +55,7 @@ class DaemonPool:
         self.finish(grace_seconds)
 
     def finish(self, deadline_seconds: float) -> None:
-        """Make the calls that are waiting, and end."""
+        """Make the queued calls, then end."""
         self._closed = True
         for _ in self._threads:
             self._calls.put(None)

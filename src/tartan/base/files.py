@@ -1,11 +1,11 @@
-"""Files that are whole or absent: temporary name, then rename; fsync later, many at once.
+"""Write files that are whole or absent: temporary name, then rename; fsync later, many at once.
 
 Every file of a run folder is written here. A file is first written under ``tmp/`` of the folder, on the same
 file system, and then renamed to its place, so that a reader sees the old bytes or the new ones, never a part.
-What a killed process leaves behind lies in ``tmp/`` only. Renames survive the death of the process; ``sync``
+A killed process leaves files behind in ``tmp/`` only. Renames survive the death of the process; ``sync``
 makes them survive a power cut.
 
-Not here: what the bytes mean, and which file is written before which (README.md).
+This module does not know what the bytes mean, nor the order in which files are written (README.md).
 """
 
 from __future__ import annotations
@@ -40,34 +40,34 @@ Write = Callable[[int, Sequence[Buffer]], int]
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn the operating system's refusals to write into Tartan's errors.
+    """Turn write errors of the operating system into errors of Tartan.
 
     Raises
     ------
     DiskFullError
         If the file system or the quota is full.
     StoreError
-        If the folder is read-only, or no folder, or the system refuses for another reason.
+        If the folder is read-only or not a folder, or the write fails for another reason.
     """
     try:
         yield
     except OSError as error:
         if error.errno in _FULL:
             raise DiskFullError(
-                f"no room left on the file system of {path}; make room and run the same command again to resume",
+                f"no space left on the file system of {path}; free some space and run the same command again to resume",
                 context={"path": str(path)},
                 retryable=True,
             ) from error
         if error.errno in _REFUSED:
             raise StoreError(
-                f"cannot write {path}: {error.strerror}; give a folder that may be written",
+                f"cannot write {path}: {error.strerror}; choose a folder that is writable",
                 code="read-only",
                 context={"path": str(path)},
             ) from error
         if error.errno == errno.EFBIG:
             raise StoreError(
-                f"cannot write {path}: it would be larger than the file system, or a limit of the shell (ulimit -f), "
-                "allows; choose another place, or lift the limit",
+                f"cannot write {path}: it would be larger than the file system or a limit of the shell (ulimit -f) "
+                "allows; choose another place or raise the limit",
                 code="too-large",
                 context={"path": str(path)},
             ) from error
@@ -81,9 +81,9 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def whole_file(target: Path) -> Iterator[Path]:
-    """Yield a name beside a file of the user's that becomes it when the block ends, and vanishes when it raises.
+    """Yield a temporary name beside a file of the user: renamed to it when the block ends, removed when it raises.
 
-    Devices and pipes, such as ``/dev/stdout``, are written to and never replaced. A link stays, and what it leads to is
+    Devices and pipes, such as ``/dev/stdout``, are written to and never replaced. A link stays; its target is
     replaced.
 
     Raises
@@ -102,12 +102,12 @@ def whole_file(target: Path) -> Iterator[Path]:
             yield temporary
             temporary.replace(place)
     finally:
-        with contextlib.suppress(OSError):  # a read-only file system refuses also where there is nothing
+        with contextlib.suppress(OSError):  # a read-only file system raises even if the file is absent
             temporary.unlink()
 
 
 def arrow_file(path: Path, mode: str = "rb") -> Any:
-    """Open a file of this machine for Arrow, which takes a path such as ``a:b`` for an address elsewhere.
+    """Open a local file for Arrow, which would read a path such as ``a:b`` as a URL.
 
     Returns
     -------
@@ -156,7 +156,7 @@ class FileWriter:
 
     @contextlib.contextmanager
     def new_file(self, target: Path) -> Iterator[Path]:
-        """Yield a temporary path; when the block ends without error, what is there becomes ``target``."""
+        """Yield a temporary path; when the block ends without an error, rename that file to ``target``."""
         temporary = self._temporary / next(self._names)
         try:
             with disk_errors(target):
@@ -169,7 +169,7 @@ class FileWriter:
         self._owe(target)
 
     def append(self, target: Path, data: bytes) -> None:
-        """Add bytes to the end of a log; a kill may leave a part of them as its last line."""
+        """Append bytes to a log; a kill may leave part of them as its last line."""
         with disk_errors(target):
             descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
             try:
@@ -191,7 +191,7 @@ class FileWriter:
     def sync(self) -> int:
         """Force everything written since the last call to the disk; return the number of files.
 
-        Nothing is forgotten when it fails: the next call tries the same files again.
+        After a failure the next call tries the same files again.
         """
         with self._owed_lock:
             owed, self._owed = self._owed, set()
@@ -206,7 +206,7 @@ class FileWriter:
         return len(owed)
 
     def _sync_file_system(self) -> bool:
-        """Sync the file system that the folder lies on; False where the system cannot."""
+        """Sync the file system of the folder; return False where the system cannot."""
         with disk_errors(self._temporary):
             try:
                 _forced(self._temporary, self._force_all)
@@ -222,7 +222,7 @@ class FileWriter:
             _forced(path, self._force)
 
     def clear_temporary(self) -> None:
-        """Remove what killed processes left, and nothing of a writer that lives; the caller holds the run lock."""
+        """Remove what killed processes left, and nothing of a live writer; the caller holds the run lock."""
         with disk_errors(self._temporary):
             self._temporary.mkdir(exist_ok=True)
             left = list(os.scandir(self._temporary))
@@ -239,7 +239,7 @@ class FileWriter:
             probe.touch()
             now = probe.stat().st_mtime
             probe.unlink()
-        except OSError:  # a full disk, where what was left must go all the more
+        except OSError:  # a full disk: all the more reason to remove leftovers
             return time.time()
         return now
 

@@ -1,4 +1,4 @@
-"""Writes figures for people: counts, sizes, speeds and durations."""
+"""Format figures for people: counts, sizes, speeds and durations."""
 
 from __future__ import annotations
 

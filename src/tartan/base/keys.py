@@ -1,4 +1,4 @@
-"""Keys of items that have none of their own."""
+"""Name items that have no keys of their own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The run lock: one process writes to a run folder at a time.
+"""Lock a run folder, so that one process at a time writes to it.
 
-An advisory kernel lock (flock) on a file of the folder, which the kernel drops when the process dies, however
-it dies. The descriptor is close-on-exec, so workers never inherit it. Where the file system refuses kernel
+The lock is an advisory kernel lock (flock) on a file of the folder; the kernel drops it when the process dies, for
+whatever reason. The descriptor is close-on-exec, so workers never inherit it. Where the file system refuses kernel
 locks, a lease file takes its place: it names its holder and is renewed while the run is alive; a lease whose
 holder is dead (same machine) or has not renewed it for a minute (another machine) is taken over.
 """
@@ -82,7 +82,7 @@ class FolderLock:
                 (self._folder / LEASE_NAME).unlink()
 
     def renew(self) -> None:
-        """Say that the holder is alive; needed every few seconds only where a lease is used."""
+        """Renew the lease, where one is used; call it every few seconds."""
         if self._leased:
             os.utime(self._folder / LEASE_NAME)
 
@@ -97,7 +97,7 @@ class FolderLock:
             self._lease()
             os.close(descriptor)
             return
-        with contextlib.suppress(OSError):  # the name of the holder is a courtesy, a full disk may lack room for it
+        with contextlib.suppress(OSError):  # the holder's name is a courtesy; the disk may be full
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, _encode(_myself()), 0)
         self._descriptor = descriptor
@@ -117,7 +117,7 @@ class FolderLock:
         raise _locked(self._folder, _decode(path.read_bytes()))
 
     def _drop_dead_lease(self, path: Path) -> None:
-        """Remove the lease if its holder is dead; rename first, so that of two takers one wins."""
+        """Remove the lease if its holder is dead; rename first, so that only one of two contenders wins."""
         try:
             before = path.read_bytes()
             holder = _decode(before)
@@ -125,7 +125,7 @@ class FolderLock:
                 raise _locked(self._folder, holder)
             grave = path.with_name(f"{LEASE_NAME}-{next(temporary_names())}")
             path.rename(grave)
-            if grave.read_bytes() != before:  # somebody was faster, and this is the new lease: give it back
+            if grave.read_bytes() != before:  # another process was faster, and this is its lease: give it back
                 os.link(grave, path)
             grave.unlink()
         except FileNotFoundError:
@@ -148,7 +148,7 @@ def _myself() -> dict[str, Any]:
 
 
 def _alive(holder: dict[str, Any], age_seconds: float) -> bool:
-    """Whether the holder of a lease still lives, as far as can be seen from here."""
+    """Tell whether the holder of a lease is alive, as far as can be seen from here."""
     if holder.get("host") != socket.gethostname():
         return age_seconds < LEASE_SECONDS
     if holder.get("boot") != _boot():
@@ -157,7 +157,7 @@ def _alive(holder: dict[str, Any], age_seconds: float) -> bool:
 
 
 def _age_seconds(path: Path) -> float:
-    """Age of a file by the clock of its own file system, which may be another machine's."""
+    """Return the age of a file by the clock of its file system, which may be on another machine."""
     probe = path.with_name(f"{LEASE_NAME}-now-{next(temporary_names())}")
     probe.touch()
     try:
@@ -174,7 +174,7 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> str:
-    """Start time of a process, "" when there is none: a process id alone may be a later process."""
+    """Return the start time of a process, "" if there is none: its id alone may have been reused."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:

@@ -1,6 +1,6 @@
-"""What this machine has: cores, memory, limits of a container, disks, versions. Reads /proc and /sys, no more.
+"""Describe this machine: cores, memory, limits of a container, disks, versions, all from /proc and /sys.
 
-Linux only; elsewhere, or where a file is hidden, the answer is None and never an error.
+Linux only; elsewhere, or where a file cannot be read, functions return None and never raise.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _FEATURES = (
 
 @dataclass(frozen=True)
 class Limits:
-    """What the control groups of this process allow; None where they do not limit.
+    """Limits of the control groups of this process; None means no limit.
 
     Attributes
     ----------
     memory_bytes : int or None
         Most memory.
     memory_used_bytes : int or None
-        Used by now in the limiting group.
+        Already used in the limiting group.
     cores : float or None
         Processor time, in cores.
     """
@@ -53,7 +53,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory that this process can count on, within the limits of its container.
+    """Memory that this process can use, within the limits of its container.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ def _meminfo(proc: Path) -> dict[str, int]:
 
 
 def cgroup_limits(proc: Path = Path("/proc"), sys: Path = Path("/sys/fs/cgroup")) -> Limits:
-    """Return what the control groups of this process allow, of version 2 or 1, the parents' limits included."""
+    """Return the limits of the control groups of this process, version 2 or 1, including those of parents."""
     memory_bytes = used = cores = None
     for folder in _cgroup_folders(proc, sys):
         limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
@@ -138,7 +138,7 @@ def usable_cores(limits: Limits | None = None) -> int:
 
 
 def cpu_features(proc: Path = Path("/proc")) -> list[str]:
-    """Return the vector instructions of the processor that matter here, such as "avx2" and "avx512f"."""
+    """Return the relevant vector extensions of the processor, such as "avx2" and "avx512f"."""
     for line in (_text(proc / "cpuinfo") or "").splitlines():
         name, _, flags = line.partition(":")
         if name.strip() in ("flags", "Features"):

@@ -1,8 +1,7 @@
-"""Shows how far a long call is, on stderr: one live line on a terminal, a plain line now and then elsewhere.
+"""Show the progress of a long call on stderr: one live line on a terminal, a plain line now and then elsewhere.
 
-What is shown is computed by pure functions from a ``Snapshot``; only ``Display`` knows the stream and only
-``ProgressLine`` a clock. It may be called as often as you like, from any thread: it returns at once unless it
-is time to draw.
+Pure functions turn a ``Snapshot`` into text; only ``Display`` holds the stream and only ``ProgressLine`` the clock.
+``ProgressLine.show`` may be called any number of times, from any thread: it returns at once unless it is time to draw.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ _BAR_WIDTH = 24
 
 
 class Display:
-    """Lines on a stream: one that is drawn over in place where the stream is a terminal, plain ones elsewhere.
+    """Write lines to a stream: on a terminal one that is redrawn in place, elsewhere plain ones.
 
-    A stream that is closed, or whose reader is gone, is no error: the call that reports is worth more.
+    A closed stream is no error: the call that reports its progress matters more.
 
     Parameters
     ----------
     stream : text stream, optional
         Default stderr.
     stays : bool
-        The live line that was drawn last stays when the display is closed; otherwise it is taken away.
+        Whether the last live line stays when the display is closed; otherwise it is erased.
     """
 
     def __init__(self, stream: TextIO | None = None, *, stays: bool = False) -> None:
@@ -53,14 +52,14 @@ class Display:
         self._live: Live | None = None
 
     def open(self) -> None:
-        """Prepare the live line, if there is one; ``draw`` does that too."""
+        """Start the live line, if the stream can show one; ``draw`` does so too."""
         if not self.is_live or self._live is not None:
             return
         from rich.console import Console
         from rich.live import Live
 
         console = Console(file=self._stream, force_terminal=True)
-        # A line that stays may never be closed: nothing global may depend on that.
+        # The owner of a line that stays may never close it, so nothing global may depend on that.
         owned = not self._stays
         self._live = Live(
             console=console, auto_refresh=False, transient=owned, redirect_stdout=owned, redirect_stderr=owned
@@ -70,7 +69,7 @@ class Display:
             console.show_cursor(True)
 
     def draw(self, text: str, share: float | None = None) -> None:
-        """Draw over the live line: a text, behind a bar that is filled from 0 to 1 if a share is given."""
+        """Redraw the live line: a text, after a bar filled to ``share`` (0 to 1) if that is given."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
@@ -92,7 +91,7 @@ class Display:
             print(text, file=self._stream, flush=True)
 
     def close(self) -> None:
-        """End the live line; the next ``draw`` begins another."""
+        """End the live line; the next ``draw`` starts another."""
         if self._live is not None:
             with contextlib.suppress(OSError, ValueError):
                 self._live.stop()
@@ -101,14 +100,14 @@ class Display:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """How far a call is.
+    """Progress of a call at one time.
 
     Attributes
     ----------
     done, total : int
         In any unit, such as pairs or bytes.
     per_second : float
-        Recent speed; 0 where it is not known.
+        Recent speed; 0 if unknown.
     """
 
     done: int
@@ -117,31 +116,31 @@ class Snapshot:
 
     @property
     def share(self) -> float:
-        """Done part, 0 to 1."""
+        """Fraction that is done, 0 to 1."""
         return min(self.done / self.total, 1.0) if self.total else 1.0
 
     @property
     def percent(self) -> str:
-        """Done part as text, rounded down: "100.0 %" means that all is done."""
+        """Fraction that is done as text, rounded down: "100.0 %" means that all is done."""
         return f"{int(self.share * 1000) / 10:.1f} %"
 
     @property
     def time_left(self) -> str:
-        """Time left at the recent speed, as text; empty where it is not known, or where nothing is left."""
+        """Time left at the recent speed, as text; empty if unknown or zero."""
         if self.per_second <= 0 or self.done >= self.total:
             return ""
         return f"{format_duration((self.total - self.done) / self.per_second)} left"
 
 
 class RateWindow:
-    """Speed over the last while: at least half a minute, and a fifth of the run, so that bursts even out.
+    """Recent speed, over half a minute or a fifth of the run, whichever is longer, so that bursts even out.
 
     Parameters
     ----------
     time_seconds : float
         When counting starts.
     done : int
-        What is done by then; on a resume, not zero.
+        Amount done by then; not zero on a resume.
     """
 
     def __init__(self, time_seconds: float, done: int) -> None:
@@ -153,7 +152,7 @@ class RateWindow:
         return len(self._samples)
 
     def add(self, time_seconds: float, done: int) -> float:
-        """Note what is done now; return the speed a second, 0 where nothing moved."""
+        """Record the amount done now; return the speed per second, 0 if nothing moved."""
         window = max(_WINDOW_SECONDS, _WINDOW_SHARE * (time_seconds - self._start))
         samples = self._samples
         while len(samples) > 1 and samples[1][0] <= time_seconds - window:
@@ -166,18 +165,18 @@ class RateWindow:
 
 
 class ProgressLine:
-    """Draws snapshots when it is time to; also a context manager, which closes it.
+    """Draw snapshots at intervals; a context manager that closes the line.
 
     Parameters
     ----------
     start : Snapshot, optional
-        What an earlier call has left, counted from now on; default: what the first update says.
+        State at the start, such as what an earlier run has done; default: the first state that is shown.
     quiet : bool
-        Draws nothing at all.
+        Draw nothing.
     stream : text stream, optional
         Default stderr.
     clock : callable
-        Seconds, never going back.
+        Seconds, never decreasing.
     """
 
     def __init__(
@@ -199,9 +198,9 @@ class ProgressLine:
             self._display.open()
 
     def show(self, done: int, total: int, text: Callable[[Snapshot], str]) -> None:
-        """Draw how far the call is, when it is time to; ``text`` writes a snapshot as one line."""
+        """Draw the progress if it is time to; ``text`` formats a snapshot as one line."""
         if not self._open or not self._lock.acquire(blocking=False):
-            return  # another thread draws something just as new
+            return  # another thread is drawing a state that is just as new
         try:
             now = self._clock()
             if self._window is None:
@@ -228,7 +227,7 @@ class ProgressLine:
             self._display.say(text)
 
     def close(self, summary: str | None = None) -> None:
-        """Take the live line away and print a last text; a second call does nothing."""
+        """Erase the live line and print a last text; a second call does nothing."""
         with self._lock:
             if not self._open:
                 return
@@ -245,14 +244,14 @@ class ProgressLine:
 
 
 class Progress(ProgressLine):
-    """Draws the progress of one run.
+    """Draw the progress of one run.
 
     Parameters
     ----------
     total_pairs : int
-        Pairs that are wanted.
+        Pairs to compute.
     done_pairs : int
-        Pairs that an earlier run has left.
+        Pairs done by earlier runs.
     quiet, stream, clock
         As for ``ProgressLine``.
     """
@@ -270,7 +269,7 @@ class Progress(ProgressLine):
         self._total = total_pairs
 
     def update(self, done_pairs: int, loads: int = 0, n_items: int = 0, failed: int = 0) -> None:
-        """Draw how far the run is, when it is time to.
+        """Draw the progress if it is time to.
 
         Parameters
         ----------
@@ -285,7 +284,7 @@ class Progress(ProgressLine):
 
 
 def format_line(state: Snapshot, loads: int = 0, n_items: int = 0, failed: int = 0) -> str:
-    """Write how far a run is as one line."""
+    """Format the progress of a run as one line."""
     parts = [state.percent, f"{format_count(state.done)} of {format_count(state.total)} pairs"]
     if state.per_second > 0:
         parts.append(format_rate(state.per_second))

@@ -1,4 +1,4 @@
-"""How an exception of user code becomes the line and the traceback that a run records: in bounds, whatever it holds."""
+"""Turn exceptions of user code into the line and the traceback that a run records, both of bounded length."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def line_of(name: str, message: str) -> str:
 
 
 def traceback_of(error: BaseException, frames: TracebackType | None = None) -> str:
-    """Return the traceback of an exception, its middle left out where it is very long.
+    """Return the traceback of an exception, without its middle where it is very long.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Catches SIGINT and SIGTERM while something runs that can be cancelled."""
+"""Catch SIGINT and SIGTERM while a call runs that can be cancelled."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A name says who writes: ``HOST.PID.TOKEN-NUMBER``. The random token tells apart two writers of one process, and of two
 processes that had the same id one after the other. Names without it, such as ``PID-NUMBER``, are of writers that held a
-folder alone; whoever holds it now may remove them.
+folder alone; the process that holds it now may remove them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Records what every stage did when, for a trace that Perfetto and chrome://tracing open.
+"""Record when each stage did what, as a trace that Perfetto and chrome://tracing open.
 
 Recording costs one ``list.append`` of a tuple and may be done from any thread; all formatting waits until the
-end. A tracer is bounded: what comes after the limit is counted, not kept. ``NO_TRACER`` records nothing and is
-what a run without ``--trace`` gets, so that callers never ask whether there is one.
+end. A tracer is bounded: intervals after the limit are counted, not kept. ``NO_TRACER`` records nothing and serves
+runs without ``--trace``, so that callers need not ask whether there is a tracer.
 
 A row is named "process/thread" ("cpu/compare", "host/read-3"): the viewer groups the threads of a process.
 """
@@ -33,7 +33,7 @@ Interval = tuple[str, str, str, int, int, Mapping[str, Any] | None]
 
 
 class Tracer:
-    """Collects intervals.
+    """Collect intervals.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Tracer:
 
     @contextmanager
     def measure(self, name: str, stage: str, row: str, **args: Any) -> Iterator[None]:
-        """Record the time that a ``with`` block takes, also when it raises."""
+        """Record the time that a ``with`` block takes, even if it raises."""
         start = self._clock()
         try:
             yield

@@ -1,4 +1,4 @@
-"""Zarr input that others wrote: opened, and refused before a byte of it is decoded unless decoding it is harmless.
+"""Open Zarr input written elsewhere, and refuse it before a byte is decoded unless decoding it is harmless.
 
 The metadata of an array names the codecs that decode its chunks, and some of them run what they decode (``pickle``).
 Only codecs and kinds of data on the lists here are read.
@@ -42,7 +42,7 @@ def open_zarr(path: str | Path) -> Any:
 
 
 def refuse_unsafe(array: Any, label: str) -> None:
-    """Refuse an opened Zarr array that only decoders beyond the list could read.
+    """Refuse an opened Zarr array that needs a decoder that is not on the list.
 
     Raises
     ------

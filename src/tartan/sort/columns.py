@@ -1,6 +1,6 @@
 """Columns as records and back: how a row of an Arrow table lies in a record of fixed width.
 
-Each column has its place: numbers, times and decimals as they are; text and bytes with room for the longest value and
+Each column has its place: numbers, times and decimals as they are; text and bytes with space for the longest value and
 its length behind it; a flag in front where there are nulls. A single column of numbers without nulls is its own
 record, and nothing is copied. Which parts of the record are compared, and how, follows from the types.
 """
@@ -27,14 +27,14 @@ _DECIMALS = {4: ("<i4",), 8: ("<i8",), 16: ("<u8", "<i8"), 32: ("<u8", "<u8", "<
 
 @dataclass(frozen=True)
 class ColumnKey:
-    """One column that is compared.
+    """A column that is compared.
 
     Attributes
     ----------
     name : str
     descending : bool
     nulls_first : bool
-        Where rows without a value go; whatever the direction.
+        Where rows without a value go, in either direction.
     """
 
     name: str
@@ -44,7 +44,7 @@ class ColumnKey:
 
 @dataclass(frozen=True)
 class ColumnFacts:
-    """What one reading of the sources told of a column.
+    """What one pass over the sources shows of a column.
 
     Attributes
     ----------
@@ -157,7 +157,7 @@ class RowForm:
         carrier = self.dtype[f"{number}"]
         if _is_text(kind):
             yield KeyPart(offset, f"S{carrier.itemsize}", column.descending)
-            # Zeros fill what is short, so that "a" and "a\0" differ in their length only.
+            # Short values are padded with zeros, so that "a" and "a\0" differ in their length only.
             yield KeyPart(self._offset(f"{number}.length"), _LENGTH.str, column.descending)
         elif pa.types.is_decimal(kind):
             words = list(_words(carrier.itemsize))

@@ -1,7 +1,7 @@
-"""A file that is written past the page cache: what a sorted file does not leave there, others keep.
+"""Write a file past the page cache, so that the cache keeps what other programs need.
 
-For writers that only know ``write``. Two aligned buffers: one is filled while a thread writes the other. Where the
-file system refuses direct writes, it is an ordinary file that drops what it has written from the cache.
+It serves writers that only call ``write``. Of two aligned buffers one is filled while a thread writes the other. Where
+the file system refuses direct writes, it is an ordinary file that drops what it has written from the cache.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ PAGE = 4096
 
 
 class DirectFile(io.RawIOBase):
-    """A new file for writing from begin to end.
+    """A new file, written from beginning to end.
 
     Parameters
     ----------
     path : Path
-        Made anew.
+        Created, or truncated.
 
     Attributes
     ----------
     direct : bool
-        Whether the page cache is passed by.
+        Whether the page cache is bypassed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,7 +51,7 @@ class DirectFile(io.RawIOBase):
         return self._written + self._fill
 
     def write(self, data: Any) -> int:
-        """Take bytes; returns how many that were: all."""
+        """Take all of the bytes; return their number."""
         view = memoryview(data).cast("B")
         taken = 0
         while taken < len(view):
@@ -86,7 +86,7 @@ class DirectFile(io.RawIOBase):
             pending.result()
 
     def finish(self) -> None:
-        """Write what is left and bring everything to the disk."""
+        """Write what is left and sync the file."""
         n_bytes, left = self._written + self._fill, self._fill
         if left:
             self._send(-(-left // PAGE) * PAGE)
@@ -95,7 +95,7 @@ class DirectFile(io.RawIOBase):
         fsync(self._fd)
 
     def close(self) -> None:
-        """Close it, whatever was written."""
+        """Close the file as it is."""
         if not self.closed:
             self._thread.shutdown(wait=True)
             os.close(self._fd)

@@ -1,7 +1,7 @@
-"""The types of records: how their texts are read, and which of them can be sorted.
+"""Read the types of records, and say which of them can be sorted.
 
 A record has a fixed width. It is a plain number (``int64``, ``">f4"``), bytes (``record:100``), or named fields
-(``"key:u4,score:f8"``, any structured NumPy dtype). Which parts of it are compared is said in keys.py.
+(``"key:u4,score:f8"``, any structured NumPy dtype). keys.py says which parts of it are compared.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def parse_dtype(dtype: Any) -> DType:
     Raises
     ------
     ConfigError
-        If it is unknown, has no width, or contains what has no order here (dates, complex numbers, objects).
+        If it is unknown, has no width, or contains types without an order here (dates, complex numbers, objects).
 
     Examples
     --------

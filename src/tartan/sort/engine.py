@@ -1,4 +1,4 @@
-"""The engine as this room opens it: how a sort is to be done, how much memory is left for it, which key it gets."""
+"""Open the engine: with which options, how much memory, which key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tartan.sort.dtypes import DType
 from tartan.sort.failures import error_of
 from tartan.sort.keys import KeyPart
 from tartan.sort.plan import EngineLayout, Shape, SortPlan, plan_sort
-from tartan.sort.space import LEAST_MEMORY_BYTES, room_for_engine, rss_bytes
+from tartan.sort.space import LEAST_MEMORY_BYTES, memory_for_engine, rss_bytes
 from tartan.sort.work import check_folders
 
 __all__ = ["POLL_SECONDS", "Direct", "Nulls", "Order", "Pack", "PathLike", "SortOptions", "engine_errors"]
@@ -36,20 +36,20 @@ MAX_RECORD_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class SortOptions:
-    """How something is sorted; nothing here changes the result.
+    """How a sort is executed; no option changes the result.
 
     Attributes
     ----------
     memory_bytes : int
-        Promise for the whole process.
+        Limit for the whole process.
     folders : tuple of Path
         For run files.
     pack : {"auto", "always", "never"}
         Whether run files are packed.
     threads : int
-        That sort.
+        Number of threads that sort.
     direct : {"auto", "always", "never"}
-        Whether the page cache is passed by.
+        Whether the page cache is bypassed.
     """
 
     memory_bytes: int
@@ -68,12 +68,12 @@ class SortOptions:
         threads: int | None,
         direct: Direct,
     ) -> SortOptions:
-        """Read what users say.
+        """Read options as users give them.
 
         Raises
         ------
         ConfigError
-            If a value is none of those that are possible.
+            If a value is not allowed.
         """
         folders = [tmp] if isinstance(tmp, str | os.PathLike) else list(tmp)
         return cls(
@@ -93,7 +93,7 @@ def _memory_bytes(memory: str | int | Size | None) -> int:
 
 @dataclass(frozen=True)
 class Order:
-    """Which records are sorted, by which key.
+    """Type of the records, and the key that they are sorted by.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class Order:
         return not others and first.kind[0] in "<>" and first.width_bytes == width and width in (4, 8)
 
     def plan(self, n_bytes: int, options: SortOptions, *, kept_bytes: int = 0) -> SortPlan:
-        """Divide what is left of the memory.
+        """Divide the memory that is left.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class Order:
             Bytes of records.
         options : SortOptions
         kept_bytes : int
-            What the caller is going to hold besides.
+            Memory that the caller will also hold.
 
         Raises
         ------
@@ -148,7 +148,7 @@ class Order:
             return sort_overhead(record_bytes=width, key=self.key, threads=options.threads, **vars(layout))
 
         try:
-            return plan_sort(shape, room_for_engine(options.memory_bytes, held), overhead)
+            return plan_sort(shape, memory_for_engine(options.memory_bytes, held), overhead)
         except ConfigError as error:
             raise _with_what_is_held(error, options.memory_bytes, held) from None
 
@@ -168,10 +168,10 @@ class Order:
 
 
 def _with_what_is_held(error: ConfigError, promised: int, held: int) -> ConfigError:
-    """Say how much the whole process needs, where the plan knows what the engine does."""
-    if not {"least_bytes", "room_bytes"} <= error.context.keys():
+    """Say how much the whole process needs, if the plan says how much the engine needs."""
+    if not {"least_bytes", "available_bytes"} <= error.context.keys():
         return error
-    needed = int(1.02 * (promised - error.context["room_bytes"] + error.context["least_bytes"]))
+    needed = int(1.02 * (promised - error.context["available_bytes"] + error.context["least_bytes"]))
     return ConfigError(
         f"memory of {format_bytes(promised)} is too little: this process holds {format_bytes(held)} already; "
         f"give {needed // 10**6 + 1}MB, or sort in a process of its own",
@@ -182,7 +182,7 @@ def _with_what_is_held(error: ConfigError, promised: int, held: int) -> ConfigEr
 
 @contextlib.contextmanager
 def engine_errors() -> Iterator[None]:
-    """Turn what the engine raises into errors of Tartan."""
+    """Turn failures of the engine into errors of Tartan."""
     try:
         yield
     except SortFailure as failure:

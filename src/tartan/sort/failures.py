@@ -1,4 +1,4 @@
-"""What the engine reports as failed, as errors of Tartan: what, with which value, and the way out."""
+"""Turn failures of the engine into errors of Tartan: what failed, with which value, and the way out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tartan.errors import (
 
 __all__ = ["error_of"]
 
-_AGAIN = "run the same command again to go on from the run files that are whole"
+_AGAIN = "run the same command again to resume from the run files that are whole"
 
 
 def error_of(failure: SortFailure, *, signal: int | None = None) -> TartanError:
@@ -29,7 +29,7 @@ def error_of(failure: SortFailure, *, signal: int | None = None) -> TartanError:
     ----------
     failure : SortFailure
     signal : int, optional
-        By which the sort was stopped, where it was.
+        Signal that stopped the sort, if one did.
     """
     context: dict[str, Any] = {"path": failure.path, "offset": failure.offset, "errno": failure.errno}
     where = f" ({failure.path})" if failure.path else ""
@@ -39,18 +39,18 @@ def error_of(failure: SortFailure, *, signal: int | None = None) -> TartanError:
             return RunCancelledError(f"the sort was stopped; {_AGAIN}", context=about, retryable=True)
         case "no_space":
             return DiskFullError(
-                f"no room left on the disk{where}; make room or name more temporary folders, then {_AGAIN}",
+                f"no space left on the disk{where}; free some space or name more temporary folders, then {_AGAIN}",
                 context=context,
                 retryable=True,
             )
         case "source_changed":
             return InputChangedError(
-                f"{failure.path} was changed while it was read ({failure}); leave it alone and sort it again",
+                f"{failure.path} was changed while it was read ({failure}); keep it unchanged and sort it again",
                 context=context,
             )
         case "folder_lost":
             return SortError(
-                f"a temporary folder is gone{where}; bring it back, then {_AGAIN}", code="folder-lost", context=context
+                f"a temporary folder is gone{where}; restore it, then {_AGAIN}", code="folder-lost", context=context
             )
         case "read":
             return SortError(
@@ -66,12 +66,14 @@ def error_of(failure: SortFailure, *, signal: int | None = None) -> TartanError:
                 context=context,
             )
         case "memory":
-            return ResourceError(f"memory is not to be had: {failure}; give less of it", code="memory", context=context)
+            return ResourceError(
+                f"memory cannot be allocated: {failure}; give the sort less of it", code="memory", context=context
+            )
         case "key":
             return ConfigError(f"the key cannot be used: {failure}", context=context)
         case "direct_refused":
             return SortError(
-                f"the file system{where} refuses direct I/O; let it be chosen (direct='auto')",
+                f"the file system{where} refuses direct I/O; use direct='auto'",
                 code="direct-refused",
                 context=context,
             )

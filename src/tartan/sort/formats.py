@@ -1,7 +1,7 @@
-"""Files of records: raw binary and .npy, read and written without their contents.
+"""Describe files of records, raw binary and .npy, without touching the records.
 
-What is learnt here of a source is where its records begin, how many bytes they are, and by what it can be told later
-whether it has changed. A destination is written under a temporary name beside its place and renamed when it is whole.
+Of a source this module finds out where its records begin, how many bytes they take, and how a later change can be
+noticed. A destination is written under a temporary name in the same folder and renamed when it is whole.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
     "HEADER_BYTES", "Destination", "SourceFile", "expand_sources", "open_sources", "refuse_changes", "refuse_streams",
 ]  # fmt: skip
 
-# Headers of .npy files that we write: as long as a block of a disk, so that data begin where direct writes may.
+# Headers of .npy files that we write: as long as a disk block, so that data begin where direct writes can.
 HEADER_BYTES = 4096
 _MAGIC = b"\x93NUMPY"
 TABLE_SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow"}
@@ -46,7 +46,7 @@ class SourceFile:
     n_bytes : int
         Bytes of records.
     size, mtime_ns, inode : int
-        By which a change is noticed.
+        Compared later to notice a change.
     """
 
     path: Path
@@ -57,12 +57,12 @@ class SourceFile:
     inode: int
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what a resumed job must find again."""
+        """Return what must be unchanged for a job to resume."""
         return {"path": str(self.path.resolve()), "offset": self.offset, "size": self.size, "mtime_ns": self.mtime_ns}
 
 
 def expand_sources(sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """Return the files that are meant: globs are expanded and sorted by name, everything else is taken as it is.
+    """Return the files to sort: expand globs, sorted by name, and take everything else as it is.
 
     Raises
     ------
@@ -86,12 +86,12 @@ def _expand(text: str) -> list[Path]:
 
 
 def is_table(path: Path) -> bool:
-    """Whether a file is called like a Parquet or Arrow file."""
+    """Tell whether a file has the suffix of a Parquet or Arrow file."""
     return path.suffix.lower() in TABLE_SUFFIXES
 
 
 def open_sources(paths: Sequence[Path], dtype: Any) -> tuple[list[SourceFile], DType]:
-    """Look at the files to be sorted.
+    """Inspect the files to sort.
 
     Parameters
     ----------
@@ -108,8 +108,8 @@ def open_sources(paths: Sequence[Path], dtype: Any) -> tuple[list[SourceFile], D
     Raises
     ------
     ConfigError
-        If a file is missing, unreadable, no regular file, no whole number of records, or of another type than the
-        rest.
+        If a file is missing, unreadable, not a regular file, not a whole number of records, or of a different type
+        from the rest.
     """
     wanted = None if dtype is None else parse_dtype(dtype)
     carriers: Path | None = None
@@ -137,7 +137,7 @@ def open_sources(paths: Sequence[Path], dtype: Any) -> tuple[list[SourceFile], D
 
 
 def _look(path: Path) -> tuple[os.stat_result, tuple[int, DType, int] | None]:
-    """Return what the system knows of a file and, of an .npy file, where its data begin, their type and number."""
+    """Return the status of a file and, for an .npy file, the offset, type and number of its values."""
     try:
         refuse_streams(path)
         with path.open("rb", buffering=0) as stream:
@@ -145,7 +145,7 @@ def _look(path: Path) -> tuple[os.stat_result, tuple[int, DType, int] | None]:
             return status, _read_header(path) if path.suffix.lower() == ".npy" else None
     except OSError as error:
         raise ConfigError(
-            f"cannot read {path}: {error.strerror}; name a file that exists and may be read",
+            f"cannot read {path}: {error.strerror}; name a file that exists and is readable",
             code="unreadable",
             context={"path": str(path)},
         ) from error
@@ -161,9 +161,9 @@ def refuse_streams(path: Path) -> None:
         If there is no such file.
     """
     mode = path.stat().st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # of a folder, opening it says what it is
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a folder gives the right error
         raise ConfigError(
-            f"{path} is no regular file; a sort reads its input at several places: write it to a file",
+            f"{path} is not a regular file; a sort reads its input in several places: write it to a file",
             context={"path": str(path)},
         )
 
@@ -173,7 +173,7 @@ def _read_header(path: Path) -> tuple[int, DType, int]:
         mapped = np.lib.format.open_memmap(path, mode="r")  # nothing but the header is read
     except ValueError as error:
         raise ConfigError(
-            f"{path} is no whole .npy file of fixed-size values ({error}); write it again, or give it another suffix "
+            f"{path} is not a whole .npy file of fixed-size values ({error}); write it again, or rename it "
             "to sort it as raw bytes",
             context={"path": str(path)},
         ) from error
@@ -190,7 +190,7 @@ def _read_header(path: Path) -> tuple[int, DType, int]:
 def _check_length(path: Path, n_bytes: int, n_values: int, dtype: DType) -> None:
     if n_bytes != n_values * dtype.itemsize:
         raise ConfigError(
-            f"{path} holds {n_bytes} bytes behind its header, but {n_values} x {dtype.itemsize} are announced; "
+            f"{path} holds {n_bytes} bytes behind its header, but the header says {n_values} x {dtype.itemsize}; "
             "it is cut off or damaged: write it again",
             context={"path": str(path)},
         )
@@ -200,7 +200,7 @@ def _check_records(source: SourceFile, dtype: DType) -> None:
     rest = source.n_bytes % dtype.itemsize
     if rest:
         raise ConfigError(
-            f"{source.path} has {source.n_bytes} bytes, which is no multiple of the record of {dtype.itemsize} bytes "
+            f"{source.path} has {source.n_bytes} bytes, not a multiple of the record of {dtype.itemsize} bytes "
             f"({describe_dtype(dtype)}): {rest} are left over; check the dtype, or whether the file is whole",
             context={"path": str(source.path), "n_bytes": source.n_bytes, "record_bytes": dtype.itemsize},
         )
@@ -210,13 +210,13 @@ def _other_type(path: Path, carried: DType, wanted: DType, carrier: Path | None)
     who = f"of {carrier}" if carrier else "asked for"
     return ConfigError(
         f"{path} holds {describe_dtype(carried)}, not the {describe_dtype(wanted)} {who}; "
-        "an .npy file says its own type: leave the dtype away, and sort files of one type together",
+        "an .npy file holds its own type: omit the dtype, and sort files of one type together",
         context={"path": str(path), "dtype": describe_dtype(carried)},
     )
 
 
 def refuse_changes(sources: Iterable[SourceFile]) -> None:
-    """Raise when a source is no longer the file that was looked at.
+    """Raise if a source is no longer the file that was inspected.
 
     Raises
     ------
@@ -229,7 +229,7 @@ def refuse_changes(sources: Iterable[SourceFile]) -> None:
             now = None
         if now is None or (now.st_size, now.st_mtime_ns, now.st_ino) != (source.size, source.mtime_ns, source.inode):
             raise InputChangedError(
-                f"{source.path} was changed while it was read; leave it alone and sort it again",
+                f"{source.path} was changed while it was read; keep it unchanged and sort it again",
                 context={"path": str(source.path)},
             )
 
@@ -244,16 +244,16 @@ class Destination:
     dtype : numpy.dtype
     n_records : int
     sources : sequence of SourceFile
-        None of which it may be, unless ``in_place``.
+        The destination must be none of them, unless ``in_place``.
     in_place : bool
-        Whether it takes the place of the only source.
+        Whether the destination replaces the only source.
     overwrite : bool
-        Whether it may take the place of another file.
+        Whether the destination may replace another file.
 
     Raises
     ------
     ConfigError
-        If it exists, is a source, or lies in no folder that can be written.
+        If it exists, is a source, or its folder is not writable.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ class Destination:
         in_place: bool,
         overwrite: bool,
     ) -> None:
-        self.path = path.resolve() if in_place else path  # a link stays, what it leads to is replaced
+        self.path = path.resolve() if in_place else path  # a link stays; its target is replaced
         self._in_place = in_place
         self._overwrite = overwrite
         self._header = _header(dtype, n_records) if path.suffix.lower() == ".npy" else b""
@@ -275,53 +275,53 @@ class Destination:
 
     @property
     def part(self) -> Path:
-        """Where it is written until it is whole."""
+        """Path of the file until it is whole."""
         return self.path.with_name(f".{self.path.name}.tartan-part")
 
     @property
     def offset(self) -> int:
-        """Where its data begin."""
+        """Offset of the data."""
         return len(self._header)
 
     @property
     def n_bytes(self) -> int:
-        """Its size, header included."""
+        """Size, header included."""
         return self._n_bytes
 
     def _check(self, sources: Sequence[SourceFile]) -> None:
         context = {"path": str(self.path)}
         if not self.path.parent.is_dir():
-            raise ConfigError(f"there is no folder {self.path.parent} for {self.path.name}; make it", context=context)
+            raise ConfigError(f"there is no folder {self.path.parent} for {self.path.name}; create it", context=context)
         if not os.access(self.path.parent, os.W_OK | os.X_OK):
-            raise ConfigError(f"the folder {self.path.parent} may not be written; choose another", context=context)
+            raise ConfigError(f"the folder {self.path.parent} is not writable; choose another", context=context)
         if self._in_place or not os.path.lexists(self.path):
             return
         if self.path.is_dir():
             raise ConfigError(f"{self.path} is a folder; name a file", context=context)
         if self.path.exists() and not self.path.is_file():
-            raise ConfigError(f"{self.path} is no regular file; a sort writes one: name another", context=context)
+            raise ConfigError(f"{self.path} is not a regular file; a sort writes one: name another", context=context)
         if any(self.path.exists() and self.path.samefile(source.path) for source in sources):
             raise ConfigError(
-                f"{self.path} is to be read and written; name another destination, or sort it in place", context=context
+                f"{self.path} is source and destination; name another destination, or sort in place", context=context
             )
         self._refuse_existing()
 
     def _refuse_existing(self) -> None:
         if not self._overwrite and os.path.lexists(self.path):
             raise ConfigError(
-                f"{self.path} exists; name another destination, or allow to overwrite it",
+                f"{self.path} exists; name another destination, or allow overwriting it",
                 code="exists",
                 context={"path": str(self.path)},
             )
 
     def begin(self) -> None:
-        """Make the temporary file with its header; what an earlier attempt wrote there stays."""
+        """Create the temporary file with its header; keep what an earlier attempt wrote there."""
         with disk_errors(self.part), self.part.open("r+b" if self.part.exists() else "wb") as stream:
             stream.write(self._header)
             stream.truncate(self._n_bytes)
 
     def finish(self) -> None:
-        """Force the temporary file to the disk and give it its name."""
+        """Sync the temporary file and rename it to its place."""
         if self._in_place:
             shutil.copymode(self.path, self.part)
         else:
@@ -338,14 +338,14 @@ class Destination:
                 os.close(folder)
 
     def remove_part(self) -> None:
-        """Remove what is not whole."""
+        """Remove the file that is not whole."""
         self.part.unlink(missing_ok=True)
 
 
 def _header(dtype: DType, n_records: int) -> bytes:
-    """Write the header of an .npy file of one axis, filled up to a multiple of ``HEADER_BYTES``.
+    """Write the header of an .npy file of one axis, padded to a multiple of ``HEADER_BYTES``.
 
-    NumPy writes it filled up to 64 bytes, which would put every record across the blocks of a disk.
+    NumPy pads it to a multiple of 64 bytes, so that records would straddle disk blocks.
     """
     about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (n_records,)}
     text = repr(about)

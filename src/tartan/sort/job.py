@@ -30,12 +30,12 @@ from tartan.sort.work import WorkFolders
 __all__ = ["SortRun"]
 
 RENEW_SECONDS = 5.0
-DAMAGED_RUN_FILES = 8  # how many are sorted again before the disk is given up
+DAMAGED_RUN_FILES = 8  # sorted again at most, before the disk counts as broken
 
 
 @dataclass
 class SortRun:
-    """One sort; ``run`` is called once."""
+    """A sort of records; call ``run`` once."""
 
     sources: Sequence[SourceFile]
     destination: Destination
@@ -54,7 +54,7 @@ class SortRun:
     def run(self, *, resume: bool, quiet: bool) -> SortResult:
         """Sort, and return what was done."""
         start = time.perf_counter()
-        # Everything that Python itself takes comes before the question how much is left for the engine.
+        # Python takes what it needs before the engine is given what is left.
         with SortProgress(quiet=quiet) as progress:
             width_bits = self._width_bits()
             plan = self.order.plan(self.n_bytes, self.options, kept_bytes=self._kept_bytes())
@@ -70,7 +70,7 @@ class SortRun:
         return sampled_width_bits(self.sources, self.order.dtype)
 
     def _kept_bytes(self) -> int:
-        """Return what is going to be held besides the engine."""
+        """Return the memory that will be held besides that of the engine."""
         return 0
 
     def _description(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class SortRun:
         return note
 
     def _temporary_bytes(self, plan: SortPlan, width_bits: float | None) -> int:
-        """Return the room that run files need; a sample is trusted where the user has decided to pack."""
+        """Return the disk space that run files need; trust the sample if the user has decided to pack."""
         if self.options.pack != "always" or width_bits is None:
             return plan.temporary_bytes
         return plan.packed_bytes(width_bits, 8 * self.order.dtype.itemsize)
@@ -109,7 +109,7 @@ class SortRun:
             self._engine.cancel()
 
     def _sort(self, plan: SortPlan, work: WorkFolders, run_files: list[Path], progress: SortProgress) -> dict[str, Any]:
-        """Drive the engine; a run file that turns out to be damaged is sorted again."""
+        """Drive the engine; sort the records of damaged run files again."""
         try:
             for left in reversed(range(DAMAGED_RUN_FILES)):
                 try:
@@ -118,7 +118,7 @@ class SortRun:
                     damaged = Path(failure.path) if failure.kind == "corrupt_run" and failure.path else None
                     if damaged is None or not left:
                         raise error_of(failure, signal=self._signal) from failure
-                    self._noter(progress)(f"run file {damaged} is damaged ({failure}); what it held is sorted again")
+                    self._noter(progress)(f"run file {damaged} is damaged ({failure}); its records are sorted again")
                     damaged.unlink(missing_ok=True)
                     run_files = work.run_files(resume=True)
         except BaseException:
@@ -157,7 +157,7 @@ class SortRun:
                 self._beat(engine, work, progress)
 
     def _beat(self, engine: SortJob, work: WorkFolders, progress: SortProgress) -> None:
-        """Show how far it is, and keep the lease of the folders."""
+        """Show the progress, and renew the lease of the folders."""
         progress.update(engine.progress())
         if time.perf_counter() - self._renewed >= RENEW_SECONDS:
             work.renew()

@@ -1,8 +1,8 @@
-"""Which bytes of a record are compared, how, and in which direction.
+"""Read keys: which bytes of a record are compared, how, and in which direction.
 
-A key is a list of parts, the first one decides first. Each part has an offset in the record, a kind (a NumPy type
-with its byte order, or ``S<length>`` for bytes compared as unsigned ones) and a direction. Whatever the user named
-(fields, fields of fields, subarrays, text, ranges of bytes) becomes such parts; the engine knows nothing else.
+A key is a list of parts, most significant first. Each part has an offset in the record, a kind (a NumPy type
+with its byte order, or ``S<length>`` for bytes compared as unsigned ones) and a direction. Everything that users
+name (fields, fields of fields, subarrays, text, ranges of bytes) becomes such parts; the engine knows nothing else.
 
 Order of numbers: as usual; floats in total order, -0.0 before 0.0, and every NaN last, also when descending.
 """
@@ -23,7 +23,7 @@ __all__ = ["MAX_PARTS", "KeyPart", "parse_key"]
 
 MAX_PARTS = 256
 _DIRECTIONS = {"asc": False, "desc": True}
-_SYNTAX = "write NAME, OFFSET:LENGTH or OFFSET:TYPE, each with :desc or :asc behind it if wanted, separated by commas"
+_SYNTAX = "write NAME, OFFSET:LENGTH or OFFSET:TYPE, each optionally followed by :desc or :asc, separated by commas"
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class KeyPart:
     Attributes
     ----------
     offset : int
-        First byte, counted from the begin of the record.
+        First byte, counted from the beginning of the record.
     kind : str
         ``S<n>`` for n bytes, else a NumPy type with its byte order: ``"<i8"``, ``">f4"``, ``"|u1"``.
     descending : bool
@@ -46,12 +46,12 @@ class KeyPart:
 
     @property
     def width_bytes(self) -> int:
-        """How many bytes are compared."""
+        """Number of bytes that are compared."""
         return np.dtype(self.kind).itemsize
 
     @property
     def end(self) -> int:
-        """The first byte behind it."""
+        """First byte after the part."""
         return self.offset + self.width_bytes
 
 
@@ -66,7 +66,7 @@ class _Named:
 
 
 def parse_key(key: str | Sequence[str] | None, dtype: DType, *, descending: bool = False) -> tuple[KeyPart, ...]:
-    """Turn what the user calls the key into parts.
+    """Turn a key as users write it into parts.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def parse_key(key: str | Sequence[str] | None, dtype: DType, *, descending: bool
     Returns
     -------
     tuple of KeyPart
-        In the order in which they decide; at most ``MAX_PARTS``.
+        Most significant first; at most ``MAX_PARTS``.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def _field(name: str, dtype: DType, descending: bool) -> _Named:
     offset, inner = 0, dtype
     for step in [name] if name in (dtype.names or ()) else name.split("."):
         if inner.names is None or step not in inner.names:
-            raise _wrong(f"the key {name!r} is no field of {describe_dtype(dtype)}; {_what_there_is(inner)}", name)
+            raise _wrong(f"the key {name!r} is not a field of {describe_dtype(dtype)}; {_what_there_is(inner)}", name)
         fields: Any = inner.fields
         inner, at = fields[step][:2]
         offset += at
@@ -143,9 +143,7 @@ def _field(name: str, dtype: DType, descending: bool) -> _Named:
 def _what_there_is(dtype: DType) -> str:
     if dtype.names:
         return f"its fields are {', '.join(dtype.names)}"
-    return (
-        f"it has no fields; leave the key away to compare the whole, or write OFFSET:LENGTH within 0:{dtype.itemsize}"
-    )
+    return f"it has no fields; omit the key to compare whole records, or write OFFSET:LENGTH within 0:{dtype.itemsize}"
 
 
 def _inside(one: _Named, dtype: DType) -> _Named:

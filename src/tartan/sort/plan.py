@@ -1,12 +1,12 @@
-"""How memory is divided and what a sort will need: pure policy, nothing is opened or allocated here.
+"""Divide memory and predict what a sort needs: pure policy, nothing is opened or allocated.
 
-The engine works in two phases with one set of buffers. In the first one each buffer is filled, sorted and written as
-one *run file*; in the second one each holds one *range* of the output, read from all run files at once. While one
+The engine works in two phases with one set of buffers. In the first each buffer is filled, sorted and written as
+one *run file*; in the second each holds one *range* of the output, read from all run files at once. While one
 buffer is sorted by each thread, one is read and one is written, so there are at least three. Reading K run files at
-once takes windows of K blocks besides. So memory buys fewer and longer run files, and the fewer there are the less
-the windows take.
+once also takes windows of K blocks. More memory gives fewer and longer run files, and fewer run files need less
+memory for windows.
 
-What is decided here, in this order: as few merge levels as possible (each one reads and writes everything once more),
+Decisions, in this order: as few merge levels as possible (each one reads and writes everything once more),
 then the widest requests to the disk, then the largest buffers up to the size that helps.
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from tartan.errors import ConfigError
 
-__all__ = ["EngineLayout", "Shape", "SortPlan", "expected_bits", "least_room_bytes", "merge_levels", "plan_sort"]
+__all__ = ["EngineLayout", "Shape", "SortPlan", "expected_bits", "least_memory_bytes", "merge_levels", "plan_sort"]
 
 PAGE = 4096
 PACKING_BITS = 2.0  # what bit packing costs over the entropy of the differences, measured
@@ -32,7 +32,7 @@ _RUN_FILE_EXTRA_BYTES = 64 << 10
 
 @dataclass(frozen=True)
 class Shape:
-    """What is sorted, and by how many threads.
+    """Size and form of a sort, and its number of threads.
 
     Attributes
     ----------
@@ -52,21 +52,21 @@ class Shape:
 
     @property
     def slot_bytes(self) -> int:
-        """What one record takes of a buffer."""
+        """Bytes of a buffer that one record takes."""
         return self.record_bytes + (0 if self.is_word else 8)
 
     @property
     def buffers(self) -> tuple[int, ...]:
-        """How many buffers are good: one to read, one to write, one for each thread, and one for it to sort into."""
+        """Useful number of buffers: one to read, one to write, one for each thread, and one for it to sort into."""
         wide = (2 * self.threads + 2,) if self.is_word else ()
         return tuple(dict.fromkeys((*wide, self.threads + 2, 3)))
 
     def capacity(self, buffer_bytes: int) -> int:
-        """Return how many records a buffer holds."""
+        """Return the number of records that a buffer holds."""
         return buffer_bytes // self.slot_bytes
 
     def pieces(self, buffer_bytes: int) -> int:
-        """Return into how many buffers the input is cut."""
+        """Return the number of buffers that the input fills."""
         return -(-self.n_records // max(self.capacity(buffer_bytes), 1))
 
 
@@ -96,23 +96,23 @@ class EngineLayout:
 
 @dataclass(frozen=True)
 class SortPlan:
-    """What a sort will do and need.
+    """Steps and needs of a sort.
 
     Attributes
     ----------
     layout : EngineLayout
     memory_bytes : int
-        What the engine takes of the memory.
+        Memory that the engine takes.
     run_files : int
-        How many are written in the first phase; 0 when everything fits into one buffer.
+        Number written in the first phase; 0 if everything fits into one buffer.
     ranges : int
-        Into how many parts the output is cut.
+        Number of parts of the output.
     levels : int
-        How often everything is read and written after the first phase; 0 when nothing is.
+        Number of times that everything is read and written after the first phase.
     temporary_bytes : int
-        Most room that run files take at one time, if they are not packed.
+        Most disk space that run files take at one time, if they are not packed.
     values_in_run_file : int
-        How many records are sorted together in the first phase.
+        Records that are sorted together in the first phase.
     """
 
     layout: EngineLayout
@@ -124,7 +124,7 @@ class SortPlan:
     values_in_run_file: int
 
     def packed_bytes(self, width_bits: float, record_bits: int) -> int:
-        """Return the room for packed run files of values out of ``2 ** width_bits``, with a tenth to spare."""
+        """Return the disk space for packed run files of values out of ``2 ** width_bits``, with a tenth to spare."""
         share = 1.1 * expected_bits(width_bits, self.values_in_run_file) / record_bits
         return int(self.temporary_bytes * min(share, 1.0))
 
@@ -132,44 +132,44 @@ class SortPlan:
 Overhead = Callable[[EngineLayout], int]
 
 
-def plan_sort(shape: Shape, room_bytes: int, overhead: Overhead) -> SortPlan:
+def plan_sort(shape: Shape, memory_bytes: int, overhead: Overhead) -> SortPlan:
     """Divide memory.
 
     Parameters
     ----------
     shape : Shape
-    room_bytes : int
+    memory_bytes : int
         Memory that the engine may take.
     overhead : callable
-        What the engine takes for a layout, in bytes; grows with each of its numbers.
+        Bytes that the engine takes for a layout; grows with each of its numbers.
 
     Raises
     ------
     ConfigError
-        Code "memory", if the room is too small; its context holds ``least_bytes``, what the engine needs at least.
+        Code "memory", if memory is too small; its context holds ``least_bytes``, the least that the engine needs.
     """
     whole = _in_one_buffer(shape, overhead)
-    if whole.memory_bytes <= room_bytes:
+    if whole.memory_bytes <= memory_bytes:
         return whole
-    found = list(_candidates(shape, room_bytes, overhead))
+    found = list(_candidates(shape, memory_bytes, overhead))
     if not found:
-        raise _too_little(shape, room_bytes, overhead)
+        raise _too_little(shape, memory_bytes, overhead)
     return _describe(shape, min(found, key=lambda one: one[0])[1], overhead)
 
 
 def _in_one_buffer(shape: Shape, overhead: Overhead) -> SortPlan:
-    """Plan to hold everything at once. Only one of the buffers is touched then, and only what is touched counts."""
+    """Plan to hold everything at once. Only one buffer is touched then, and only touched memory counts."""
     block = _round_up(max(_BLOCKS[0], shape.record_bytes))
     layout = EngineLayout(max(4 * block * 2, _round_up(shape.n_records * shape.slot_bytes)), 3, 2, block, *_RINGS[0])
     plan = _describe(shape, replace(layout, buffer_bytes=_at_least(shape, layout)), overhead)
     return replace(plan, memory_bytes=plan.memory_bytes - 2 * plan.layout.buffer_bytes)
 
 
-def _candidates(shape: Shape, room_bytes: int, overhead: Overhead) -> Iterator[tuple[tuple[int, ...], EngineLayout]]:
-    """Yield layouts that fit, each with what is bad about it; ends with the first one that is good enough."""
+def _candidates(shape: Shape, memory_bytes: int, overhead: Overhead) -> Iterator[tuple[tuple[int, ...], EngineLayout]]:
+    """Yield layouts that fit, each with its shortcomings; end with the first one that is good enough."""
     for rank, empty in enumerate(_empty_layouts(shape)):
         for fan_in in _FAN_INS:
-            layout = _largest(shape, room_bytes, replace(empty, fan_in=fan_in), overhead)
+            layout = _largest(shape, memory_bytes, replace(empty, fan_in=fan_in), overhead)
             if layout is None:
                 break  # more windows leave even less
             levels = merge_levels(shape.pieces(layout.buffer_bytes), fan_in)
@@ -183,24 +183,24 @@ def _candidates(shape: Shape, room_bytes: int, overhead: Overhead) -> Iterator[t
 
 
 def _empty_layouts(shape: Shape) -> Iterator[EngineLayout]:
-    """Yield layouts without buffers, the best ones first."""
+    """Yield layouts without buffers, best first."""
     least = _round_up(shape.record_bytes)
     blocks = sorted({max(block, least) for block in _BLOCKS}, reverse=True)
     for ring, buffers, block in itertools.product(_RINGS, shape.buffers, blocks):
         yield EngineLayout(0, buffers, 2, block, *ring)
 
 
-def _largest(shape: Shape, room_bytes: int, empty: EngineLayout, overhead: Overhead) -> EngineLayout | None:
+def _largest(shape: Shape, memory_bytes: int, empty: EngineLayout, overhead: Overhead) -> EngineLayout | None:
     """Return the layout with the largest buffers that fit and help; None if none fit.
 
-    Every buffer less than the whole input makes a phase longer by its share: it is read before anything can be sorted.
-    The parts of a range that come from one run file should fill a request to the disk. Both are balanced by buffers of
+    A phase takes longer by the time of one buffer, which must be read before anything can be sorted. On the other hand,
+    the parts of a range that come from one run file should fill a request to the disk. Both are balanced by buffers of
     the square root of input times request, so larger ones are no better.
     """
     whole = shape.n_records * shape.slot_bytes
 
     def fits(pages: int) -> bool:
-        return overhead(replace(empty, buffer_bytes=pages * PAGE)) <= room_bytes
+        return overhead(replace(empty, buffer_bytes=pages * PAGE)) <= memory_bytes
 
     low = _at_least(shape, empty) // PAGE
     high = max(low, _round_up(min(whole, math.isqrt(whole * empty.ring_bytes))) // PAGE)
@@ -213,7 +213,7 @@ def _largest(shape: Shape, room_bytes: int, empty: EngineLayout, overhead: Overh
 
 
 def _at_least(shape: Shape, layout: EngineLayout) -> int:
-    """Return the least size of a buffer: two blocks of each run file that is merged, and never less than was said."""
+    """Return the least size of a buffer: two blocks of each run file that is merged, or the minimum."""
     records = 2 * layout.fan_in * max(layout.block_bytes // shape.record_bytes, 1)
     return max(layout.buffer_bytes, _round_up(records * shape.slot_bytes))
 
@@ -237,7 +237,7 @@ def _temporary_bytes(shape: Shape, runs: int, levels: int, layout: EngineLayout)
     if not runs:
         return 0
     whole = int(shape.n_records * shape.record_bytes * (1 + _RUN_FILE_EXTRA_SHARE)) + runs * _RUN_FILE_EXTRA_BYTES
-    # A longer run file is whole before those that it was merged from go.
+    # A merged run file is whole before those that it was merged from are removed.
     twice = min(whole, layout.buffer_bytes * layout.fan_in ** (levels - 1)) if levels > 1 else 0
     return whole + twice
 
@@ -250,7 +250,7 @@ def merge_levels(pieces: int, fan_in: int) -> int:
     return levels
 
 
-def least_room_bytes(shape: Shape, overhead: Overhead) -> int:
+def least_memory_bytes(shape: Shape, overhead: Overhead) -> int:
     """Return the least memory that the engine can work with."""
     return min(overhead(replace(layout, buffer_bytes=_at_least(shape, layout))) for layout in _empty_layouts(shape))
 
@@ -264,9 +264,9 @@ def expected_bits(width_bits: float, values_in_run_file: int) -> float:
     Parameters
     ----------
     width_bits : float
-        Logarithm of how many different values there are.
+        Binary logarithm of the number of different values.
     values_in_run_file : int
-        How many are sorted together.
+        Values that are sorted together.
     """
     entropy = width_bits - math.log2(max(values_in_run_file, 1)) + math.log2(math.e)
     return max(entropy, 0.0) + PACKING_BITS
@@ -276,10 +276,10 @@ def _round_up(n_bytes: int) -> int:
     return max(1, -(-n_bytes // PAGE)) * PAGE
 
 
-def _too_little(shape: Shape, room_bytes: int, overhead: Overhead) -> ConfigError:
-    least = least_room_bytes(shape, overhead)
+def _too_little(shape: Shape, memory_bytes: int, overhead: Overhead) -> ConfigError:
+    least = least_memory_bytes(shape, overhead)
     return ConfigError(
-        f"{room_bytes} bytes are too little for sorting records of {shape.record_bytes} bytes; give {least} or more",
+        f"{memory_bytes} bytes are too little for sorting records of {shape.record_bytes} bytes; give {least} or more",
         code="memory",
-        context={"room_bytes": room_bytes, "least_bytes": least},
+        context={"available_bytes": memory_bytes, "least_bytes": least},
     )

@@ -1,4 +1,4 @@
-"""Says how far a sort is: the bytes of all its phases as one amount."""
+"""Show the progress of a sort: the bytes of all its phases as one amount."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORDS = {"sort": "sorting", "merge": "merging", "write": "merging"}
 
 
 def format_state(phase: str, state: Snapshot) -> str:
-    """Write how many bytes are done in which phase, as one line."""
+    """Format the progress in a phase as one line."""
     parts = [_WORDS.get(phase, phase), state.percent]
     if state.per_second > 0:
         parts.append(f"{format_bytes(state.per_second)}/s")
@@ -24,7 +24,7 @@ def format_state(phase: str, state: Snapshot) -> str:
 
 
 class SortProgress(ProgressLine):
-    """Draws the progress of one sort.
+    """Draw the progress of one sort.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class SortProgress(ProgressLine):
     def __init__(
         self, *, quiet: bool, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        # Counting starts at the first update: what an earlier attempt did is no speed.
+        # Counting starts at the first update: what an earlier attempt did does not count as speed.
         super().__init__(quiet=quiet, stream=stream, clock=clock)
         self._phase_bytes = dict.fromkeys(_PHASES, 0)
 
@@ -44,7 +44,7 @@ class SortProgress(ProgressLine):
         self._phase_bytes |= {"sort": n_bytes, "merge": n_bytes * max(levels - 1, 0), "write": n_bytes}
 
     def update(self, facts: Mapping[str, Any]) -> None:
-        """Draw how far the engine is, when it is time to."""
+        """Draw the progress of the engine if it is time to."""
         phase = "write" if facts["phase"] == "read" else str(facts["phase"])
         share = facts["bytes_done"] / (facts["bytes_total"] or 1)
         before = sum(self._phase_bytes[earlier] for earlier in _PHASES[: _PHASES.index(phase)])

@@ -46,34 +46,34 @@ def sort_file(
         Raw binary files, .npy files of one axis, or Parquet and Arrow files (by their suffix). Globs are expanded and
         sorted by name. Several files count as one.
     dst : path, optional
-        The sorted file: .npy by its suffix, else raw binary; of tables Parquet or Arrow. Left away with ``in_place``.
+        The sorted file: .npy by its suffix, else raw binary; of tables Parquet or Arrow. Omitted with ``in_place``.
     dtype : str, type or numpy.dtype, optional
         Of the records: ``"int64"``, ``">f4"``, ``"record:100"``, ``"key:u4,score:f8"``, a structured dtype. .npy files
-        say it themselves.
+        hold it themselves.
     key : str or sequence of str, optional
         What is compared: fields (``"score:desc,key"``) or ranges of bytes (``"0:10"``, ``"8:<f8:desc"``). Default: the
         whole record, field by field, bytes as unsigned ones. Of tables: columns.
     descending : bool
-        Direction of the parts of the key that do not name their own.
+        Direction of the parts of the key that do not name one.
     memory : size, optional
         Most memory that the whole process may hold at any time, interpreter included: ``"1GB"``, 128 MB or more (of
         tables 300 MB or more, and two and a half times the largest row group on top of some 200 MB).
         Default: half of what the machine has available.
     tmp : path or iterable of paths, optional
-        Folders for run files; as much as the input is needed. Default: the folder of ``dst``.
+        Folders for run files, with as much free space as the input takes. Default: the folder of ``dst``.
     pack : {"auto", "always", "never"}
         Whether run files are packed; "auto" decides by a sample and by the measured speeds of disk and processor.
     threads : int, optional
         Threads that sort; default: all cores. The result does not depend on them.
     in_place : bool
-        The sorted file takes the place of the (only) source, when it is whole.
+        The sorted file replaces the (only) source, when it is whole.
     overwrite : bool
         Whether ``dst`` may exist.
     resume : bool
-        Whether whole run files of an earlier attempt at the same job are used. They are told by the sizes and times
-        of change of the sources.
+        Whether whole run files of an earlier attempt at the same job are used. A job is the same if the sizes and times
+        of change of its sources are.
     direct : {"auto", "always", "never"}
-        Whether the page cache is passed by (O_DIRECT); "auto" does where the file system lets us.
+        Whether the page cache is bypassed (O_DIRECT); "auto" does so where the file system allows it.
     quiet : bool
         No progress and no messages on stderr.
     columns : sequence of str, optional
@@ -92,7 +92,7 @@ def sort_file(
     ConfigError
         If an option, a source, the destination or the key is wrong, or memory is too little; nothing was started.
     DiskFullError
-        If there is too little room, before the start or in the middle.
+        If there is too little disk space, at the start or later.
     InputChangedError
         If a source was changed while it was read.
     SortError
@@ -103,7 +103,7 @@ def sort_file(
     Notes
     -----
     Floats have a total order: -0.0 before 0.0, every NaN last, also when descending. Records that compare equal keep
-    their order (the sort is stable). After any stop, also kill -9, the same call goes on; what was sorted already is
+    their order (the sort is stable). After any stop, even kill -9, the same call resumes; run files that are whole are
     not sorted again. Two phases [1]_: sorted run files, then one merge of exact ranges.
 
     References
@@ -128,12 +128,12 @@ def sort_file(
         from tartan.sort.table_job import TableRequest, parse_columns, table_run
 
         if dtype is not None:
-            raise ConfigError("dtype: Parquet and Arrow files say their types themselves; leave it away")
+            raise ConfigError("dtype: Parquet and Arrow files hold their types themselves; omit it")
         ways = {"descending": descending, "nulls_first": first}
         request = TableRequest(paths, target, parse_columns(key, **ways), columns, compression, **where, **ways)
         return table_run(request, options).run(resume=resume, quiet=quiet)
     if columns is not None or compression is not None or first:
-        raise ConfigError("columns, nulls and compression are for Parquet and Arrow files; leave them away")
+        raise ConfigError("columns, nulls and compression are for Parquet and Arrow files; omit them")
     sources, record = open_sources(paths, dtype)
     order = Order(record, parse_key(key, record, descending=descending))
     n_records = sum(source.n_bytes for source in sources) // record.itemsize
@@ -143,7 +143,7 @@ def sort_file(
 
 def _target(paths: Sequence[Path], dst: PathLike | None, *, in_place: bool) -> Path:
     if in_place and (len(paths) != 1 or dst is not None):
-        raise ConfigError("in place takes one source and no destination; leave one of them away")
+        raise ConfigError("in place takes one source and no destination; omit one of them")
     if dst is None and not in_place:
         raise ConfigError("there is no destination; name one, or sort in place")
     return paths[0] if dst is None else Path(dst)

@@ -1,4 +1,4 @@
-"""What a finished sort tells about itself."""
+"""Describe a finished sort."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Edge:
     source, target : str
         The stages.
     n_bytes : int
-        What went from one to the other.
+        Bytes that went from one to the other.
     busy_seconds, wait_seconds : float
-        How long the thread that moves them moved, and waited for others.
+        How long the thread that moves them was busy, and how long it waited.
     """
 
     source: str
@@ -44,13 +44,13 @@ class Edge:
 
     @property
     def bytes_per_second(self) -> float | None:
-        """Speed while moving, None where nothing moved."""
+        """Speed while busy, None if nothing moved."""
         return self.n_bytes / self.busy_seconds if self.busy_seconds > 0 else None
 
 
 @dataclass(frozen=True)
 class SortResult:
-    """What a sort did.
+    """Record of what a sort did.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class SortResult:
     record_bytes : int
         Width of a record.
     run_files, run_files_adopted : int
-        Run files that were written, and those that an earlier attempt had left whole.
+        Run files written, and those taken over from an earlier attempt.
     levels, ranges : int
         Merge levels, the last one included, and parts of what was merged.
     packed : bool
@@ -78,13 +78,13 @@ class SortResult:
         How long each phase took, ``sort`` and ``merge``.
     wall_seconds : float
     direct : dict of str to bool or None
-        Whether the page cache was passed by: ``read``, ``runs``, ``write``; None where nothing was moved.
+        Whether the page cache was bypassed: ``read``, ``runs``, ``write``; None where nothing was moved.
     io : str or None
         How requests reach the kernel: "uring" or "threads".
     memory_bytes, peak_rss_bytes : int
-        What was promised, and the most that this process has ever held.
+        The limit, and the most that this process has ever held.
     notes : tuple of str
-        What was found and not used.
+        Files that were found and not used, one sentence each.
     """
 
     path: Path
@@ -111,7 +111,7 @@ class SortResult:
 
     @property
     def bytes_per_second(self) -> float:
-        """Sorted bytes by the time that passed."""
+        """Sorted bytes per second of wall time."""
         return self.n_bytes / self.wall_seconds if self.wall_seconds > 0 else 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class SortResult:
         return {**about, "path": str(self.path), "notes": list(self.notes), "bytes_per_second": self.bytes_per_second}
 
     def summary(self) -> str:
-        """Write what was done in one line."""
+        """Summarise the sort in one line."""
         parts = [
             f"{format_count(self.n_records)} records, {format_bytes(self.n_bytes)} in "
             f"{format_duration(self.wall_seconds)} ({format_bytes(self.bytes_per_second)}/s)"

@@ -1,4 +1,4 @@
-"""How wide the values of a file are, from a few of them: what packing its run files can be expected to save."""
+"""Estimate the range of the values of a file from a sample: it tells how well its run files can be packed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VALUES_A_PLACE = 512
 
 
 def sampled_width_bits(sources: Sequence[SourceFile], dtype: DType) -> float | None:
-    """Return the logarithm of the range of the values, None where they are no numbers of at least 4 bytes.
+    """Return the logarithm of the range of the values, None if they are not numbers of at least 4 bytes.
 
     Reads some ten thousand values, spread evenly.
     """
@@ -44,7 +44,7 @@ def _samples(sources: Sequence[SourceFile], dtype: DType) -> list[NDArray[Any]]:
 
 
 def _ordered(values: NDArray[Any]) -> NDArray[Any]:
-    """Return integers in the order of the values and as far apart as their sort keys are."""
+    """Return integers in the order of the values, with the same differences as their sort keys."""
     native = values.astype(values.dtype.newbyteorder("="), copy=False)
     if native.dtype.kind != "f":
         return native

@@ -1,6 +1,6 @@
-"""Room: memory of this process, temporary space on disks. Facts are gathered thinly, decisions are pure.
+"""Check space: memory of this process, and temporary space on disks.
 
-Temporary space is counted by file system: several folders may lie on one, and the destination on the same.
+Temporary space is counted by file system: several folders, and the destination, may share one.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 from tartan.base.format import format_bytes
 from tartan.errors import ConfigError, DiskFullError
 
-__all__ = ["LEAST_MEMORY_BYTES", "Disk", "check_space", "disks_of", "peak_rss_bytes", "room_for_engine", "rss_bytes"]
+__all__ = ["LEAST_MEMORY_BYTES", "Disk", "check_space", "disks_of", "memory_for_engine", "peak_rss_bytes", "rss_bytes"]
 
 LEAST_MEMORY_BYTES = 128 * 10**6
-# What Python itself may still take: modules imported late, progress, messages; and pages that the allocator keeps.
+# Memory that Python may still take: modules imported late, progress, messages, and pages that the allocator keeps.
 _RESERVE_BYTES = 8 * 10**6
 _RESERVE_SHARE = 0.01
 _SPARE_DISK_BYTES = 16 << 20
@@ -40,25 +40,25 @@ def _status(name: str) -> int:
     return 0
 
 
-def room_for_engine(memory_bytes: int, held_bytes: int) -> int:
-    """Return what the engine may take so that the whole process keeps within ``memory_bytes``.
+def memory_for_engine(memory_bytes: int, held_bytes: int) -> int:
+    """Return the memory that the engine may take so that the whole process stays within ``memory_bytes``.
 
     Parameters
     ----------
     memory_bytes : int
-        What was promised.
+        Limit for the whole process.
     held_bytes : int
-        What the process holds already: interpreter, NumPy, the caller's data.
+        Memory that the process already holds: interpreter, NumPy, the caller's data.
 
     Returns
     -------
     int
-        Below zero if the process holds more than was promised.
+        Negative if the process already holds more than the limit.
 
     Raises
     ------
     ConfigError
-        Code "memory", if the promise is below ``LEAST_MEMORY_BYTES``.
+        Code "memory", if the limit is below ``LEAST_MEMORY_BYTES``.
     """
     if memory_bytes < LEAST_MEMORY_BYTES:
         raise ConfigError(
@@ -76,9 +76,9 @@ class Disk:
     Attributes
     ----------
     device : int
-        By which folders on the same one are told.
+        Number of the device; folders on one file system share it.
     free_bytes : int
-        What this user may still write.
+        Bytes that this user can still write.
     """
 
     device: int
@@ -95,14 +95,14 @@ def disks_of(folders: Iterable[Path]) -> list[Disk]:
 
 
 def check_space(temporary: Sequence[Disk], temporary_bytes: int, destination: Disk, destination_bytes: int) -> None:
-    """Refuse a sort for which there is no room.
+    """Refuse a sort that does not fit on the disks.
 
     Parameters
     ----------
     temporary : sequence of Disk
-        Where run files may go.
+        File systems for run files.
     temporary_bytes, destination_bytes : int
-        What is still to be written.
+        Bytes that are still to be written.
 
     Raises
     ------
@@ -116,14 +116,14 @@ def check_space(temporary: Sequence[Disk], temporary_bytes: int, destination: Di
     if left < 0:
         raise _full("the destination", destination_bytes, free[destination.device], "choose another disk")
     free[destination.device] = left
-    room = sum(free[device] for device in {disk.device for disk in temporary})
-    if room < temporary_bytes:
-        raise _full("run files", temporary_bytes, room, "name more or larger temporary folders (tmp)")
+    space = sum(free[device] for device in {disk.device for disk in temporary})
+    if space < temporary_bytes:
+        raise _full("run files", temporary_bytes, space, "name more or larger temporary folders (tmp)")
 
 
 def _full(what: str, needed: int, free: int, way_out: str) -> DiskFullError:
     return DiskFullError(
-        f"{what} may need {format_bytes(needed)}, but only {format_bytes(free)} are free; make room, or {way_out}",
+        f"{what} may need {format_bytes(needed)}, but only {format_bytes(free)} are free; free some, or {way_out}",
         context={"needed_bytes": needed, "free_bytes": free},
         retryable=True,
     )

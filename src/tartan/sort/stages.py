@@ -1,12 +1,10 @@
-"""The stages of a disk-to-disk sort as separate pieces, which pass blocks of records to each other.
+"""Sort blocks of records that are no file.
 
-    read_blocks -> BlockSorter.push | run files | BlockSorter.sorted_blocks -> write_blocks
-
-DEPSort (Akougkas, "Decoupled Execution Paradigm") puts them on different machines: read and sort beside the storage,
-run files on nodes for intermediate data, merge on compute nodes, write beside the storage. Here one process drives
-them; ``BlockSorter.edges`` says how many bytes would have travelled. ``sort_blocks`` is the middle part alone, for
-whoever has records that are no file and wants them in order. ``sort_file`` does not come this way: its engine reads and
-writes files itself, past the page cache, and resumes.
+``sort_file`` does not use this module: its engine reads and writes files itself, past the page cache, and resumes. A
+``BlockSorter`` takes blocks, keeps them in sorted run files and returns blocks in order. DEPSort (Akougkas, "Decoupled
+Execution Paradigm") runs the stages of a sort on different machines: read and sort beside the storage, run files on
+nodes for intermediate data, merge on compute nodes, write beside the storage. Here one process drives them all;
+``BlockSorter.edges`` says how many bytes would have travelled.
 """
 
 from __future__ import annotations

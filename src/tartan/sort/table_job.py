@@ -1,7 +1,7 @@
-"""Sorting Parquet and Arrow files: rows become records, go through the engine, and become rows again.
+"""Sort Parquet and Arrow files: rows become records, go through the engine, and become rows again.
 
-What differs from raw files: rows are pushed and pulled instead of read and written by the engine, some memory belongs
-to Arrow, and the key is made of columns. Everything else, resume and cancel among it, is that of ``SortRun``.
+Unlike raw files, rows are pushed and pulled instead of read and written by the engine, some memory belongs to Arrow,
+and the key is made of columns. Everything else, such as resume and cancel, is that of ``SortRun``.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 __all__ = ["LEAST_MEMORY_BYTES", "TableRequest", "parse_columns", "table_run"]
 
 LEAST_MEMORY_BYTES = 300 * 10**6
-"""What Arrow, the decoded pages and the engine need at least; large row groups need more, and that is said."""
+"""Least memory for Arrow, decoded pages and the engine; large row groups need more, and the error says so."""
 _CODECS = {"parquet": ("none", "snappy", "gzip", "brotli", "lz4", "zstd"), "arrow": ("none", "lz4", "zstd")}
 ROW_GROUP_BYTES = 16 << 20
-ARROW_COPIES = 2.5  # a row group while it is decoded, and rows on their way into records
+ARROW_COPIES = 2.5  # a row group while it is decoded, and rows that become records
 WRITER_BYTES = 4 * ROW_GROUP_BYTES
 
 
 @dataclass(frozen=True)
 class TableRequest:
-    """What the user asks of tables, besides what holds for every sort.
+    """What a sort of tables is asked for, besides the options of every sort.
 
     Attributes
     ----------
@@ -49,14 +49,14 @@ class TableRequest:
         Parquet and Arrow files.
     target : Path
     key : tuple of ColumnKey
-        Most significant first; may be left away where there is one column.
+        Most significant first; may be omitted for a single column.
     columns : sequence of str or None
-        Which are carried; None for all.
+        Columns that are carried along; None for all.
     compression : str or None
         Of the destination; None: as the first source.
     in_place, overwrite : bool
     descending, nulls_first : bool
-        Of the only column, where no key is named.
+        For the only column, if no key is given.
     """
 
     paths: Sequence[Path]
@@ -71,12 +71,12 @@ class TableRequest:
 
 
 def table_run(request: TableRequest, options: SortOptions) -> TableRun:
-    """Look at the sources and prepare the sort; ``run`` on what is returned does it.
+    """Inspect the sources and prepare the sort; ``run`` of the result executes it.
 
     Raises
     ------
     ConfigError
-        If files are of different forms, a column is not there or cannot be sorted, or the memory is too little.
+        If files differ in form, a column is missing or cannot be sorted, or memory is too little.
     """
     if options.memory_bytes < LEAST_MEMORY_BYTES:
         raise ConfigError(
@@ -86,7 +86,9 @@ def table_run(request: TableRequest, options: SortOptions) -> TableRun:
             context={"option": "memory", "least_bytes": LEAST_MEMORY_BYTES},
         )
     if request.target.suffix.lower() not in TABLE_SUFFIXES:
-        raise ConfigError(f"{request.target} is no Parquet or Arrow file; name it so: {', '.join(TABLE_SUFFIXES)}")
+        raise ConfigError(
+            f"{request.target} is not a Parquet or Arrow file; give it a suffix of {', '.join(TABLE_SUFFIXES)}"
+        )
     tables = [TableSource(path, request.columns) for path in request.paths]
     schema = common_schema(tables)
     form = RowForm(schema, column_facts(tables, schema))
@@ -108,7 +110,7 @@ def table_run(request: TableRequest, options: SortOptions) -> TableRun:
 
 
 def _codec(request: TableRequest, source_codec: str) -> str:
-    """Return by which codec the destination is compressed: as the source, where its format can."""
+    """Return the codec of the destination: that of the source, if its format has it."""
     known = _CODECS[TABLE_SUFFIXES[request.target.suffix.lower()]]
     if request.compression is None:
         return source_codec if source_codec in known else "none"
@@ -149,7 +151,7 @@ def _described(table: TableSource, record_bytes: int) -> SourceFile:
 
 
 class TableRun(SortRun):
-    """One sort of tables."""
+    """A sort of tables."""
 
     tables: Sequence[TableSource]
     form: RowForm
@@ -178,7 +180,7 @@ class TableRun(SortRun):
         self._write(engine, work, progress)
 
     def _records(self, first: int, count: int) -> Iterator[np.ndarray]:
-        """Yield rows as records, from row ``first`` on; -1 rows are all the rest."""
+        """Yield ``count`` rows as records, from row ``first`` on; -1 means all the rest."""
         left = count if count >= 0 else sum(table.n_rows for table in self.tables) - first
         for table in self.tables:
             if first >= table.n_rows:

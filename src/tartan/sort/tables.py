@@ -1,7 +1,7 @@
-"""Parquet and Arrow files as sources and destinations of a sort.
+"""Read and write Parquet and Arrow files for a sort.
 
-A source yields batches of a few ten thousand rows from any row on, so that a stopped sort goes on where it was. How
-much memory a row group takes is known from its description before anything is read.
+A source yields batches of tens of thousands of rows, starting at any row, so that a stopped sort can resume. The
+memory that a row group takes is known from its metadata before anything is read.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ READ_BYTES = 1 << 20
 
 
 class TableSource:
-    """One file.
+    """A Parquet or Arrow file to sort.
 
     Parameters
     ----------
     path : Path
     columns : sequence of str, optional
-        Which are carried; default: all.
+        Columns that are carried along; default: all.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class TableSource:
     part_bytes : int
         Most memory that reading takes: the largest row group or record batch, decoded.
     compression : str
-        By which the file is compressed, ``"none"`` if it is not.
+        Codec of the file, ``"none"`` if it is not compressed.
 
     Raises
     ------
@@ -84,12 +84,12 @@ class TableSource:
             raise ItemError(f"{self.path} cannot be read: {error}", context={"path": str(self.path)}) from error
 
     def null_count(self, name: str) -> int | None:
-        """Return the number of nulls in a column if the file says so."""
+        """Return the number of nulls in a column, if the file holds it."""
         return self._reader.null_count(name)
 
 
 class _ParquetReader:
-    """Row groups; ``first`` is found by their descriptions."""
+    """Yield row groups; ``first`` is found by their metadata."""
 
     def __init__(self, path: Path) -> None:
         self._file = pq.ParquetFile(arrow_file(path), pre_buffer=False, buffer_size=READ_BYTES)
@@ -132,7 +132,7 @@ class _ParquetReader:
 
 
 class _ArrowReader:
-    """Record batches, memory-mapped."""
+    """Yield record batches, memory-mapped."""
 
     compression = "none"
 
@@ -164,7 +164,7 @@ _Reader = _ParquetReader | _ArrowReader
 def _opened(path: Path) -> _Reader:
     kind = TABLE_SUFFIXES.get(path.suffix.lower())
     if kind is None:
-        raise ConfigError(f"{path} is no Parquet or Arrow file; sort files of one kind at a time")
+        raise ConfigError(f"{path} is not a Parquet or Arrow file; sort files of one kind at a time")
     try:
         refuse_streams(path)
         return _ParquetReader(path) if kind == "parquet" else _ArrowReader(path)
@@ -173,7 +173,7 @@ def _opened(path: Path) -> _Reader:
 
 
 def common_schema(sources: Sequence[TableSource]) -> pa.Schema:
-    """Return the schema that all sources have.
+    """Return the schema that all sources share.
 
     Raises
     ------
@@ -191,13 +191,13 @@ def common_schema(sources: Sequence[TableSource]) -> pa.Schema:
             if ours.type != theirs.type:
                 raise ConfigError(
                     f"column {ours.name!r} is {theirs.type} in {other.path} and {ours.type} in {first.path}; "
-                    "bring them to one type"
+                    "convert them to one type"
                 )
     return first.schema
 
 
 def column_facts(sources: Sequence[TableSource], schema: pa.Schema) -> list[ColumnFacts]:
-    """Learn which columns hold nulls, and how long texts are: reads text columns once, others only if need be."""
+    """Find out which columns hold nulls and how long texts are: read text columns once, others only if necessary."""
     found = []
     for field in schema:
         is_text = not _has_width(storage_type(field))
@@ -233,7 +233,7 @@ def _longest(column: pa.Array) -> int:
 
 
 class TableWriter:
-    """Writes batches to a Parquet or Arrow file, in row groups of bounded size.
+    """Write batches to a Parquet or Arrow file, in row groups of bounded size.
 
     Parameters
     ----------
@@ -261,11 +261,11 @@ class TableWriter:
         self._writer.write_batch(batch)
 
     def finish(self) -> None:
-        """Write the end of the file and bring it to the disk."""
+        """Write the end of the file and sync it."""
         self._writer.close()
         self._file.finish()
         self._file.close()
 
     def abandon(self) -> None:
-        """Close it as it is."""
+        """Close the file as it is."""
         self._file.close()

@@ -1,12 +1,12 @@
-"""The temporary folders of one job: lock, manifest, and the run files that a stopped attempt has left.
+"""Manage the temporary folders of one job: lock, manifest, and the run files that a stopped attempt has left.
 
 A job has a folder of its own in each of the temporary folders, named after its destination. The first one holds the
 lock and ``manifest.json``, which says what the job is: sources with sizes and times of change, dtype, key. Each run
-file carries the fingerprint of that description and checksums of its own, so that nothing needs to be written down
-when one becomes whole: a resumed job looks at what is there.
+file carries the fingerprint of that description and checksums of its own, so that nothing needs to be recorded
+when one becomes whole: a resumed job inspects what is there.
 
-What is not whole, damaged, or of another job is named and not used. The folders go when the job is done, or when it
-stops before there is a run file; what is not ours in them stays.
+A run file that is incomplete, damaged, or of another job is reported and not used. The folders are removed when the
+job is done, or when it stops before there is a run file; files of others in them stay.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FORMAT = 1
 
 
 def fingerprint_of(job: Mapping[str, Any]) -> bytes:
-    """Return 32 bytes that stand for the description of a job."""
+    """Return 32 bytes that identify the description of a job."""
     return hashlib.sha256(json.dumps({"format": FORMAT, **job}, sort_keys=True).encode()).digest()
 
 
@@ -46,11 +46,11 @@ class WorkFolders:
     parents : sequence of Path
         The temporary folders that the user named; they must exist.
     destination : Path
-        By which the job is called.
+        Path that names the job.
     job : mapping
         Description of the job, for the manifest.
     note : callable
-        Told, in a sentence, of everything that is found and not used.
+        Called with a sentence for everything that is found and not used.
     """
 
     parents: Sequence[Path]
@@ -62,13 +62,13 @@ class WorkFolders:
 
     @property
     def paths(self) -> list[Path]:
-        """One folder in each temporary folder."""
+        """The job's folder in each temporary folder."""
         digest = hashlib.sha256(os.fsencode(self.destination.resolve())).hexdigest()[:8]
         return [parent / f"{self.destination.name}.tartan-sort-{digest}" for parent in self.parents]
 
     @property
     def fingerprint(self) -> bytes:
-        """By which run files of this job are told."""
+        """Bytes that identify run files of this job."""
         return fingerprint_of(self.job)
 
     def __enter__(self) -> WorkFolders:
@@ -89,17 +89,17 @@ class WorkFolders:
             self._name_what_stays()
 
     def renew(self) -> None:
-        """Say that the job is alive; needed every few seconds on file systems without kernel locks."""
+        """Renew the leases of the folders, where there are no kernel locks; call it every few seconds."""
         for lock in self._held:
             lock.renew()
 
     def run_files(self, *, resume: bool) -> list[Path]:
-        """Return the whole run files of this job, after everything else was put out of the way.
+        """Return the whole run files of this job, after moving everything else out of the way.
 
         Parameters
         ----------
         resume : bool
-            False starts anew: what is there is removed.
+            False starts anew and removes what is there.
         """
         earlier = self._earlier_fingerprint()
         whole = []
@@ -116,7 +116,7 @@ class WorkFolders:
         try:
             found = bytes(run_facts(str(run))["fingerprint"])
         except SortFailure as failure:
-            self.note(f"run file {run} is not whole or damaged ({failure}); what it held is sorted again")
+            self.note(f"run file {run} is incomplete or damaged ({failure}); its records are sorted again")
             run.unlink()
             return False
         if found == self.fingerprint and resume:
@@ -128,7 +128,7 @@ class WorkFolders:
             return False
         aside = run.with_suffix(".foreign")
         run.rename(aside)
-        self.note(f"run file {run} is of another job; it is not used and now called {aside.name}")
+        self.note(f"run file {run} is of another job; it is not used and has been renamed to {aside.name}")
         return False
 
     def _earlier_fingerprint(self) -> bytes | None:
@@ -157,7 +157,7 @@ class WorkFolders:
         for path in self.paths:
             if path.exists():
                 left = sorted(other.name for other in path.iterdir())
-                self.note(f"{path} holds files of others and stays: {', '.join(left[:5])}")
+                self.note(f"{path} holds other files and is kept: {', '.join(left[:5])}")
 
 
 def check_folders(folders: Sequence[Path]) -> list[Path]:
@@ -166,20 +166,20 @@ def check_folders(folders: Sequence[Path]) -> list[Path]:
     Raises
     ------
     ConfigError
-        If there is none, or one does not exist or may not be written.
+        If there is none, or one does not exist or is not writable.
     """
     if not folders:
-        raise ConfigError("there is no temporary folder; name one, or leave tmp away", context={"option": "tmp"})
+        raise ConfigError("there is no temporary folder; name one, or omit tmp", context={"option": "tmp"})
     found: dict[tuple[int, int], Path] = {}
     for folder in folders:
         if not folder.is_dir():
             raise ConfigError(
-                f"the temporary folder {folder} does not exist; make it, or name another",
+                f"the temporary folder {folder} does not exist; create it, or name another",
                 context={"option": "tmp", "path": str(folder)},
             )
         if not os.access(folder, os.W_OK | os.X_OK):
             raise ConfigError(
-                f"the temporary folder {folder} may not be written; name another",
+                f"the temporary folder {folder} is not writable; name another",
                 context={"option": "tmp", "path": str(folder)},
             )
         status = folder.stat()

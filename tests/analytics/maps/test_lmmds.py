@@ -440,7 +440,7 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "past": (1 - np.eye(4), {"n_components": 2, "max_seconds": -1}, "max_seconds is -1"),
     "seed": (1 - np.eye(4), {"n_components": 2, "random_state": "x"}, "random_state is 'x'"),
     "callback": (1 - np.eye(4), {"n_components": 2, "callback": 3}, "callback is 3"),
-    "bins of words": (1 - np.eye(4), {"n_components": 2, "bins": "x"}, "bins is no array of numbers"),
+    "bins of words": (1 - np.eye(4), {"n_components": 2, "bins": "x"}, "bins is not an array of numbers"),
 }  # fmt: skip
 
 
@@ -454,11 +454,11 @@ def test_bad_input_is_refused(case: str) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"init": np.zeros((4, 2))}, "all points at one place"),
+        ({"init": np.zeros((4, 2))}, "all points in one place"),
         ({"init": np.full((4, 2), 1e200)}, "init reaches 1e[+]200, and the largest dissimilarity is 1"),
-        ({"init": [[0, 1], [2]]}, "init is no array of numbers"),
+        ({"init": [[0, 1], [2]]}, "init is not an array of numbers"),
         ({"init": np.zeros((4, 2), complex)}, "type is complex128"),
-        ({"sample_weight": "x"}, "sample_weight is no array of numbers"),
+        ({"sample_weight": "x"}, "sample_weight is not an array of numbers"),
         ({"labels": ["a"]}, "a name for each of 4 points"),
         ({"labels": 3}, "labels is 3"),
     ],
