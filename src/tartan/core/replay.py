@@ -1,8 +1,10 @@
 """Drive the whole policy in virtual time: predict loads, traffic and time of a run on a described machine.
 
 The same ``Scheduler`` that drives a real run gets its events here from a heap of future ends instead of threads. Every
-resource is a queue: storage, the CPU workers that parse, and per device its upload, compute and download engines.
-The result is a function of its arguments; random stage times come from the given seed.
+resource is a queue: storage, the CPU workers, and per device its upload, compute and download engines. Workers parse;
+where the CPU is a device, they preprocess and compare too. The result is a function of its arguments; random stage
+times come from the given seed. Loads do not depend on times: they are those of a real run with the same grid, slots,
+devices and order.
 """
 
 from __future__ import annotations
@@ -15,13 +17,15 @@ from functools import partial
 import numpy as np
 
 from tartan.core.bound import workload_bound
+from tartan.core.grid import Grid
 from tartan.core.model import StageTimes, modelled_seconds, system_efficiency
-from tartan.core.schedule import Action, Commit, Compare, DeviceSlots, Evict, Load, Move, Prepare, Scheduler, Upload
-from tartan.core.sizing import Costs, choose_grid, choose_layout, device_room, make_order, tile_filter
+from tartan.core.schedule import Action, Commit, Compare, Evict, Load, Move, Prepare, Upload
+from tartan.core.setup import RunSetup, make_scheduler, prepares_on_device
+from tartan.core.sizing import PAIR_BYTES, Costs, choose_grid, choose_layout, device_room
 from tartan.core.workload import AllPairs, Workload
 from tartan.errors import InternalError
 
-__all__ = ["Cost", "Machine", "Replay", "ReplayResult", "WorkloadCosts", "replay"]
+__all__ = ["Cost", "Machine", "Replay", "ReplayResult", "WorkloadCosts", "describe", "replay"]
 
 
 @dataclass(frozen=True)
@@ -46,9 +50,9 @@ class Machine:
     ----------
     host_slots : int
     device_slots : tuple of int or None
-        Slots of each device; None for a device that works in host memory.
+        Slots of each device; None for the CPU, which works in host memory.
     cpu_workers : int
-        Parses that run at a time.
+        Workers that parse; on the CPU they preprocess and compare too.
     storage_bytes_per_second, copy_bytes_per_second : float
         Input files; each direction between host and device.
     device_speed : tuple of float
@@ -67,8 +71,16 @@ class Machine:
     disk_level: bool = False
     disk_bytes_per_second: float = 1e9
 
+    @property
+    def compares_on_cpu(self) -> bool:
+        return None in self.device_slots
+
     def speed(self, device: int) -> float:
         return self.device_speed[device] if self.device_speed else 1.0
+
+    def servers(self, device: int) -> int:
+        """Return how many tiles a device compares at a time."""
+        return self.cpu_workers if self.device_slots[device] is None else 1
 
 
 @dataclass(frozen=True)
@@ -138,24 +150,16 @@ class _Servers:
 
 
 class Replay:
-    """One replay. ``run`` returns the prediction; the scheduler stays readable afterwards."""
+    """One replay; ``run`` returns the prediction."""
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        workload: Workload,
-        costs: WorkloadCosts,
-        machine: Machine,
-        seed: int = 0,
-        watch: Callable[[Scheduler, Action], None] | None = None,
-    ) -> None:
-        self.scheduler = scheduler
+    def __init__(self, setup: RunSetup, costs: WorkloadCosts, machine: Machine, seed: int = 0) -> None:
+        self.scheduler = make_scheduler(setup)
         self.loads: list[int] = []
-        self._workload = workload
+        self._workload = setup.workload
+        self._prepare_on_device = setup.prepare_on_device
         self._costs = costs
         self._machine = machine
         self._rng = np.random.default_rng(seed)
-        self._watch = watch
         self._events: list[tuple[float, int, Callable[[], list[Action]]]] = []
         self._serial = 0
         self._now = 0.0
@@ -168,7 +172,8 @@ class Replay:
         self._disk = _Servers([0.0])
         self._cpu = _Servers([0.0] * machine.cpu_workers)
         self._copies_up = [_Servers([0.0]) for _ in range(devices)]
-        self._compute = [_Servers([0.0]) for _ in range(devices)]
+        self._compute = [self._cpu if slots is None else _Servers([0.0]) for slots in machine.device_slots]
+        self._parse_seconds = self._compute_seconds = 0.0
         self._copies_down = [_Servers([0.0]) for _ in range(devices)]
 
     def run(self) -> ReplayResult:
@@ -189,8 +194,6 @@ class Replay:
 
     def _dispatch(self, actions: list[Action]) -> None:
         for action in actions:
-            if self._watch is not None:
-                self._watch(self.scheduler, action)
             match action:
                 case Evict():
                     pass
@@ -228,44 +231,63 @@ class Replay:
         end = self._now
         for _ in range(length):
             read = self._storage.serve(self._now, self._costs.file_bytes / self._machine.storage_bytes_per_second)
-            end = max(end, self._cpu.serve(read, self._costs.parse.draw(self._rng, 1)))
-        self._at(end, lambda: self.scheduler.loaded(span))
+            seconds = self._costs.parse.draw(self._rng, 1)
+            if not self._prepare_on_device:
+                seconds += self._costs.preprocess.draw(self._rng, 1)
+            self._parse_seconds += seconds
+            end = max(end, self._cpu.serve(read, seconds))
+        self._at(end, lambda: self._loaded(span, length))
+
+    def _loaded(self, span: int, length: int) -> list[Action]:
+        if not self._prepare_on_device:
+            self._keep(span, length)
+        return self.scheduler.loaded(span)
 
     def _prepare(self, device: int, span: int) -> None:
         length = self.scheduler.grid.span_length(span)
-        own = self._machine.device_slots[device] is not None
-        there = self._copy(self._copies_up[device], self._now, span) if own else self._now
-        seconds = self._costs.preprocess.draw(self._rng, length) / self._machine.speed(device)
+        there = self._copy(self._copies_up[device], self._now, span)
+        seconds = self._costs.preprocess.draw(self._rng, length)
 
         def upload_ended() -> list[Action]:
-            self._at(self._compute[device].serve(self._now, seconds), compute_ended)
+            self._at(self._computed(device, seconds), compute_ended)
             return []
 
         def compute_ended() -> list[Action]:
-            back = self._copy(self._copies_down[device], self._now, span) if own else self._now
-            self._at(back, stored)
+            self._at(self._copy(self._copies_down[device], self._now, span), stored)
             return self.scheduler.prepared(device, span)
 
         def stored() -> list[Action]:
-            if self._machine.disk_level:
-                self._on_disk.add(span)
-                self._disk.serve(self._now, length * self._costs.item_bytes / self._machine.disk_bytes_per_second)
+            self._keep(span, length)
             return self.scheduler.stored(span)
 
         self._at(there, upload_ended)
 
+    def _keep(self, span: int, length: int) -> None:
+        """Write a ready span to the disk level."""
+        if self._machine.disk_level and span not in self._on_disk:
+            self._on_disk.add(span)
+            self._disk.serve(self._now, length * self._costs.item_bytes / self._machine.disk_bytes_per_second)
+
+    def _computed(self, device: int, seconds: float) -> float:
+        """Return when a device has done some work more."""
+        seconds /= self._machine.speed(device)
+        self._compute_seconds += seconds
+        return self._compute[device].serve(self._now, seconds)
+
     def _compare(self, device: int, action: Compare) -> None:
         pairs = self._workload.count(self.scheduler.grid.rect(action.tile))
         seconds = self._costs.tile_seconds + self._costs.compare.draw(self._rng, pairs)
-        end = self._compute[device].serve(self._now, seconds / self._machine.speed(device))
         self._tiles += 1
-        self._at(end, lambda: self.scheduler.compared(device, action.tile))
+        self._at(self._computed(device, seconds), lambda: self.scheduler.compared(device, action.tile))
 
     def _result(self) -> ReplayResult:
         n, n_pairs = self._workload.n_items, self._workload.n_pairs
         factor = self.scheduler.n_loads / n
         times = self._costs.stage_times()
-        speed = sum(self._machine.speed(d) for d in range(len(self._compute)))
+        devices = range(len(self._compute))
+        speed = sum(self._machine.speed(d) * self._machine.servers(d) for d in devices)
+        on_cpu = times.parse if self._machine.compares_on_cpu else 0.0
+        item_times = replace(times, preprocess=times.preprocess + on_cpu)
         return ReplayResult(
             n_items=n,
             n_pairs=n_pairs,
@@ -273,7 +295,7 @@ class Replay:
             loads=self.scheduler.n_loads,
             load_factor=factor,
             load_factor_bound=workload_bound(self._workload, self._machine.host_slots),
-            system_efficiency=system_efficiency(n, n_pairs, times, self._now, speed),
+            system_efficiency=system_efficiency(n, n_pairs, item_times, self._now, speed),
             modelled_seconds=modelled_seconds(
                 n,
                 n_pairs,
@@ -286,9 +308,9 @@ class Replay:
             ),
             busy_seconds={
                 "read": self._storage.busy,
-                "parse": self._cpu.busy,
+                "parse": self._parse_seconds,
                 "upload": sum(e.busy for e in self._copies_up),
-                "compute": sum(e.busy for e in self._compute),
+                "compute": self._compute_seconds,
                 "download": sum(e.busy for e in self._copies_down),
                 "disk": self._disk.busy,
             },
@@ -297,35 +319,6 @@ class Replay:
             tiles=self._tiles,
             load_sequence=tuple(self.loads),
         )
-
-
-def make_scheduler(
-    workload: Workload, costs: WorkloadCosts, machine: Machine, *, order: str = "panel", chunk: int | None = None
-) -> Scheduler:
-    """Build the scheduler of a described run, sized as a real run would be."""
-    device_slots = [s for s in machine.device_slots if s is not None]
-    smallest = min(device_slots) if device_slots else None
-    grid = choose_grid(
-        workload,
-        machine.host_slots,
-        device_slots=smallest,
-        chunk=chunk,
-        order=order,
-        costs=planning_costs(costs, machine),
-    )
-    layout = choose_layout(grid, workload, machine.host_slots, order)
-    needed = tile_filter(grid, workload)
-    devices = [DeviceSlots(None if s is None else device_room(grid, s), depth=4) for s in machine.device_slots]
-    return Scheduler(
-        grid,
-        make_order(grid, workload, layout, needed, order),
-        needed,
-        layout.room,
-        devices,
-        policy="lru" if order == "quadrant" else "planned",
-        max_open_chunks=layout.open_chunks,
-        prepare_on_device=True,
-    )
 
 
 def planning_costs(costs: WorkloadCosts, machine: Machine) -> Costs:
@@ -340,17 +333,66 @@ def planning_costs(costs: WorkloadCosts, machine: Machine) -> Costs:
     )
 
 
+def describe(
+    workload: Workload,
+    costs: WorkloadCosts,
+    machine: Machine,
+    *,
+    grid: Grid | None = None,
+    order: str = "panel",
+    chunk: int | None = None,
+    pair_bytes: int = PAIR_BYTES,
+) -> RunSetup:
+    """Describe a run on a machine, sized as a real run would be, or cut as a real run was.
+
+    Parameters
+    ----------
+    workload : Workload
+    costs : WorkloadCosts
+    machine : Machine
+    grid : Grid, optional
+        Of a run that exists.
+    order : {"panel", "quadrant"}
+    chunk : int, optional
+        Side of a chunk, where there is no grid yet.
+    pair_bytes : int
+        Bytes that one pair takes in an open chunk, over all outputs.
+    """
+    most = max(2, workload.n_items)
+    host, devices = min(machine.host_slots, most), [s and min(s, most) for s in machine.device_slots]
+    own = [slots for slots in devices if slots is not None]
+    grid = grid or choose_grid(
+        workload,
+        host,
+        device_slots=min(own) if own else None,
+        chunk=chunk,
+        order=order,
+        costs=planning_costs(costs, machine),
+    )
+    rooms = tuple(None if slots is None else device_room(grid, slots) for slots in devices)
+    return RunSetup(
+        grid,
+        workload,
+        choose_layout(grid, workload, host, order, pair_bytes),
+        rooms,
+        machine.cpu_workers,
+        order=order,
+        prepare_on_device=prepares_on_device(rooms, preprocesses=costs.preprocess.mean > 0),
+    )
+
+
 def replay(
     costs: WorkloadCosts,
     machine: Machine,
     *,
     workload: Workload | None = None,
+    grid: Grid | None = None,
     order: str = "panel",
     chunk: int | None = None,
-    disk_level: bool | None = None,
+    pair_bytes: int = PAIR_BYTES,
     seed: int = 0,
 ) -> ReplayResult:
-    """Predict a run of all pairs (or of another workload) on a described machine.
+    """Predict a run on a described machine.
 
     Parameters
     ----------
@@ -358,16 +400,16 @@ def replay(
     machine : Machine
     workload : Workload, optional
         Default all pairs of ``costs.n_items``.
-    order : {"panel", "quadrant"}
-    chunk : int, optional
-        Side of a chunk.
-    disk_level : bool, optional
-        Overrides the machine's.
+    grid, order, chunk, pair_bytes
+        As ``describe``.
     seed : int
         For the stage times that have a spread.
+
+    Notes
+    -----
+    With the grid, the slots, the devices, the number of workers and the order of a real run, its loads are those of
+    the run, in the same sequence.
     """
     workload = workload or AllPairs(costs.n_items)
-    if disk_level is not None:
-        machine = replace(machine, disk_level=disk_level)
-    scheduler = make_scheduler(workload, costs, machine, order=order, chunk=chunk)
-    return Replay(scheduler, workload, costs, machine, seed).run()
+    setup = describe(workload, costs, machine, grid=grid, order=order, chunk=chunk, pair_bytes=pair_bytes)
+    return Replay(setup, costs, machine, seed).run()

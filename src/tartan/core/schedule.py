@@ -40,6 +40,11 @@ __all__ = [
 
 Chunk = tuple[int, int]
 
+# Tiles that each of several devices may hold at least, so that copies run while it compares.
+FEWEST_HELD = 4
+# Tiles that come one after the other to one device in an order without resident rows: they share items.
+TILES_A_TURN = 96
+
 
 class Evict(NamedTuple):
     """Drop a span: from the host level, or from a device with memory of its own.
@@ -438,12 +443,15 @@ class Scheduler:
         self._devices[self._owner(job)].queue.append(job)
 
     def _owner(self, job: _Job) -> int:
-        """Share the strips of a panel among the devices, in proportion to what each has done."""
+        """Share the strips of a panel among the devices, in proportion to what each has done.
+
+        An order without panels is shared in turns of consecutive tiles, which are neighbours.
+        """
         if len(self._devices) == 1:
             return 0
         rows = self._current.rows if self._current is not None else range(0)
         first = int(self.grid.strip_spans[job.tile.strip])
-        place = (first - rows.start) / max(1, len(rows)) if rows else job.position[1] % 97 / 97
+        place = (first - rows.start) / len(rows) if rows else job.position[1] % TILES_A_TURN / TILES_A_TURN
         weights = [state.done + 1 for state in self._devices]
         limit, total = 0.0, sum(weights)
         for device, weight in enumerate(weights):
@@ -455,7 +463,7 @@ class Scheduler:
     def _pull(self, device: int, actions: list[Action]) -> bool:
         """Let a device take its next tile, its own first, else the last one of the longest queue."""
         state = self._devices[device]
-        if state.held >= state.slots.depth or (state.level is not None and state.level.blocked):
+        if state.held >= self._most_held(state) or (state.level is not None and state.level.blocked):
             return False
         source = state.queue or max((d.queue for d in self._devices), key=len)
         if not source:
@@ -471,6 +479,13 @@ class Scheduler:
         job.device = device
         self._await_device(device, job, actions)
         return True
+
+    def _most_held(self, state: _DeviceState) -> int:
+        """Return how many tiles a device may hold: fewer where few wait, so that the fastest device takes the last."""
+        if len(self._devices) == 1:
+            return state.slots.depth
+        waiting = sum(len(other.queue) for other in self._devices)
+        return min(state.slots.depth, max(FEWEST_HELD, waiting // len(self._devices)))
 
     def _occupy(self, device: int, job: _Job, actions: list[Action]) -> bool:
         """Reserve device room for a job and start what must be copied or prepared."""

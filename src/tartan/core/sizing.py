@@ -27,6 +27,8 @@ MOST_CHUNKS_A_SIDE = 200
 SPANS_A_SIDE = 128
 OPEN_CHUNK_BYTES = 256 * 2**20
 SMALLEST_BUFFER_BYTES = 4096
+# A score of four bytes and its status.
+PAIR_BYTES = 5
 
 
 @dataclass(frozen=True)
@@ -237,7 +239,9 @@ def _seconds(n: int, n_pairs: int, slots: int, device_slots: int | None, span: i
     return max(resources) + 0.1 * sum(resources)
 
 
-def choose_layout(grid: Grid, workload: Workload, slots: int, order: str = "panel", pair_bytes: int = 5) -> Layout:
+def choose_layout(
+    grid: Grid, workload: Workload, slots: int, order: str = "panel", pair_bytes: int = PAIR_BYTES
+) -> Layout:
     """Divide the host slots of one execution.
 
     Parameters

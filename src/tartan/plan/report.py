@@ -6,7 +6,7 @@ Pure: descriptions in, numbers and text out. ``tartan.plan`` reads descriptions 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -100,10 +100,11 @@ def predict(plan: Plan, order: str, disk_level: bool, seed: int = 0) -> Predicti
     seed : int
         For the stage times that have a spread.
     """
-    machine = plan.machine
-    result = replay(plan.costs, machine, workload=plan.workload, order=order, disk_level=disk_level, seed=seed)
-    devices = len(machine.device_slots)
-    servers = {"parse": machine.cpu_workers, "upload": devices, "compute": devices, "download": devices}
+    machine = replace(plan.machine, disk_level=disk_level)
+    result = replay(plan.costs, machine, workload=plan.workload, order=order, seed=seed)
+    devices = range(len(machine.device_slots))
+    compute = sum(map(machine.servers, devices))
+    servers = {"parse": machine.cpu_workers, "upload": len(devices), "compute": compute, "download": len(devices)}
     busy = {name: result.busy_seconds[name] / servers.get(name, 1) / result.seconds for name in RESOURCES}
     return Prediction(
         name=plan.name,

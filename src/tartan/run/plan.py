@@ -17,6 +17,7 @@ import numpy as np
 from tartan.application import Application, compares_pairs, output_dtypes
 from tartan.core.cache import Room
 from tartan.core.grid import Grid
+from tartan.core.setup import prepares_on_device
 from tartan.core.sizing import Costs, Layout, choose_grid, choose_layout, device_room
 from tartan.core.workload import Workload
 from tartan.errors import ConfigError, RunCancelledError, RunFailedError
@@ -315,8 +316,8 @@ def plan_run(
     layout = choose_layout(grid, workload, _planned_slots(slots, n, facts), options.order, pair_bytes)
     own = device_slots(n, facts, options, capacity)
     rooms = [None if device is None else device_room(grid, device) for device in own]
-    on_device = all(room is not None for room in rooms) and _preprocesses(app) and facts.form is not None
-    parsed = facts.parsed if on_device and _parsed_fits(facts) else None
+    on_device = prepares_on_device(rooms, preprocesses=_preprocesses(app), parsed_fits=_parsed_fits(facts))
+    parsed = facts.parsed if on_device else None
     substitute = facts.parsed_substitute if parsed is not None else facts.substitute
     if facts.form is not None:
         items: HostItems = UniformItems(facts.form)

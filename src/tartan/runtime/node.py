@@ -19,7 +19,6 @@ from tartan.core.schedule import (
     Action,
     Commit,
     Compare,
-    DeviceSlots,
     Evict,
     Load,
     Move,
@@ -27,7 +26,7 @@ from tartan.core.schedule import (
     Scheduler,
     Upload,
 )
-from tartan.core.sizing import make_order
+from tartan.core.setup import RunSetup, make_scheduler
 from tartan.core.verdict import NodeReport
 from tartan.errors import RunCancelledError
 from tartan.runtime.chunk_desk import ChunkBuffers, ChunkDesk
@@ -60,8 +59,6 @@ from tartan.workers.executor import Executor
 __all__ = ["Node"]
 
 IO_THREADS = 4
-# Tiles that a device holds, waiting and running: small ones end faster than the loop hands out new ones.
-DEVICE_DEPTH = 16
 
 
 class Node:
@@ -221,19 +218,18 @@ class Node:
 
     def _make_scheduler(self) -> Scheduler:
         x = self._x
-        devices = [
-            DeviceSlots(room, x.executor.n_workers * 2 if room is None else DEVICE_DEPTH) for room in x.device_rooms
-        ]
-        return Scheduler(
-            x.grid,
-            make_order(x.grid, x.remaining.workload, x.layout, x.remaining.needs, x.order),
-            x.remaining.needs,
-            x.layout.room,
-            devices,
-            span_size=x.span_bytes,
-            policy="lru" if x.order == "quadrant" else "planned",
-            max_open_chunks=x.layout.open_chunks,
-            prepare_on_device=x.task.parsed is not None,
+        return make_scheduler(
+            RunSetup(
+                x.grid,
+                x.remaining.workload,
+                x.layout,
+                tuple(x.device_rooms),
+                x.executor.n_workers,
+                order=x.order,
+                prepare_on_device=x.task.parsed is not None,
+                needed=x.remaining.needs,
+                span_size=x.span_bytes,
+            )
         )
 
     # -- statistics ------------------------------------------------------------------------------------------

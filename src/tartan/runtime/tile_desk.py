@@ -9,6 +9,7 @@ from typing import Protocol
 from tartan.core.grid import Grid, Tile
 from tartan.core.ledger import DONE, FAILED_PAIR, Failure
 from tartan.core.schedule import Action, Compare, Scheduler
+from tartan.core.setup import HALVES_A_WORKER
 from tartan.core.verdict import NodeReport, PairCounts
 from tartan.errors import DeviceMemoryError, RunFailedError
 from tartan.runtime.chunk_desk import ChunkDesk
@@ -20,8 +21,6 @@ from tartan.runtime.parts import HalvedTiles, Part, halves
 
 __all__ = ["Lane", "TileDesk"]
 
-# Parts of halved tiles under way: one runs while the next is handed out.
-HALVES_A_WORKER = 2
 MOST_LISTED = 10_000
 """Failed pairs of one execution whose reasons are all kept; the ledger has every one."""
 
