@@ -28,12 +28,11 @@ def item(index: int, reason: str = "bad") -> NodeReport:
 def test_the_first_hundred_pairs_that_all_fail_stop_the_run() -> None:
     found = tally()
     found.add(pairs(failed=HOPELESS_PAIRS - 1))
-    assert found.verdict() is None
+    found.judge()
     found.add(pairs(failed=1))
-    verdict = found.verdict()
-    assert isinstance(verdict, RunFailedError)
-    assert verdict.context["traceback"] == "trace"
-    assert "first: boom" in str(verdict)
+    with pytest.raises(RunFailedError, match="first: boom") as caught:
+        found.judge()
+    assert caught.value.context["traceback"] == "trace"
 
 
 def test_no_node_alone_needs_to_reach_a_limit() -> None:
@@ -41,27 +40,30 @@ def test_no_node_alone_needs_to_reach_a_limit() -> None:
     one, both = tally(max_failures=5), tally(max_failures=5)
     one.add(pairs(good=1, failed=6))
     for _ in range(2):
-        assert both.verdict() is None
+        both.judge()
         both.add(pairs(good=1, failed=3))
-    assert str(both.verdict()) == str(one.verdict())
+    for found in (one, both):
+        with pytest.raises(RunFailedError, match=r"^6 items and pairs failed, more than --max-failures 5"):
+            found.judge()
 
 
 def test_one_good_pair_is_hope() -> None:
     found = tally()
     found.add(pairs(good=1, failed=5000))
-    assert found.verdict() is None
+    found.judge()
 
 
 def test_a_small_run_is_hopeless_when_all_of_it_failed() -> None:
     found = tally(n_pairs=3)
     found.add(pairs(without_item=1, failed=2))
-    assert found.verdict() is not None
+    with pytest.raises(RunFailedError, match="the first 3 pairs all failed"):
+        found.judge()
 
 
 def test_good_pairs_of_earlier_executions_count() -> None:
     found = tally(n_good=1, n_ended=1)
     found.add(pairs(failed=500))
-    assert found.verdict() is None
+    found.judge()
     assert found.n_scores == 501
 
 
@@ -69,19 +71,20 @@ def test_good_pairs_of_earlier_executions_count() -> None:
 def test_more_than_max_failures_stop_the_run(most: int) -> None:
     found = tally(max_failures=most)
     found.add(pairs(good=10, failed=most))
-    assert found.verdict() is None
+    found.judge()
     found.add(item(0))
-    assert "--max-failures" in str(found.verdict())
+    with pytest.raises(RunFailedError, match="--max-failures"):
+        found.judge()
 
 
 def test_the_first_failure_stops_a_run_that_shall_not_skip() -> None:
     found = tally(on_error="raise")
-    assert found.verdict() is None
+    found.judge()
     found.add(item(1, "b: bad"))
     found.add(item(2, "c: worse"))
-    verdict = found.verdict()
-    assert verdict is not None
-    assert verdict.context == {"traceback": "trace", "reason": "b: bad"}
+    with pytest.raises(RunFailedError) as caught:
+        found.judge()
+    assert caught.value.context == {"traceback": "trace", "reason": "b: bad"}
 
 
 def test_a_failed_item_is_new_once_however_often_it_is_loaded() -> None:

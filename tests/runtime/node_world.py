@@ -15,7 +15,6 @@ from tartan.core.sizing import choose_grid, choose_layout, tile_filter
 from tartan.core.verdict import NodeReport
 from tartan.core.workload import AllPairs, Workload
 from tartan.devices import open_device
-from tartan.errors import RunFailedError
 from tartan.runtime.events import ChunkCommitted, Event
 from tartan.runtime.execution import Execution
 from tartan.runtime.host import UniformItems
@@ -88,16 +87,16 @@ def world(
     *,
     slots: int = 6,
     n_workers: int = 1,
-    judge: Callable[[NodeReport], RunFailedError | None] = lambda report: None,
+    judge: Callable[[NodeReport], None] = lambda report: None,
 ) -> World:
     """Prepare an execution on the CPU, in threads."""
     workload, sink, reports = AllPairs(len(items)), Memory(), list[NodeReport]()
     grid = choose_grid(workload, slots, chunk=8)
     layout = choose_layout(grid, workload, slots)
 
-    def report(found: NodeReport) -> RunFailedError | None:
+    def report(found: NodeReport) -> None:
         reports.append(found)
-        return judge(found)
+        judge(found)
 
     execution = Execution(
         source=open_source(items),

@@ -17,17 +17,17 @@ def make(n_buffers: int = 2, side: int = 5, mirrored: bool = False) -> ChunkBuff
 
 def test_a_new_chunk_has_no_codes_even_where_an_old_one_lay() -> None:
     buffers = make(1)
-    buffers.open((0, 0)).status(buffers.arena)[...] = 3
+    buffers.open((0, 0)).views(buffers.arena).status[...] = 3
     buffers.close((0, 0))
-    assert not buffers.open((0, 1)).status(buffers.arena).any()
+    assert not buffers.open((0, 1)).views(buffers.arena).status.any()
 
 
 def test_an_open_chunk_keeps_its_buffers() -> None:
     buffers = make()
     first = buffers.open((0, 0))
-    first.status(buffers.arena)[1, 2] = 1
+    first.views(buffers.arena).status[1, 2] = 1
     assert buffers.open((0, 0)) is first
-    assert first.status(buffers.arena)[1, 2] == 1
+    assert first.views(buffers.arena).status[1, 2] == 1
 
 
 @pytest.mark.parametrize("mirrored", [False, True])
@@ -36,9 +36,8 @@ def test_buffers_do_not_touch_each_other(mirrored: bool) -> None:
     blocks = []
     for number in range(3):
         chunk = buffers.open((0, number))
-        blocks += chunk.scores(buffers.arena).values()
-        blocks += chunk.scores(buffers.arena, mirrored=True).values()
-        blocks.append(chunk.status(buffers.arena))
+        views = chunk.views(buffers.arena)
+        blocks += [*views.scores.values(), *(views.mirrored or {}).values(), views.status]
     for value, block in enumerate(blocks):
         block[...] = value
     assert [set(block.ravel().tolist()) for block in blocks] == [{value} for value in range(len(blocks))]

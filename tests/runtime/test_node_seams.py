@@ -52,16 +52,16 @@ def test_what_a_node_reports_adds_up_to_the_run() -> None:
     assert total.n_loads == stats.loads
     assert total.n_failed == 1 + 18  # item 3, and the pairs of item 5 with the 18 others
     assert [(failure.i, failure.j, failure.stage) for failure in new] == [(3, None, "parse")]
-    assert total.verdict() is None
+    total.judge()
 
 
 def test_the_verdict_comes_from_above_and_before_the_tile_ends() -> None:
     """A chunk with a pair that stops the run is left to whatever resumes it."""
     tally = RunTally(FailureRules(on_error="raise"), 190)
 
-    def judge(report: NodeReport) -> RunFailedError | None:
+    def judge(report: NodeReport) -> None:
         tally.add(report)
-        return tally.verdict()
+        tally.judge()
 
     class NoNumbers(Dot):
         def compare(self, left: Any, right: Any, xp: Any) -> Any:
@@ -82,13 +82,15 @@ def test_a_defect_in_the_loop_ends_the_run_without_waiting_for_what_runs() -> No
             if key == "19":
                 begun.set()
                 release.wait()
+            if key == "0":
+                raise ValueError("no item")
             return data
 
-    def defect(report: NodeReport) -> RunFailedError | None:
+    def defect(report: NodeReport) -> None:
         assert begun.wait(20)
         raise ArithmeticError("defect")
 
-    it = world(Waits(), list(ROWS), slots=20, n_workers=2, judge=defect)
+    it = world(Waits(), list(ROWS), slots=40, n_workers=2, judge=defect)
     try:
         with pytest.raises(ArithmeticError):
             Node(it.execution).run()

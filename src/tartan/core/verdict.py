@@ -49,7 +49,7 @@ class NodeReport(NamedTuple):
     Attributes
     ----------
     n_loads : int
-        Items loaded.
+        Items whose loads began.
     pairs : PairCounts
         Pairs that ended.
     failures : sequence of Failure
@@ -126,17 +126,22 @@ class RunTally:
         self._known_items |= self._new_items
         return new
 
-    def verdict(self) -> RunFailedError | None:
-        """Return why the run must stop, or None."""
+    def judge(self) -> None:
+        """Let the run continue, or stop it.
+
+        Raises
+        ------
+        RunFailedError
+            If it must stop.
+        """
         rules = self._rules
         if rules.on_error == "raise" and self._first is not None:
-            return self._stopped("something failed, and --on-error is raise")
+            raise self._stopped("something failed, and --on-error is raise")
         n_new = len(self._new_items) + self._n_failed_pairs
         if rules.max_failures is not None and n_new > rules.max_failures:
-            return self._stopped(f"{n_new} items and pairs failed, more than --max-failures {rules.max_failures}")
+            raise self._stopped(f"{n_new} items and pairs failed, more than --max-failures {rules.max_failures}")
         if self._n_ended >= self._hopeless and not self._n_good:
-            return self._stopped(f"the first {self._n_ended} pairs all failed")
-        return None
+            raise self._stopped(f"the first {self._n_ended} pairs all failed")
 
     def _stopped(self, why: str) -> RunFailedError:
         reason, traceback = ("", "") if self._first is None else (self._first.reason, self._first.traceback)

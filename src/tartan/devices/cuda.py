@@ -50,7 +50,7 @@ def import_cupy() -> Any:
     return cupy
 
 
-class _Lane:
+class _WorkStream:
     """A stream and the events by which its work is awaited."""
 
     def __init__(self, cupy: Any) -> None:
@@ -100,7 +100,7 @@ class CudaDevice:
         with self._errors("opening"), self._cupy.cuda.Device(index):
             self._pool = self._cupy.cuda.MemoryPool()
             self._pool.set_limit(size=memory_limit_bytes)
-            self._upload, self._compute, self._download = (_Lane(self._cupy) for _ in range(3))
+            self._upload, self._compute, self._download = (_WorkStream(self._cupy) for _ in range(3))
 
     def allocate(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
         check_open(self._closed, self.name)
@@ -182,7 +182,7 @@ class CudaDevice:
             self._pool.free_all_blocks()
 
     @contextlib.contextmanager
-    def _on(self, lane: _Lane) -> Iterator[None]:
+    def _on(self, lane: _WorkStream) -> Iterator[None]:
         """Select this GPU, a stream and the pool for the calling thread."""
         cuda = self._cupy.cuda
         with cuda.Device(self._index), lane.stream, cuda.using_allocator(self._pool.malloc):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tartan.base.progress import Progress
 from tartan.core.ledger import DONE
 from tartan.core.verdict import FailureRules, NodeReport, RunTally
-from tartan.errors import RunFailedError
 from tartan.store.folder import RunFolder
 
 __all__ = ["Oversight"]
@@ -32,11 +31,17 @@ class Oversight:
             rules, folder.pairs.n_pairs, n_good=int(counts[DONE]), n_ended=int(counts[DONE:].sum()), failed_items=known
         )
 
-    def report(self, report: NodeReport) -> RunFailedError | None:
-        """Add a report; return why the run must stop, or None."""
+    def report(self, report: NodeReport) -> None:
+        """Add a report.
+
+        Raises
+        ------
+        RunFailedError
+            If the run must stop.
+        """
         tally = self._tally
         new = tally.add(report)
         if new:
             self._folder.add_failures(new)
         self._progress.update(tally.n_scores, tally.n_loads, self._n_items, tally.n_failed)
-        return tally.verdict()
+        tally.judge()

@@ -62,7 +62,7 @@ class ChunkBuffers:
             if not self._free:
                 raise InternalError("more chunks are open than the order announced")
             found = self._open[chunk] = self._lay_out(self._free.pop())
-            found.status(self.arena)[...] = 0
+            found.views(self.arena).status[...] = 0
         return found
 
     def close(self, chunk: tuple[int, int]) -> None:
@@ -119,15 +119,14 @@ class ChunkDesk:
 
     def commit(self, action: Commit) -> None:
         """Hand a finished chunk to the sink, clipped to the items."""
-        arena, chunk = self.buffers.arena, action.chunk
-        opened = self.buffers.open(chunk)
+        chunk = action.chunk
         m, k = self._grid.chunk_rect(chunk).shape
-        scores = {name: block[:m, :k] for name, block in opened.scores(arena).items()}
-        status = opened.status(arena)[:m, :k]
+        whole = self.buffers.open(chunk).views(self.buffers.arena)
+        scores = {name: block[:m, :k] for name, block in whole.scores.items()}
         mirrored = None
-        if opened.mirrored is not None:
-            mirrored = {name: block[:k, :m] for name, block in opened.scores(arena, mirrored=True).items()}
-        finished = FinishedChunk(chunk, scores, status, self._failures.pop(chunk, []), mirrored)
+        if whole.mirrored is not None:
+            mirrored = {name: block[:k, :m] for name, block in whole.mirrored.items()}
+        finished = FinishedChunk(chunk, scores, whole.status[:m, :k], self._failures.pop(chunk, []), mirrored)
         self._sink.commit(finished, self._post)
 
     def committed(self, event: ChunkCommitted) -> list[Action]:

@@ -342,14 +342,13 @@ class DeviceLane:
 
     def _fetch(self, part: Part, scores: dict[str, Any], mirrored: dict[str, Any] | None, seconds: float) -> None:
         """Bring the scores of a part into the buffers of its chunk."""
-        arena, window, codes = self._buffers.arena, part.window, part.mask.codes(part.shape)
-        status = part.chunk.status(arena)[window]
+        window, codes, whole = part.window, part.mask.codes(part.shape), part.chunk.views(self._buffers.arena)
+        status = whole.status[window]
         try:
-            out = {name: block[window] for name, block in part.chunk.scores(arena).items()}
+            out = {name: block[window] for name, block in whole.scores.items()}
             failures = write_block(self._app, self._to_host(scores), codes, [], out, status)
-            if mirrored is not None:
-                views = part.chunk.scores(arena, mirrored=True)
-                back = {name: block[window[::-1]] for name, block in views.items()}
+            if mirrored is not None and whole.mirrored is not None:
+                back = {name: block[window[::-1]] for name, block in whole.mirrored.items()}
                 turned = codes if isinstance(codes, int) else codes.T
                 more = write_block(self._app, self._to_host(mirrored), turned, [], back, status.T, mirrored=True)
                 failures = merge_mirrored(failures, more, status)

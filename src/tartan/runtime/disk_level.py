@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from tartan.base.daemon_pool import DaemonPool
-from tartan.runtime.budget import ByteBudget
+from tartan.base.daemon_pool import ByteBudget, DaemonPool
 from tartan.runtime.codec import from_arrays, to_arrays
 from tartan.runtime.host import HostItems, Place, UniformItems
 from tartan.sources.items import Source

@@ -16,7 +16,6 @@ from tartan.core.sizing import Layout
 from tartan.core.verdict import NodeReport
 from tartan.core.workload import Workload
 from tartan.devices.protocol import Device
-from tartan.errors import RunFailedError
 from tartan.runtime.sink import ChunkSink
 from tartan.runtime.tasks import LoadTask
 from tartan.sources.items import Source
@@ -71,7 +70,7 @@ class Execution:
     sink : ChunkSink
         Gets finished chunks.
     report : callable
-        Gets what happened since the last report, on the thread of the loop; returns why the run must stop, or None.
+        Adds up what happened since the last report; raises RunFailedError if the run must stop.
     timeout_seconds : float or None
         Longest time that one item, or one compare call, may take.
     tracer : Tracer
@@ -98,7 +97,7 @@ class Execution:
     host_bytes: int
     span_bytes: Callable[[int], int] | None
     sink: ChunkSink
-    report: Callable[[NodeReport], RunFailedError | None]
+    report: Callable[[NodeReport], None]
     timeout_seconds: float | None
     tracer: Tracer
     disk_cache: DiskCache | None = None

@@ -34,7 +34,7 @@ class ItemDesk:
     device_lanes : mapping of int to DeviceLane
         By device.
     report : callable
-        Adds up what happened; raises what ends the run.
+        Adds up what failed; raises what ends the run.
     measured : bool
         Whether the scheduler learns the bytes of each span when it is loaded.
     """
@@ -129,7 +129,7 @@ class ItemDesk:
     def filled(self, event: SpanFilled) -> list[Action]:
         """Note what a load brought, and keep it in the disk level if it is ready and new."""
         place = event.place
-        self._note(place, event.failures, n_loads=place.length)
+        self._note(place, event.failures)
         size = max(1, event.n_bytes) if self._measured else None
         actions = self._scheduler.loaded(place.span, size, ready=event.from_disk)
         if self._wiring.task.parsed is None and not event.from_disk:
@@ -155,14 +155,15 @@ class ItemDesk:
         self._keep(event.place, event.place.length * (form.nbytes if form is not None else 0))
         return self._scheduler.stored(event.place.span)
 
-    def _note(self, place: Place, failures: Mapping[int, ItemFailure], n_loads: int = 0) -> None:
-        if failures:
-            self._failed.setdefault(place.span, set()).update(failures)
+    def _note(self, place: Place, failures: Mapping[int, ItemFailure]) -> None:
+        if not failures:
+            return
+        self._failed.setdefault(place.span, set()).update(failures)
         found = [
             Failure(place.first + position, None, failure.stage, failure.reason, failure.traceback)
             for position, failure in failures.items()
         ]
-        self._report(NodeReport(n_loads=n_loads, failures=found))
+        self._report(NodeReport(failures=found))
 
     def _keep(self, place: Place, n_bytes: int) -> None:
         """Give a ready span to the disk level."""

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tartan.base.daemon_pool import DaemonPool
+from tartan.base.daemon_pool import ByteBudget, DaemonPool
 from tartan.errors import RunFailedError, TartanError
-from tartan.runtime.budget import ByteBudget
 from tartan.runtime.disk_level import DiskLevel
 from tartan.runtime.events import NodeBroken, SpanFilled
 from tartan.runtime.host import Place, UniformItems

@@ -27,7 +27,6 @@ from tartan.core.schedule import (
     Upload,
 )
 from tartan.core.setup import RunSetup, make_scheduler
-from tartan.core.verdict import NodeReport
 from tartan.errors import RunCancelledError
 from tartan.runtime.chunk_desk import ChunkBuffers, ChunkDesk
 from tartan.runtime.cpu_lane import CpuLane
@@ -121,11 +120,6 @@ class Node:
     def _stop(self, event: NodeBroken) -> list[Action]:
         raise event.error
 
-    def _report(self, report: NodeReport) -> None:
-        error = self._x.report(report)
-        if error is not None:
-            raise error
-
     # -- opening and closing ---------------------------------------------------------------------------------
 
     def _open(self) -> None:
@@ -150,11 +144,11 @@ class Node:
         self._opened.callback(self._loader.close)
         measured = x.span_bytes is not None and not self._scheduler.host.room.addressed
         self._items = ItemDesk(
-            wiring, x.grid, self._scheduler, self._loader, disk, self._device_lanes, self._report, measured
+            wiring, x.grid, self._scheduler, self._loader, disk, self._device_lanes, x.report, measured
         )
         self._chunks = ChunkDesk(x.grid, self._scheduler, buffers, x.remaining, x.sink, self._inbox.put)
         self._tiles = TileDesk(
-            x.grid, self._scheduler, x.remaining, self._items, self._chunks, lanes, x.source.keys, self._report
+            x.grid, self._scheduler, x.remaining, self._items, self._chunks, lanes, x.source.keys, x.report
         )
         self._assign()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,9 +16,17 @@ from tartan.runtime.compare import TileMask
 from tartan.runtime.host import Place
 from tartan.workers.arena import Arena
 
-__all__ = ["HalvedTiles", "OpenChunk", "Part", "halves"]
+__all__ = ["ChunkViews", "HalvedTiles", "OpenChunk", "Part", "halves"]
 
 WHOLE_TILE = 2
+
+
+class ChunkViews(NamedTuple):
+    """The buffers of a chunk: scores and codes (side, side), and the scores of (j, i) where those are others."""
+
+    scores: dict[str, np.ndarray]
+    status: np.ndarray
+    mirrored: dict[str, np.ndarray] | None
 
 
 @dataclass(frozen=True)
@@ -40,14 +49,14 @@ class OpenChunk:
     mirrored: dict[str, tuple[int, str]] | None
     status_offset: int
 
-    def status(self, arena: Arena) -> np.ndarray:
-        """Return the codes."""
-        return arena.view(self.status_offset, (self.side, self.side), np.uint8)
-
-    def scores(self, arena: Arena, *, mirrored: bool = False) -> dict[str, np.ndarray]:
-        """Return the scores by output, or those of the other direction."""
-        places = self.outputs if not mirrored else self.mirrored or {}
-        return {name: arena.view(offset, (self.side, self.side), dtype) for name, (offset, dtype) in places.items()}
+    def views(self, arena: Arena) -> ChunkViews:
+        """Return its buffers as arrays."""
+        shape = (self.side, self.side)
+        scores, mirrored = (
+            None if places is None else {name: arena.view(at, shape, dtype) for name, (at, dtype) in places.items()}
+            for places in (self.outputs, self.mirrored)
+        )
+        return ChunkViews(scores or {}, arena.view(self.status_offset, shape, np.uint8), mirrored)
 
 
 @dataclass(frozen=True)

@@ -85,9 +85,7 @@ class LoadTask:
     substitute: Any
 
     def store(self, arenas: dict[str, Arena], place: Place, items: Sequence[Any]) -> int:
-        """Fill a place with items, ready or parsed; return the bytes it takes."""
-        if self.parsed is None:
-            return self.items.store(arenas, place, items)
+        """Fill a place with parsed items; return the bytes it takes."""
         block = self.block(arenas, place)
         for slot, item in enumerate(items):
             block[slot] = item
@@ -138,7 +136,7 @@ def load_items(
             failures[position] = item
             item = _substitute(context, task)
         ready.append(item)
-    n_bytes = task.store(context.arenas, place, ready)
+    n_bytes = (task.items if task.parsed is None else task).store(context.arenas, place, ready)
     when = When(worker, begin_ns, time.perf_counter_ns())
     return ParsedBatch(n_bytes, failures, parse_seconds, preprocess_seconds, when)
 
@@ -167,16 +165,17 @@ class Compared(NamedTuple):
 def compare_tile(context: WorkerContext, items: HostItems, part: Part) -> Compared:
     """Compare a part of a tile and write its scores into the buffers of its chunk."""
     worker, begin_ns = worker_name(), time.perf_counter_ns()
-    app, arena, chunk, mask = context.application, context.arenas[CHUNK_ARENA], part.chunk, part.mask
+    app, chunk, mask, window = context.application, part.chunk, part.mask, part.window
     host = context.state.setdefault("host", {}).setdefault(type(items), items)
     left = host.operand(context.arenas, part.rows)[part.row_part]
     right = host.operand(context.arenas, part.columns)[part.column_part]
-    window, status = part.window, chunk.status(arena)[part.window]
+    whole = chunk.views(context.arenas[CHUNK_ARENA])
+    status = whole.status[window]
     dtypes = {name: np.dtype(dtype) for name, (_, dtype) in chunk.outputs.items()}
-    out = {name: block[window] for name, block in chunk.scores(arena).items()}
+    out = {name: block[window] for name, block in whole.scores.items()}
     failures = score_tile(app, left, right, dtypes, mask, out, status)
-    if chunk.mirrored is not None:
-        back = {name: block[window[::-1]] for name, block in chunk.scores(arena, mirrored=True).items()}
+    if whole.mirrored is not None:
+        back = {name: block[window[::-1]] for name, block in whole.mirrored.items()}
         more = score_tile(app, right, left, dtypes, mask.turned(), back, status.T, mirrored=True)
         failures = merge_mirrored(failures, more, status)
     counts = count_pairs(mask.codes(part.shape), status, failures, part.offset)

@@ -101,27 +101,25 @@ class TileDesk:
         self._works: dict[Tile, _TileWork] = {}
         self._halved = [HalvedTiles(HALVES_A_WORKER * lane.n_workers) for lane in lanes]
         self._n_listed = 0
+        self._loads_reported = 0
 
     def compare(self, action: Compare) -> None:
         """Have a tile compared, whole."""
         grid, tile = self._grid, action.tile
         rect, chunk, row_spans = grid.rect(tile), grid.chunk_of(tile), grid.row_spans(tile)
-        failed_rows = self._items.failed(row_spans)
-        mask = TileMask(
-            self._wanted.mask(tile),
-            tuple(row for row in failed_rows if row < rect.r1 - rect.r0),
-            self._items.failed((tile.span,)),
-        )
+        rows, columns = self._items.places(row_spans), self._items.places((tile.span,))
+        failed_rows, failed_columns = self._items.failed(row_spans), self._items.failed((tile.span,))
+        failed_rows = tuple(row for row in failed_rows if row < rect.r1 - rect.r0)
         part = Part(
             tile=tile,
-            rows=self._items.places(row_spans),
-            columns=self._items.places((tile.span,)),
+            rows=rows,
+            columns=columns,
             row_part=slice(0, rect.r1 - rect.r0),
             column_part=slice(0, rect.c1 - rect.c0),
             chunk=self._chunks.buffers.open(chunk),
             corner=(rect.r0, rect.c0),
             origin=(rect.r0 - chunk[0] * grid.chunk, rect.c0 - chunk[1] * grid.chunk),
-            mask=mask,
+            mask=TileMask(self._wanted.mask(tile), failed_rows, failed_columns),
         )
         self._works[tile] = _TileWork(tile, action.device)
         self._lanes[action.device].compare(part)
@@ -172,7 +170,7 @@ class TileDesk:
 
     def _pair_failed(self, part: Part, error: PairFailure) -> list[Action]:
         """Mark the pair of a part of one pair as failed, if it counts at all."""
-        status = part.chunk.status(self._chunks.buffers.arena)[part.window]
+        status = part.chunk.views(self._chunks.buffers.arena).status[part.window]
         codes = part.mask.codes((1, 1))
         status[...] = codes
         guilty = int(status[0, 0]) == DONE
@@ -187,7 +185,9 @@ class TileDesk:
         if records:
             self._chunks.note_failures(self._grid.chunk_of(part.tile), records)
         # Before the tile ends: what stops the run may have failed in it, and its chunk is then left to the resume.
-        self._report(NodeReport(pairs=counts, failures=records))
+        n_loads = self._scheduler.n_loads - self._loads_reported
+        self._loads_reported += n_loads
+        self._report(NodeReport(n_loads, counts, records))
         work = self._works[part.tile]
         work.outstanding -= 1
         if work.outstanding:

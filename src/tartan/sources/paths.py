@@ -247,14 +247,26 @@ def find_keys(locations: Sequence[Location], keys: Sequence[str], stamped: tuple
     return chosen
 
 
-def read_location(location: Location, max_bytes: int) -> bytes:
+def read_location(location: Location, max_bytes: int, stamp: tuple[int, int] | None = None) -> bytes:
     """Return the content of a location.
+
+    Parameters
+    ----------
+    stamp : (int, int), optional
+        What ``stamps`` said when the run began: items are read more than once.
 
     Raises
     ------
     OSError
-        If it cannot be read, is no regular file, or holds more than ``max_bytes``.
+        If it cannot be read, is no regular file, holds more than ``max_bytes``, or has changed since.
     """
+    data = _read(location, max_bytes)
+    if stamp is not None and next(stamps([location])) != stamp:
+        raise OSError(0, "the file has changed since the run began")
+    return data
+
+
+def _read(location: Location, max_bytes: int) -> bytes:
     if location.filesystem is None:
         return _read_local(location.path, max_bytes)
     if 0 <= location.size_bytes <= max_bytes:

@@ -14,17 +14,14 @@ Invariants
 
 from __future__ import annotations
 
-import contextlib
 import heapq
-import importlib
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from tartan.base.reasons import traceback_of
-from tartan.errors import InternalError, TartanError
+from tartan.errors import InternalError
 from tartan.workers.arena import Arena
 
 __all__ = [
@@ -205,78 +202,36 @@ class Task:
 
 
 class Backlog:
-    """The tasks that have not started, in the order in which they shall. Not thread-safe."""
+    """The tasks that have not started, in the order in which they shall. Not thread-safe.
+
+    Attributes
+    ----------
+    waiting : list
+        Empty when there is none.
+    """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Task]] = []
+        self.waiting: list[tuple[int, int, Task]] = []
         self._n_submitted = 0
-
-    def __len__(self) -> int:
-        return len(self._heap)
 
     def add(self, task: Task) -> None:
         """Queue a task behind those of the same priority; a task that comes back finds its old place."""
         if task.number == 0:
             self._n_submitted += 1
             task.number = self._n_submitted
-        heapq.heappush(self._heap, (task.priority, task.number, task))
+        heapq.heappush(self.waiting, (task.priority, task.number, task))
 
-    def take(self) -> Task | None:
-        """Remove and return the next task, if there is one."""
-        return heapq.heappop(self._heap)[2] if self._heap else None
+    def take(self) -> Task:
+        """Remove and return the next task; there must be one."""
+        return heapq.heappop(self.waiting)[2]
 
     def clear(self) -> list[Task]:
         """Remove and return all tasks, in order."""
-        tasks = [entry[2] for entry in sorted(self._heap, key=lambda entry: entry[:2])]
-        self._heap.clear()
+        tasks = [entry[2] for entry in sorted(self.waiting, key=lambda entry: entry[:2])]
+        self.waiting.clear()
         return tasks
-
-
-def call(function: Function, context: WorkerContext, args: tuple[Any, ...]) -> Completed | Raised:
-    """Call a function on this worker and catch whatever it does."""
-    try:
-        return Completed(_resolve(function)(context, *args))
-    except BaseException as error:  # user code may raise anything, SystemExit included
-        return describe_error(error)
-
-
-def describe_error(error: BaseException) -> Raised:
-    """Turn an exception that was just caught into an outcome, and let go of its frames."""
-    frames = error.__traceback__.tb_next if error.__traceback__ else None
-    text = traceback_of(error, frames)
-    _forget_frames(error)
-    name, message = type(error).__name__, _text(error)
-    return Raised(error if isinstance(error, Exception) else rebuild(name, message), name, message, text)
-
-
-def rebuild(name: str, message: str) -> TartanError:
-    """Return a stand-in for an exception that cannot travel."""
-    return TartanError(f"{name}: {message}" if message else name, code="user-error")
 
 
 def closed_error() -> InternalError:
     """Return the error of a submit after close."""
     return InternalError("the executor is closed", code="executor-closed")
-
-
-def _resolve(function: Function) -> Callable[..., Any]:
-    if not isinstance(function, str):
-        return function
-    module, _, name = function.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return found
-
-
-def _text(error: BaseException) -> str:
-    with contextlib.suppress(Exception):
-        return str(error)
-    return ""
-
-
-def _forget_frames(error: BaseException | None) -> None:
-    # Frames hold the arguments of user code, views of the arena among them.
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        error.__traceback__ = None
-        error = error.__cause__ or error.__context__

@@ -41,7 +41,6 @@ from tartan.workers.executor import (
     Task,
     TimedOut,
     closed_error,
-    describe_error,
 )
 from tartan.workers.handle import WorkerHandle, worker_environment
 
@@ -123,7 +122,7 @@ class ProcessExecutor:
     @property
     def n_pending(self) -> int:
         """How many functions have not been sent to a worker."""
-        return len(self._backlog)
+        return len(self._backlog.waiting)
 
     @property
     def worker_pids(self) -> list[int]:
@@ -146,11 +145,11 @@ class ProcessExecutor:
             if self._finished:
                 raise closed_error()
             refusal = refusal or self._broken or (Cancelled() if self._closing else None)
+            self._wake()
             if refusal:
                 self._notices.append((task, refusal))
             else:
                 self._backlog.add(task)
-            self._wake()
 
     def share(self, name: str, arena: Arena) -> None:
         """Send one more shared arena to every worker."""
@@ -201,7 +200,7 @@ class ProcessExecutor:
                 for key, mask in events:
                     key.data(mask)
         except BaseException as error:  # a defect: every caller that waits gets it as its outcome
-            self._give_up(describe_error(error))
+            self._give_up(worker.describe_error(error))
         self._selector.close()
         os.close(self._wake_fd)
 
@@ -265,9 +264,9 @@ class ProcessExecutor:
 
     def _send_next(self, handle: WorkerHandle) -> bool:
         with self._lock:
+            if not self._backlog.waiting:
+                return False
             task = self._backlog.take()
-        if task is None:
-            return False
         # What was shared before this call was submitted must be there before it: look only now.
         if self._new_arenas:
             self._hand_over_arenas()
@@ -434,7 +433,7 @@ def _pack_call(task: Task) -> Raised | None:
     try:
         task.message = cloudpickle.dumps((task.function, task.args))
     except Exception as error:
-        return describe_error(error)
+        return worker.describe_error(error)
     task.args = ()  # the message holds them
     return None
 
@@ -443,7 +442,7 @@ def _unpack_answer(kind: int, payload: bytes) -> Completed | Raised:
     try:
         value = pickle.loads(payload)
     except Exception as error:
-        return describe_error(error)
+        return worker.describe_error(error)
     if kind == worker.VALUE:
         return Completed(value)
     raised: Raised = value

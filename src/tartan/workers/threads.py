@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tartan.base.checks import whole
+from tartan.workers import worker
 from tartan.workers.arena import Arena
 from tartan.workers.executor import (
     Backlog,
@@ -25,7 +26,6 @@ from tartan.workers.executor import (
     Task,
     TimedOut,
     WorkerContext,
-    call,
     closed_error,
 )
 
@@ -92,7 +92,7 @@ class ThreadExecutor:
     @property
     def n_pending(self) -> int:
         """How many functions have not started."""
-        return len(self._backlog)
+        return len(self._backlog.waiting)
 
     def submit(
         self,
@@ -160,7 +160,7 @@ class ThreadExecutor:
         if self._blas:
             self._blas.bound_this_thread()
         while (task := self._take(seat)) is not None:
-            outcome = call(task.function, self.context, task.args)
+            outcome = worker.call(task.function, self.context, task.args)
             if not self._give_back(seat):
                 break
             task.deliver(outcome)
@@ -174,11 +174,11 @@ class ThreadExecutor:
 
     def _take(self, seat: _Seat) -> Task | None:
         with self._lock:
-            while (task := self._backlog.take()) is None:
+            while not self._backlog.waiting:
                 if self._closing:
                     return None
                 self._work.wait()
-            seat.task = task
+            task = seat.task = self._backlog.take()
             if task.timeout_seconds is not None:
                 seat.started = time.monotonic()
                 seat.deadline = seat.started + task.timeout_seconds

@@ -1,4 +1,4 @@
-"""The main loop of a worker process, and the messages that it exchanges with its parent.
+"""What a worker does: it calls functions, and catches whatever they do. With the main loop of a worker process.
 
 A worker is a fresh interpreter (exec'd, never forked) that receives the application, then tasks, one after the
 other, and answers each. It inherits a socket and a crash file, and nothing else.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import importlib
 import os
 import pickle
 import resource
@@ -25,15 +26,19 @@ import socket
 import struct
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import cloudpickle
 
+from tartan.base.reasons import traceback_of
+from tartan.errors import TartanError
 from tartan.workers import shipping
 from tartan.workers.arena import Arena
-from tartan.workers.executor import Completed, Raised, WorkerContext, call, describe_error, rebuild
+from tartan.workers.executor import Completed, Function, Raised, WorkerContext
 
-__all__ = ["main"]
+__all__ = ["call", "describe_error", "main"]
 
 # Parent to worker
 LOAD, ATTACH, TASK, STOP = 1, 2, 3, 4
@@ -161,3 +166,48 @@ def _dump_error(raised: Raised) -> bytes:
     except Exception:  # many exceptions can be written, and fewer read
         pass
     return bytes(cloudpickle.dumps(replace(raised, error=rebuild(raised.name, raised.message))))
+
+
+def call(function: Function, context: WorkerContext, args: tuple[Any, ...]) -> Completed | Raised:
+    """Call a function on this worker and catch whatever it does."""
+    try:
+        return Completed(_resolve(function)(context, *args))
+    except BaseException as error:  # user code may raise anything, SystemExit included
+        return describe_error(error)
+
+
+def describe_error(error: BaseException) -> Raised:
+    """Turn an exception that was just caught into an outcome, and let go of its frames."""
+    frames = error.__traceback__.tb_next if error.__traceback__ else None
+    text = traceback_of(error, frames)
+    _forget_frames(error)
+    name, message = type(error).__name__, _text(error)
+    return Raised(error if isinstance(error, Exception) else rebuild(name, message), name, message, text)
+
+
+def rebuild(name: str, message: str) -> TartanError:
+    """Return a stand-in for an exception that cannot travel."""
+    return TartanError(f"{name}: {message}" if message else name, code="user-error")
+
+
+def _resolve(function: Function) -> Callable[..., Any]:
+    if not isinstance(function, str):
+        return function
+    module, _, name = function.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _text(error: BaseException) -> str:
+    with contextlib.suppress(Exception):
+        return str(error)
+    return ""
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    # Frames hold the arguments of user code, views of the arena among them.
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__

@@ -28,8 +28,8 @@ _SHORTEST = 30
 
 
 @dataclass
-class _Node:
-    """A node of the tree; ``length`` is that of the branch above it, in changes a site."""
+class _Branch:
+    """A branch of the tree with the node at its end; ``length`` in changes a site."""
 
     parent: int
     length: float
@@ -117,16 +117,16 @@ def _check(n: int, seed: int, n_proteins: int, protein_length: int, depth: float
         raise ConfigError(f"depth: {depth} must be above 0 and at most 10", context={"option": "depth"})
 
 
-def _random_tree(n: int, depth: float, rng: np.random.Generator) -> list[_Node]:
+def _random_tree(n: int, depth: float, rng: np.random.Generator) -> list[_Branch]:
     """Grow a tree with n leaves; parents come before children, the root is node 0."""
-    nodes = [_Node(-1, 0.0)]
+    nodes = [_Branch(-1, 0.0)]
     leaves = [0]
     while len(leaves) < n:
         at = int(rng.integers(len(leaves)))
         parent = leaves[at]
         children = (len(nodes), len(nodes) + 1)
         nodes[parent].children = children
-        nodes += [_Node(parent, float(length)) for length in 0.1 + rng.gamma(2.0, 0.45, 2)]
+        nodes += [_Branch(parent, float(length)) for length in 0.1 + rng.gamma(2.0, 0.45, 2)]
         leaves[at : at + 1] = children
     width = max(4, len(str(n - 1)))
     for index, leaf in enumerate(sorted(leaves)):
@@ -140,7 +140,7 @@ def _random_tree(n: int, depth: float, rng: np.random.Generator) -> list[_Node]:
     return nodes
 
 
-def _evolve(folder: Path, nodes: list[_Node], n_proteins: int, protein_length: int, seed: int) -> None:
+def _evolve(folder: Path, nodes: list[_Branch], n_proteins: int, protein_length: int, seed: int) -> None:
     """Walk down from the ancestor; write what arrives at the leaves. Holds two proteomes a level at most."""
     rng = np.random.default_rng([seed, 1])
     lengths = np.maximum(_SHORTEST, rng.gamma(4.0, protein_length / 4.0, n_proteins).round()).astype(np.int64)
@@ -176,7 +176,7 @@ def _fasta(letters: NDArray[np.uint8], lengths: NDArray[np.int64]) -> bytes:
     return b"\n".join(parts) + b"\n"
 
 
-def _newick(nodes: list[_Node]) -> str:
+def _newick(nodes: list[_Branch]) -> str:
     """Write the tree; names need no quotes."""
     texts: list[str] = [node.name for node in nodes]
     for index in range(len(nodes) - 1, -1, -1):
