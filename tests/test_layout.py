@@ -178,13 +178,6 @@ def test_the_search_for_circles_sees_what_it_should() -> None:
     assert circles(edges) == [["a", "b", "c"], ["e", "f"]]
 
 
-#: Names that still stand for several classes, a leading underscore apart. The list may only shrink.
-KNOWN_NAMESAKES = {
-    "Lane",
-    "Node",
-}
-
-
 @pytest.mark.slow
 def test_class_names_stand_for_one_thing() -> None:
     homes: dict[str, list[str]] = {}
@@ -193,8 +186,7 @@ def test_class_names_stand_for_one_thing() -> None:
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name.lstrip("_"), []).append(module)
     several = {name: found for name, found in homes.items() if len(found) > 1}
-    assert {name: found for name, found in several.items() if name not in KNOWN_NAMESAKES} == {}
-    assert several.keys() >= KNOWN_NAMESAKES, "a name stands for one thing now: take it off the list"
+    assert several == {}
 
 
 def test_cupy_is_imported_in_one_place() -> None:
