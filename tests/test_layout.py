@@ -240,13 +240,6 @@ def exported(tree: ast.Module) -> set[str]:
 
 # Private names that a class shows by convention.
 SHOWN = {"_replace", "_asdict", "_fields", "_make", "_repr_html_", "_native"}
-# Files of tests that still reach for private names; the list may only shrink.
-REACHING = {
-    "end_to_end/test_maps.py",
-    "runtime/test_committer.py",
-    "runtime/test_loader.py",
-    "runtime/test_node_ends.py",
-}
 
 
 @pytest.mark.slow
@@ -257,7 +250,7 @@ def test_tests_leave_private_names_alone() -> None:
         for path in sorted(tests.rglob("*.py"))
         if (names := list(private_names(path.read_text())))
     }
-    assert {path: names for path, names in found.items() if path not in REACHING} == {}
+    assert found == {}
 
 
 def test_the_check_of_private_names_sees_what_it_should() -> None:

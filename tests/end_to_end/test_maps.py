@@ -148,8 +148,6 @@ def test_the_map_is_left_alone_when_asked_and_extended_by_hand(
 def test_a_map_that_fails_costs_no_score(
     damage: str, numbers: Numbers, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tartan.analytics.maps import run_map as _run_map
-
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError("a defect")
 
@@ -158,10 +156,7 @@ def test_a_map_that_fails_costs_no_score(
         return extend(self)
 
     extend = tartan.Run.extend_map
-    if damage == "file":
-        monkeypatch.setattr(tartan.Run, "extend_map", damaged)
-    else:
-        monkeypatch.setattr(_run_map, "_Placing", broken)
+    monkeypatch.setattr(tartan.Run, "extend_map", {"file": damaged, "defect": broken}[damage])
     run, done = grown(numbers, tmp_path, command)
     assert done.status == 0
     assert "warning: the map was not extended, all scores are there: " in done.err
