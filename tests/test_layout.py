@@ -179,6 +179,21 @@ def test_the_search_for_circles_sees_what_it_should() -> None:
 
 
 @pytest.mark.slow
+def test_analytics_are_entered_by_their_floors() -> None:
+    """Other rooms take public names, from ``tartan.analytics`` or one of its folders."""
+    modules = modules_by_name()
+    inside = {name for name in modules if name.startswith("tartan.analytics.")}
+    files = {name for name in inside if modules[name].name != "__init__.py"}
+    found = {
+        name: reached
+        for name, path in modules.items()
+        if name not in {"tartan.analytics", *inside}
+        and (reached := sorted(set(imported_modules(imports_of(path), modules)) & files))
+    }
+    assert found == {}
+
+
+@pytest.mark.slow
 def test_class_names_stand_for_one_thing() -> None:
     homes: dict[str, list[str]] = {}
     for module, path in modules_by_name().items():

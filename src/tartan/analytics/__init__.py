@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tartan.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from tartan.analytics.clusters.dapwc.dapwc import DAPWC
@@ -61,29 +62,24 @@ __all__ = [
     "write_int16",
 ]
 
-# Where each name is defined: one line a module, imported when a name is asked for.
-_MODULES = {
-    "clusters.summary": ("cluster_centres", "extract_clusters", "join_clusters", "merge_labels"),
-    "clusters.dapwc.dapwc": ("DAPWC",),
-    "clusters.davs.davs": ("DAVS",),
-    "maps.align": ("Alignment", "align"),
-    "maps.density": ("Density", "density"),
-    "maps.embed": ("Embedding", "embed"),
-    "maps.lmmds.lmmds": ("LMMDS",),
-    "maps.damds": ("DAMDS",),
-    "monitor": ("Monitor",),
-    "neighbours": ("Outliers", "neighbors", "outliers"),
-    "trees.hierarchy": ("clusters_at", "linkage", "linkage_tree", "upgma"),
-    "trees.joining": ("neighbor_joining",),
-    "trees.spanning": ("minimum_spanning_tree",),
-    "matrix": ("Check", "Dissimilarities", "as_dissimilarities", "read_matrix", "write_int16"),
-    "trees.tree": ("Tree", "draw_text", "read_newick"),
-}
-_HOMES = {name: f"tartan.analytics.{module}" for module, names in _MODULES.items() for name in names}
-_HOMES |= dict.fromkeys(("Alone", "Communicator", "partition"), "tartan.comm.communicator")
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'tartan.analytics' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = lazy_names(
+    "tartan.analytics",
+    {
+        "tartan.analytics.clusters.dapwc.dapwc": ["DAPWC"],
+        "tartan.analytics.clusters.davs.davs": ["DAVS"],
+        "tartan.analytics.clusters.summary": ["cluster_centres", "extract_clusters", "join_clusters", "merge_labels"],
+        "tartan.analytics.maps.align": ["Alignment", "align"],
+        "tartan.analytics.maps.damds": ["DAMDS"],
+        "tartan.analytics.maps.density": ["Density", "density"],
+        "tartan.analytics.maps.embed": ["Embedding", "embed"],
+        "tartan.analytics.maps.lmmds.lmmds": ["LMMDS"],
+        "tartan.analytics.matrix": ["Check", "Dissimilarities", "as_dissimilarities", "read_matrix", "write_int16"],
+        "tartan.analytics.monitor": ["Monitor"],
+        "tartan.analytics.neighbours": ["Outliers", "neighbors", "outliers"],
+        "tartan.analytics.trees.hierarchy": ["clusters_at", "linkage", "linkage_tree", "upgma"],
+        "tartan.analytics.trees.joining": ["neighbor_joining"],
+        "tartan.analytics.trees.spanning": ["minimum_spanning_tree"],
+        "tartan.analytics.trees.tree": ["Tree", "draw_text", "read_newick"],
+        "tartan.comm.communicator": ["Alone", "Communicator", "partition"],
+    },
+)

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tartan.analytics import Monitor
-    from tartan.analytics.matrix import Dissimilarities
+    from tartan.analytics import Dissimilarities, Monitor
     from tartan.store.maps import StoredMap
 
 HELP = "cluster items by their distances; labels on stdout or in a file"
@@ -63,7 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Cluster; return the exit status."""
     from tartan.analytics import Monitor
-    from tartan.analytics.clusters.choose import scores_of
+    from tartan.analytics.clusters import scores_of
     from tartan.base.signals import cancel_on_signals
     from tartan.view.coordinates import read_labels
 
@@ -99,7 +98,7 @@ def _require_own_names(matrix: Dissimilarities, keys: Sequence[str]) -> None:
 
 def _labels(args: argparse.Namespace, matrix: Dissimilarities, monitor: Monitor) -> NDArray[np.int64]:
     from tartan.analytics import clusters_at
-    from tartan.analytics.clusters.choose import clustered
+    from tartan.analytics.clusters import clustered
 
     if args.clusters is None:
         return clusters_at(matrix, args.threshold, args.method, monitor=monitor)

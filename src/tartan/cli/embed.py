@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tartan.analytics import Embedding, Monitor
-    from tartan.analytics.matrix import Dissimilarities
+    from tartan.analytics import Dissimilarities, Embedding, Monitor
     from tartan.run.result import Run
     from tartan.view.scene import Scene
 
@@ -137,7 +136,7 @@ def _start(path: Path, names: Sequence[str]) -> NDArray[np.float64]:
 
 def _keep(run: Run, found: Embedding) -> None:
     """Leave the map where ``tartan add`` finds it; the map is drawn even if that cannot be."""
-    from tartan.analytics.maps.run_map import keep_map
+    from tartan.analytics.maps import keep_map
 
     try:
         keep_map(run.folder, found)
@@ -174,7 +173,7 @@ def _draw_density(
 ) -> Path:
     """Draw the pairs by dissimilarity (to the right) and distance (up)."""
     from tartan.analytics import density
-    from tartan.analytics.matrix.open import grown
+    from tartan.analytics.matrix import grown
     from tartan.base.files import whole_file
     from tartan.view.matrix_image import draw_matrix
 

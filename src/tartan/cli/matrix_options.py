@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tartan.cli.output import warn_unfinished
 
 if TYPE_CHECKING:
-    from tartan.analytics.matrix import Dissimilarities
+    from tartan.analytics import Dissimilarities
 
 __all__ = ["add_matrix", "item_names", "matrix_options", "missing_of", "open_matrix", "transform_of"]
 

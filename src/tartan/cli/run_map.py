@@ -42,7 +42,7 @@ def extend_after_add(run: Any, *, quiet: bool) -> dict[str, Any] | None:
     RunCancelledError
         On Ctrl-C.
     """
-    from tartan.analytics.monitor import Monitor
+    from tartan.analytics import Monitor
     from tartan.base.signals import cancel_on_signals
 
     before = kept(run)
@@ -70,7 +70,7 @@ def extend_after_add(run: Any, *, quiet: bool) -> dict[str, Any] | None:
 
 def print_map(run: Any, made: StoredMap, n_new: int, *, quiet: bool) -> None:
     """Say how many items were placed and how well they fit; quiet: only what needs attention."""
-    from tartan.analytics.maps.run_map import fit_of
+    from tartan.analytics.maps import fit_of
 
     fit, keys = fit_of(made), run.keys
     if not quiet:
@@ -95,7 +95,7 @@ def print_map(run: Any, made: StoredMap, n_new: int, *, quiet: bool) -> None:
 
 def about_map(run: Any, made: StoredMap) -> dict[str, Any]:
     """Return what JSON objects say of a map."""
-    from tartan.analytics.maps.run_map import fit_of
+    from tartan.analytics.maps import fit_of
 
     fit, keys = fit_of(made), run.keys
     return {

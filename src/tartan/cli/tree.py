@@ -13,7 +13,7 @@ from tartan.cli.table import require_folders, write_text
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tartan.analytics.trees.tree import Tree
+    from tartan.analytics import Tree
 
 METHODS = ("nj", "upgma", "single", "complete", "average", "weighted")
 HELP = "build a tree: Newick on stdout or in a file, a drawing, a picture"
@@ -64,7 +64,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def _built(args: argparse.Namespace) -> Tree:
     from tartan.analytics import Monitor
-    from tartan.analytics.trees.hierarchy import build_tree
+    from tartan.analytics.trees import build_tree
     from tartan.base.signals import cancel_on_signals
 
     matrix, monitor = open_matrix(args), Monitor(0 if args.quiet else 1)

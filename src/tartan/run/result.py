@@ -24,12 +24,8 @@ if TYPE_CHECKING:
     import zarr
     from numpy.typing import NDArray
 
-    from tartan.analytics.maps.embed import Embedding
-    from tartan.analytics.matrix import Dissimilarities
-    from tartan.analytics.monitor import Monitor
-    from tartan.analytics.neighbours import Outliers
-    from tartan.analytics.trees.spanning import SpanningTree
-    from tartan.analytics.trees.tree import Tree
+    from tartan.analytics import Dissimilarities, Embedding, Monitor, Outliers, Tree
+    from tartan.analytics.trees import SpanningTree
     from tartan.run.sorted_pairs import PairOrder
     from tartan.store.maps import StoredMap
 
@@ -218,7 +214,7 @@ class Run:
             If the run is not symmetric, keeps no matrix, or has similarities and it is not said how they become
             distances.
         """
-        from tartan.analytics.matrix import as_dissimilarities
+        from tartan.analytics import as_dissimilarities
 
         return as_dissimilarities(self, output=output, **options)
 
@@ -242,7 +238,7 @@ class Run:
         ConfigError
             If the method is unknown, or a pair is missing.
         """
-        from tartan.analytics.trees.hierarchy import build_tree
+        from tartan.analytics.trees import build_tree
 
         return build_tree(self, method, output=output, transform=transform, **options)
 
@@ -322,7 +318,7 @@ class Run:
         ConfigError
             If the method is unknown, there are fewer items than clusters, or pairs are missing where all are needed.
         """
-        from tartan.analytics.clusters.choose import clustered
+        from tartan.analytics.clusters import clustered
 
         matrix = self.dissimilarities(output, similarity=similarity, transform=transform)
         return clustered(matrix, n_clusters, method, **options)
@@ -385,7 +381,7 @@ class Run:
         ConfigError
             If the run compares two sets: then there is no tree over one.
         """
-        from tartan.analytics.trees.spanning import spanning_tree
+        from tartan.analytics.trees import spanning_tree
 
         if self.manifest.workload["kind"] == "rectangle":
             raise ConfigError(f"{self.path} compares two sets of items; a tree needs the pairs within one")
@@ -476,8 +472,8 @@ class Run:
         StoreError
             With ``keep``, if the folder is locked or cannot be written.
         """
-        from tartan.analytics.maps.embed import embed
-        from tartan.analytics.maps.run_map import keep_map, require_keepable
+        from tartan.analytics import embed
+        from tartan.analytics.maps import keep_map, require_keepable
 
         if keep:
             require_keepable(options)
@@ -495,7 +491,7 @@ class Run:
         StoreError
             If the file is damaged, of another run, or of a newer Tartan.
         """
-        from tartan.analytics.maps.run_map import map_of
+        from tartan.analytics.maps import map_of
 
         return map_of(self.folder)
 
@@ -522,7 +518,7 @@ class Run:
         StoreError
             If the folder is locked or cannot be written.
         """
-        from tartan.analytics.maps.run_map import extend_map
+        from tartan.analytics.maps import extend_map
 
         return extend_map(self.folder, monitor)
 

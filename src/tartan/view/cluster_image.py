@@ -15,8 +15,7 @@ from tartan.view.downsample import mean_cells
 from tartan.view.matrix_image import draw_matrix, indexed
 
 if TYPE_CHECKING:
-    from tartan.analytics import Monitor
-    from tartan.analytics.matrix import Dissimilarities
+    from tartan.analytics import Dissimilarities, Monitor
 
 __all__ = ["require_png", "save_cluster_image"]
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.analytics.trees.drawing import depths
+from tartan.analytics.trees import depths
 from tartan.base.files import whole_file
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tartan.analytics.trees.tree import Tree
+    from tartan.analytics import Tree
 
 __all__ = ["PICTURE_FORMATS", "require_picture", "save_tree_image"]
 

@@ -1,1 +1,17 @@
-"""Clusters of a matrix or of points."""
+"""Clusters of a matrix or of points.
+
+What users need is in ``tartan.analytics``; here is what commands and runs share.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tartan.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tartan.analytics.clusters.choose import clustered, scores_of
+
+__all__ = ["clustered", "scores_of"]
+
+__getattr__ = lazy_names("tartan.analytics.clusters", {"tartan.analytics.clusters.choose": __all__})

@@ -1,1 +1,17 @@
-"""Maps: points whose distances follow a matrix."""
+"""Maps: points whose distances follow a matrix.
+
+What users need is in ``tartan.analytics``; here is what keeps and extends the map of a run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tartan.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tartan.analytics.maps.run_map import extend_map, fit_of, keep_map, map_of, require_keepable
+
+__all__ = ["extend_map", "fit_of", "keep_map", "map_of", "require_keepable"]
+
+__getattr__ = lazy_names("tartan.analytics.maps", {"tartan.analytics.maps.run_map": __all__})

@@ -1,1 +1,26 @@
-"""Trees: linkages, neighbour joining, Newick."""
+"""Trees: linkages, neighbour joining, Newick.
+
+What users need is in ``tartan.analytics``; here is what commands, runs and pictures share.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tartan.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tartan.analytics.trees.drawing import depths
+    from tartan.analytics.trees.hierarchy import build_tree
+    from tartan.analytics.trees.spanning import SpanningTree, spanning_tree
+
+__all__ = ["SpanningTree", "build_tree", "depths", "spanning_tree"]
+
+__getattr__ = lazy_names(
+    "tartan.analytics.trees",
+    {
+        "tartan.analytics.trees.drawing": ["depths"],
+        "tartan.analytics.trees.hierarchy": ["build_tree"],
+        "tartan.analytics.trees.spanning": ["SpanningTree", "spanning_tree"],
+    },
+)

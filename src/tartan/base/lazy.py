@@ -1,0 +1,34 @@
+"""Names of a package that are imported when they are asked for: heavy libraries are paid for by those who need them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+__all__ = ["lazy_names"]
+
+
+def lazy_names(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a package.
+
+    Parameters
+    ----------
+    package : str
+        Its name.
+    modules : mapping of str to sequence of str
+        The names that each module defines; modules are given by their full names.
+
+    Examples
+    --------
+    >>> lazy_names("tartan.base", {"tartan.base.machine": ["tartan_version"]})("tartan_version").__name__
+    'tartan_version'
+    """
+    homes = {name: module for module, names in modules.items() for name in names}
+
+    def find(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(homes[name]), name)
+
+    return find
