@@ -42,6 +42,10 @@ class Application:
         slow comparisons, some dozens for matrix products.
     item_suffixes : tuple of str
         File suffixes (lower case, such as ".jpg") that a folder given as input is searched for.
+    compare_into : bool
+        True: ``compare(left, right, xp, out=None)`` may write the scores into ``out``, an (m, k) array of the output's
+        dtype, and return it; that saves one copy of every score. ``out`` is None on devices with memory of their own,
+        and where there are several outputs.
 
     Notes
     -----
@@ -58,6 +62,7 @@ class Application:
     outputs: Mapping[str, Any] = {"scores": np.float32}
     tile_side: int = 1
     item_suffixes: tuple[str, ...] = ()
+    compare_into: bool = False
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters that influence scores, by name; recorded in the manifest."""
@@ -82,6 +87,15 @@ class Application:
 
     # An application may define ``preprocess_block(items, xp)`` instead, which takes and returns a whole block of
     # equal-sized items along axis 0, and returns rows that contain NaN for items that cannot be compared.
+
+    def check_block(self, items: np.ndarray) -> Sequence[str | None] | None:
+        """Say of raw rows (m, ...) why each cannot be compared, None for one that can; default, and None: all can.
+
+        Called with many rows where items are the rows of an array, and with a block of one for an array that comes
+        alone, if the application does not define ``parse``. It is faster than ``describe_failure``, which gets
+        preprocessed items one by one.
+        """
+        return None
 
     def compare(self, left: Any, right: Any, xp: Any) -> Any:
         """Score a tile: ``left`` holds m items, ``right`` k items; return an (m, k) array or a dict of them."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tartan
 from tartan.application import Application, as_application
 from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, NOT_COMPUTED
 from tartan.errors import CompareError
@@ -124,6 +125,25 @@ def test_an_application_may_write_in_place() -> None:
     score_tile(InPlace(), np.ones((2, 4), np.float32), np.ones((3, 4), np.float32), SCORES, TileMask(), out, status)
     assert out["scores"] is before
     assert (out["scores"] == 4).all()
+
+
+@pytest.mark.parametrize("device", ["cpu", "sim"])
+def test_an_application_that_writes_in_place_gets_the_same_scores_everywhere(device: str) -> None:
+    given: list[bool] = []
+
+    class InPlace(Application):
+        releases_gil = True
+        compare_into = True
+
+        def compare(self, left: Any, right: Any, xp: Any, out: Any = None) -> Any:
+            given.append(out is not None)
+            return xp.matmul(left, right.T) if out is None else np.matmul(left, right.T, out=out)
+
+    rows = np.arange(12, dtype=np.float32).reshape(4, 3)
+    run = tartan.allpairs(InPlace(), rows, device=device, workers=1)
+    above = np.triu_indices(4, 1)
+    np.testing.assert_array_equal(run.matrix()[above], (rows @ rows.T)[above])
+    assert device == "sim" or any(given)
 
 
 def test_a_score_that_is_no_number_is_a_failed_pair_unless_it_does_not_count() -> None:

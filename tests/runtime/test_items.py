@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tartan
 from tartan.application import Application
-from tartan.errors import DeviceMemoryError, ItemError
+from tartan.errors import ConfigError, DeviceMemoryError, ItemError
 from tartan.runtime.items import ItemFailure, ItemForm, check_rows, parse_item, prepare_item, prepare_rows, takes_rows
 
 
@@ -105,6 +106,29 @@ def test_rows_go_in_blocks_only_where_nothing_of_the_application_is_passed_by() 
         "Describes": False,
         "ChecksBlocks": True,
     }
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_check_of_blocks_finds_the_same_items_in_rows_and_one_by_one(alone: bool) -> None:
+    class Checked(Plain):
+        releases_gil = True
+
+        def check_block(self, items: np.ndarray) -> list[str | None] | None:
+            return [f"value {row[0]:g} is negative" if row[0] < 0 else None for row in items]
+
+    rows = np.array([[1, 2], [-3, 4], [5, 6]], np.float32)
+    run = tartan.allpairs(Checked(), list(rows) if alone else rows, workers=1)
+    assert [(f.i, f.j, f.stage, f.reason) for f in run.failures] == [(1, None, "preprocess", "1: value -3 is negative")]
+    assert run.n_pairs_done == 1
+
+
+def test_a_check_of_blocks_answers_for_every_row() -> None:
+    class Short(Plain):
+        def check_block(self, items: np.ndarray) -> list[str | None]:
+            return [None]
+
+    with pytest.raises(ConfigError, match=r"Short\.check_block gave 1 answers for 2 rows"):
+        check_rows(Short(), np.zeros((2, 2)), ["a", "b"])
 
 
 def test_a_form_tells_how_an_item_differs() -> None:

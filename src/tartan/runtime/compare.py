@@ -99,7 +99,7 @@ def compare_block(
     into : dict of arrays or None
         Where an application that can write in place shall write (its only output).
     """
-    if into is not None and getattr(app, "compare_into", False) and len(dtypes) == 1:
+    if into is not None and app.compare_into and len(dtypes) == 1:
         name = next(iter(dtypes))
         result = app.compare(left, right, xp, out=into[name])  # type: ignore[call-arg]
     else:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tartan.application import Application
 from tartan.base.reasons import reason_of, traceback_of
-from tartan.errors import ResourceError, TartanError
+from tartan.errors import ConfigError, ResourceError, TartanError
 
 __all__ = [
     "ItemFailure",
@@ -69,7 +69,7 @@ class ItemForm:
 def takes_rows(app: Application) -> bool:
     """Whether rows of an array can go to the application a block at a time: nothing looks at single items."""
     kind = type(app)
-    describes = kind.describe_failure is not Application.describe_failure and not hasattr(app, "check_block")
+    describes = kind.describe_failure is not Application.describe_failure and not _checks_blocks(app)
     if callable(getattr(app, "preprocess_block", None)):
         return not describes
     alone = kind.parse is not Application.parse or kind.preprocess is not Application.preprocess
@@ -97,6 +97,9 @@ def load_item(
     """
     start = time.perf_counter()
     item = payload if isinstance(payload, ItemFailure) else parse_item(app, key, payload)
+    if isinstance(item, np.ndarray) and _checks_blocks(app) and type(app).parse is Application.parse:
+        row = item
+        item = _guarded("preprocess", key, lambda: check_rows(app, row[None], [key]).get(0, row))
     between = time.perf_counter()
     if parsed_form is None and not isinstance(item, ItemFailure):
         item = prepare_item(app, key, item, np, form is not None)
@@ -143,12 +146,23 @@ def prepare_item(app: Application, key: str, item: Any, xp: Any, asarray: bool) 
 
 
 def check_rows(app: Application, rows: np.ndarray, keys: Sequence[str]) -> dict[int, ItemFailure]:
-    """Return the raw rows (m, ...) that cannot be compared, by position."""
-    check: Callable[[np.ndarray], list[str | None] | None] | None = getattr(app, "check_block", None)
-    reasons = check(rows) if check is not None else None
+    """Return the raw rows (m, ...) that cannot be compared, by position.
+
+    Raises
+    ------
+    ConfigError
+        If the application does not answer for each row.
+    """
+    reasons = app.check_block(rows)
     if reasons is None:
         return {}
+    if len(reasons) != len(rows):
+        raise ConfigError(f"{type(app).__name__}.check_block gave {len(reasons)} answers for {len(rows)} rows")
     return {row: ItemFailure("preprocess", f"{keys[row]}: {reason}") for row, reason in enumerate(reasons) if reason}
+
+
+def _checks_blocks(app: Application) -> bool:
+    return type(app).check_block is not Application.check_block
 
 
 def prepare_rows(app: Application, rows: Any, xp: Any) -> Any:
