@@ -13,8 +13,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-__all__ = ["Application", "as_application"]
-
 
 class Application:
     """Base class of everything that Tartan can compare.

@@ -8,8 +8,6 @@ from typing import Literal
 
 from tartan.errors import ConfigError
 
-__all__ = ["RunOptions", "Size", "parse_bytes", "parse_size"]
-
 _UNITS = {
     "": 1, "b": 1,
     "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,

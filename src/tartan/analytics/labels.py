@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["numbered"]
-
 
 def numbered(labels: NDArray[Any]) -> NDArray[np.int64]:
     """Number clusters from 0 in the order of their first items.

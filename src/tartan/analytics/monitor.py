@@ -24,8 +24,6 @@ from tartan.base.progress import LIVE_SECONDS, Display
 from tartan.base.sync import fsync
 from tartan.errors import ConfigError, RunCancelledError
 
-__all__ = ["Monitor", "as_monitor"]
-
 State = dict[str, Any]
 _FORMAT = 2
 _ABOUT = "__about__"

@@ -14,8 +14,6 @@ from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.base.checks import number, whole
 from tartan.errors import ConfigError
 
-__all__ = ["Outliers", "neighbors", "outliers"]
-
 BLOCK_BYTES = 16 << 20
 # The standard deviation of a normal law over its median absolute deviation, and over its mean absolute deviation.
 _SIGMA_OF_MEDIAN = 1.482602218505602

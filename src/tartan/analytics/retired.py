@@ -9,8 +9,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from sklearn.base import BaseEstimator
 
-__all__ = ["IN_FIT", "Retired", "RetiringEstimator"]
-
 
 class Retired(NamedTuple):
     """An option that goes in the next version.

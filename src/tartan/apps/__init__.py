@@ -8,8 +8,6 @@ from typing import NamedTuple
 from tartan.application import Application
 from tartan.errors import ConfigError
 
-__all__ = ["BUILTIN", "Builtin", "builtin", "identity"]
-
 
 class Builtin(NamedTuple):
     """A built-in application.

@@ -12,11 +12,6 @@ from numpy.typing import NDArray
 
 from tartan.errors import ConfigError
 
-__all__ = [
-    "FINITE", "FRACTION", "NOT_NEGATIVE", "POSITIVE", "Fit", "flag", "floats", "generator", "number", "one_of",
-    "require_apart", "require_near", "whole", "whole_from",
-]  # fmt: skip
-
 #: Coordinates beyond this multiple of the largest dissimilarity carry no information: float32 loses their distances.
 _FAR = 1e9
 

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BLOCK_BYTES", "checksum", "checksum_of_array"]
-
 BLOCK_BYTES = 16 << 20
 
 

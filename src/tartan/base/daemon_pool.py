@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["ByteBudget", "DaemonPool"]
-
 GRACE_SECONDS = 0.5
 
 

@@ -24,8 +24,6 @@ from tartan.base.sync import Force, fsync, syncfs
 from tartan.base.temporary import is_abandoned, temporary_names
 from tartan.errors import DiskFullError, StoreError
 
-__all__ = ["FileWriter", "arrow_file", "disk_errors", "whole_file"]
-
 MANY_FILES = 64  # from here on one call for the whole file system is faster than one for each file
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REFUSED = (

@@ -5,15 +5,6 @@ from __future__ import annotations
 import itertools
 import numbers
 
-__all__ = [
-    "format_bytes",
-    "format_count",
-    "format_duration",
-    "format_long_count",
-    "format_number",
-    "format_rate",
-]
-
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 

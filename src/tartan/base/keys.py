@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import overload
 
-__all__ = ["IndexKeys"]
-
 
 class IndexKeys(Sequence[str]):
     """The keys "0", "1", ... of n items, made when asked for."""

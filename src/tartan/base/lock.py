@@ -23,8 +23,6 @@ from tartan.base.files import disk_errors
 from tartan.base.temporary import temporary_names
 from tartan.errors import StoreError
 
-__all__ = ["FolderLock"]
-
 FILE_NAME = "run.lock"
 LEASE_NAME = "run.lease"
 LEASE_SECONDS = 60.0

@@ -13,19 +13,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-__all__ = [
-    "Limits",
-    "Memory",
-    "cgroup_limits",
-    "cpu_features",
-    "disk_space",
-    "memory",
-    "open_file_limits",
-    "package_version",
-    "tartan_version",
-    "usable_cores",
-]
-
 _UNLIMITED = 2**60  # version 1 of control groups writes a huge number
 _FEATURES = (
     "sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "neon", "asimd", "sve",

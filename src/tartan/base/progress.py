@@ -21,8 +21,6 @@ from tartan.base.format import format_count, format_duration, format_rate
 if TYPE_CHECKING:
     from rich.live import Live
 
-__all__ = ["LIVE_SECONDS", "Display", "Progress", "ProgressLine", "RateWindow", "Snapshot", "format_line"]
-
 LIVE_SECONDS = 0.1
 _PLAIN_SECONDS = 10.0
 _STEP_SECONDS = 1.0  # a short call does not print ten lines

@@ -6,8 +6,6 @@ import contextlib
 import traceback
 from types import TracebackType
 
-__all__ = ["line_of", "reason_of", "traceback_of"]
-
 LONGEST_LINE = 1000
 LONGEST_TRACEBACK = 20_000
 

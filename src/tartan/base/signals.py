@@ -8,8 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["cancel_on_signals"]
-
 
 @contextlib.contextmanager
 def cancel_on_signals(cancel: Callable[[int], object]) -> Iterator[None]:

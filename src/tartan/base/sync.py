@@ -12,8 +12,6 @@ import errno
 import os
 from collections.abc import Callable
 
-__all__ = ["Force", "fsync", "syncfs"]
-
 Force = Callable[[int], None]
 """Forces what was written to the disk, given a descriptor; raises OSError where that fails."""
 

@@ -15,8 +15,6 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["is_abandoned", "temporary_names"]
-
 SILENT_SECONDS = 60.0
 """A file that was not written for this long, by a writer that cannot be asked, is abandoned."""
 _HOST_CHARACTERS = 32

@@ -20,8 +20,6 @@ from typing import Any
 from tartan.base.files import whole_file
 from tartan.base.sync import fsync
 
-__all__ = ["NO_TRACER", "Interval", "NoTracer", "Tracer"]
-
 FORMAT_VERSION = 1
 MAX_EVENTS = 2_000_000
 

@@ -38,8 +38,6 @@ from tartan.cli.output import print_json
 from tartan.cli.streams import drop_stdout, prepare_streams
 from tartan.errors import InternalError, ResourceError, RunCancelledError, StoreError, TartanError
 
-__all__ = ["build_parser", "main"]
-
 _COMMANDS: dict[str, Any] = {
     "run": run,
     "resume": resume,

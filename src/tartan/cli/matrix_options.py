@@ -12,8 +12,6 @@ from tartan.cli.output import warn_unfinished
 if TYPE_CHECKING:
     from tartan.analytics import Dissimilarities
 
-__all__ = ["add_matrix", "item_names", "matrix_options", "missing_of", "open_matrix", "transform_of"]
-
 _OPTIONS = ("transform", "similarity", "missing", "output")
 
 

@@ -12,20 +12,6 @@ from typing import Any
 from tartan.errors import ConfigError
 from tartan.options import Size, parse_size
 
-__all__ = [
-    "add_execution_options",
-    "add_settings",
-    "count",
-    "distance",
-    "execution_options",
-    "finite_float",
-    "positive_int",
-    "separate_settings",
-    "setting_texts",
-    "settings",
-    "size",
-]
-
 _SETTING = re.compile(r"([A-Za-z_][\w-]*)=(.*)", re.DOTALL)
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?|sim(:\d+|:\w+=.*)?")
 _WORDS = {"true": True, "false": False, "none": None}

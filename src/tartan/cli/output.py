@@ -12,8 +12,6 @@ from typing import Any
 
 from tartan.base.format import format_count, format_duration, format_rate
 
-__all__ = ["conclude", "describe_run", "is_finished", "print_json", "print_table", "summary", "warn_unfinished"]
-
 MAX_LISTED = 20
 
 # What ``info --json`` always has, also for a run that was killed before it wrote its statistics.

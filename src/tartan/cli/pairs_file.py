@@ -15,8 +15,6 @@ import numpy as np
 from tartan.base.files import arrow_file
 from tartan.errors import ConfigError
 
-__all__ = ["read_pairs"]
-
 _INDEX_NAMES = ("i", "j")
 _KEY_NAMES = ("key_i", "key_j")
 

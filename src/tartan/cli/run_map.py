@@ -12,8 +12,6 @@ from tartan.errors import RunCancelledError, TartanError
 if TYPE_CHECKING:
     from tartan.store.maps import StoredMap
 
-__all__ = ["about_map", "extend_after_add", "hint", "kept", "print_map"]
-
 _MAX_NAMED = 5
 
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from tartan.errors import StoreError
 
-__all__ = ["drop_stdout", "prepare_streams"]
-
 
 def prepare_streams() -> None:
     """Make the standard streams fit to write to; called once, before anything is opened."""

@@ -11,8 +11,6 @@ from typing import Any, TextIO
 
 from tartan.errors import ConfigError
 
-__all__ = ["add_table_options", "make_folder", "require_files", "require_folders", "write_table", "write_text"]
-
 
 def add_table_options(parser: argparse.ArgumentParser) -> None:
     """Add ``-o`` and ``--quiet``."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from tartan.core.workload import Workload
 from tartan.errors import ConfigError
 
-__all__ = ["load_factor_bound", "loads_bound", "workload_bound"]
-
 
 def loads_bound(n_items: int, n_pairs: int, slots: float) -> float:
     """Return the least number of loads that any order needs.

@@ -26,8 +26,6 @@ from typing import Literal, NamedTuple, Protocol
 
 from tartan.errors import InternalError
 
-__all__ = ["Arrival", "Level", "LevelStats", "Need", "Policy", "Reservation", "Room", "SpanState"]
-
 Policy = Literal["planned", "lru"]
 NextUse = Callable[[int], tuple[int, int] | None]
 BlockKey = tuple[bool, int]

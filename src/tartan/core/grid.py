@@ -18,8 +18,6 @@ import numpy as np
 
 from tartan.errors import ConfigError
 
-__all__ = ["MAX_ITEMS", "Grid", "Rect", "Tile"]
-
 MAX_ITEMS = 2**31
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["DONE", "FAILED_ITEM", "FAILED_PAIR", "NOT_COMPUTED", "Failure"]
-
 NOT_COMPUTED = 0
 DONE = 1
 FAILED_ITEM = 2

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["StageTimes", "device_seconds", "host_seconds", "modelled_seconds", "storage_seconds", "system_efficiency"]
-
 
 @dataclass(frozen=True)
 class StageTimes:

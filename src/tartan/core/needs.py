@@ -10,8 +10,6 @@ from tartan.core.cache import Need, Room
 from tartan.core.grid import Grid, Tile
 from tartan.errors import ConfigError
 
-__all__ = ["Needs", "check_room"]
-
 NO_ROWS = range(0)
 
 

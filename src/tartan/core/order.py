@@ -17,8 +17,6 @@ import numpy as np
 from tartan.core.grid import Grid, Tile
 from tartan.core.workload import Workload
 
-__all__ = ["Needed", "Segment", "panel_order", "panels", "quadrant_order"]
-
 Needed = Callable[[Tile], bool]
 
 

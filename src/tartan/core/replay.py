@@ -25,8 +25,6 @@ from tartan.core.sizing import PAIR_BYTES, Costs, choose_grid, choose_layout, de
 from tartan.core.workload import AllPairs, Workload
 from tartan.errors import InternalError
 
-__all__ = ["Cost", "Machine", "Replay", "ReplayResult", "WorkloadCosts", "describe", "replay"]
-
 
 @dataclass(frozen=True)
 class Cost:

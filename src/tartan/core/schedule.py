@@ -25,19 +25,6 @@ from tartan.core.needs import Needs, check_room
 from tartan.core.order import Segment
 from tartan.errors import ConfigError, InternalError
 
-__all__ = [
-    "Action",
-    "Commit",
-    "Compare",
-    "DeviceSlots",
-    "Evict",
-    "Load",
-    "Move",
-    "Prepare",
-    "Scheduler",
-    "Upload",
-]
-
 Chunk = tuple[int, int]
 
 # Tiles that each of several devices may hold at least, so that copies run while it compares.

@@ -16,8 +16,6 @@ from tartan.core.schedule import DeviceSlots, Scheduler
 from tartan.core.sizing import Layout, make_order, tile_filter
 from tartan.core.workload import Workload
 
-__all__ = ["HALVES_A_WORKER", "RunSetup", "make_scheduler", "prepares_on_device"]
-
 # Tiles that a device holds, waiting and running: small ones end faster than new ones are handed out.
 DEVICE_DEPTH = 16
 # Tiles of a worker of the CPU pool: one runs while the next is handed out.

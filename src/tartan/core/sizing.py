@@ -19,8 +19,6 @@ from tartan.core.order import Needed, Segment, panel_order, quadrant_order
 from tartan.core.workload import NewAgainstOld, Rectangle, Workload
 from tartan.errors import ConfigError
 
-__all__ = ["Costs", "Layout", "choose_grid", "choose_layout", "device_room", "make_order", "tile_filter"]
-
 LARGEST_CHUNK = 2048
 LARGEST_TILE = 1024
 MOST_CHUNKS_A_SIDE = 200

@@ -13,8 +13,6 @@ from typing import NamedTuple
 from tartan.core.ledger import Failure
 from tartan.errors import RunFailedError
 
-__all__ = ["FailureRules", "NodeReport", "PairCounts", "RunTally"]
-
 HOPELESS_PAIRS = 100
 """When so early none succeeded, none is expected to: the first pairs of a run that all fail stop it."""
 

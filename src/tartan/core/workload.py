@@ -14,8 +14,6 @@ import numpy as np
 from tartan.core.grid import Rect
 from tartan.errors import ConfigError
 
-__all__ = ["AllPairs", "Candidates", "NewAgainstOld", "Rectangle", "Workload"]
-
 
 class Workload(Protocol):
     """The pairs that a run computes."""

@@ -8,8 +8,6 @@ import numpy as np
 
 from tartan.errors import DeviceError
 
-__all__ = ["check_copy", "check_open", "nbytes_of"]
-
 
 def check_copy(host: np.ndarray, array: Any, *, what: str) -> None:
     """Refuse a copy between a host and a device array that do not match.

@@ -6,8 +6,6 @@ import threading
 import time
 from typing import Protocol
 
-__all__ = ["Clock", "RealClock", "VirtualClock"]
-
 
 class Clock(Protocol):
     """Time in seconds from an arbitrary origin. Safe for use by several threads."""

@@ -16,8 +16,6 @@ import numpy.typing as npt
 from tartan.devices.checks import check_copy, check_open, nbytes_of
 from tartan.errors import DeviceMemoryError
 
-__all__ = ["CpuDevice"]
-
 T = TypeVar("T")
 
 

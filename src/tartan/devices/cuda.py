@@ -24,8 +24,6 @@ import numpy.typing as npt
 from tartan.devices.checks import check_copy, check_open, nbytes_of
 from tartan.errors import DeviceError, DeviceMemoryError
 
-__all__ = ["CudaDevice", "found_gpus", "import_cupy"]
-
 T = TypeVar("T")
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 _WAY_OUT = "or use --device cpu"

@@ -21,8 +21,6 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-__all__ = ["Guard", "GuardedArray", "MemoryMeter", "Namespace", "root_of"]
-
 _BASIC = (int, np.integer, slice, type(None), type(Ellipsis))
 _TAKES_HOST_ARRAYS = frozenset({"array", "asarray"})
 _HOST_VIEWS = frozenset({"base", "ctypes", "data", "flat", "getfield", "setfield", "tofile"})

@@ -35,8 +35,6 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Device"]
-
 T = TypeVar("T")
 
 

@@ -25,8 +25,6 @@ from tartan.devices.guarded import Guard, GuardedArray, MemoryMeter
 from tartan.errors import ConfigError, DeviceError, DeviceMemoryError
 from tartan.options import parse_bytes
 
-__all__ = ["SimDevice", "SimOptions", "parse_sim_options"]
-
 T = TypeVar("T")
 
 # A sleeping thread wakes late by about this much even on an idle machine; real engines do not.

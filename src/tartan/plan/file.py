@@ -20,8 +20,6 @@ from tartan.errors import ConfigError
 from tartan.options import parse_bytes
 from tartan.plan.report import Plan, Published
 
-__all__ = ["parse_plan", "read_plan"]
-
 _FINITE = sys.float_info.max
 
 

@@ -13,8 +13,6 @@ from typing import Any
 from tartan.core.replay import Machine, WorkloadCosts, replay
 from tartan.core.workload import AllPairs, Rectangle, Workload
 
-__all__ = ["VARIANTS", "Plan", "PlanReport", "Prediction", "Published", "predict"]
-
 #: Order and disk level of the four replays of a plan.
 VARIANTS = (("panel", False), ("panel", True), ("quadrant", False), ("quadrant", True))
 

@@ -15,8 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from tartan.errors import InternalError, TartanError
 from tartan.plan.report import Plan, Prediction, predict
 
-__all__ = ["predict_all"]
-
 Task = tuple[Plan, str, bool]
 
 

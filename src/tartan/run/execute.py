@@ -44,8 +44,6 @@ from tartan.store.layout import refuse_occupied
 from tartan.store.tables import merge_parts
 from tartan.workers.shipping import Registry
 
-__all__ = ["Session", "extend", "folder_grid", "resume", "start"]
-
 DEVICE_MEMORY_TRIES = 4
 
 

@@ -7,8 +7,6 @@ from tartan.core.ledger import DONE
 from tartan.core.verdict import FailureRules, NodeReport, RunTally
 from tartan.store.folder import RunFolder
 
-__all__ = ["Oversight"]
-
 
 class Oversight:
     """Receives the reports of nodes.

@@ -30,8 +30,6 @@ from tartan.sources.items import Source
 from tartan.store.manifest import Manifest
 from tartan.workers.executor import Cancelled, Completed, Died, Executor, Outcome, Raised, TimedOut
 
-__all__ = ["ItemFacts", "KnownForm", "MemoryPlan", "learn", "plan_grid", "plan_run"]
-
 PROBES = 3
 MOST_PROBES = 16
 SLOW_PAIR_SECONDS = 0.01

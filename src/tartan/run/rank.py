@@ -14,8 +14,6 @@ from tartan.options import RunOptions
 from tartan.workers.executor import Executor
 from tartan.workers.start import open_executor
 
-__all__ = ["Capacity", "Rank", "open_rank"]
-
 HOST_SHARE = 0.4
 DEVICE_SHARE = 0.8
 

@@ -19,8 +19,6 @@ from tartan.store.items import ItemTable
 from tartan.store.manifest import Manifest, compare, leaves, refuse_differences
 from tartan.workers.shipping import Registry, describe_application, load_application
 
-__all__ = ["open_inputs", "refuse_other", "reopened"]
-
 _NAMED = 3  # items listed by key before "and N more"
 
 

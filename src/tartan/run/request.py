@@ -24,8 +24,6 @@ from tartan.store.manifest import Manifest
 from tartan.store.pairs import digest
 from tartan.workers.shipping import Registry, describe_application
 
-__all__ = ["Request", "request", "run_options"]
-
 
 @dataclass(frozen=True)
 class Request:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tartan.run.sorted_pairs import PairOrder
     from tartan.store.maps import StoredMap
 
-__all__ = ["Run"]
-
 
 class Run:
     """The result of an all-pairs run.

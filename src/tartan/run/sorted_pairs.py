@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from tartan.store.folder import RunFolder
 
-__all__ = ["LEAST_MEMORY_BYTES", "PairOrder", "sorted_pairs", "write_sorted_pairs"]
-
 LEAST_MEMORY_BYTES = 400 * 10**6
 """What Arrow, a chunk of the run and the engine need at least."""
 WORD_ITEMS = 1 << 16

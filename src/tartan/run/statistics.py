@@ -12,8 +12,6 @@ from tartan.run.plan import MemoryPlan
 from tartan.runtime.execution import NodeStats
 from tartan.store.folder import RunFolder
 
-__all__ = ["Statistics"]
-
 
 class Statistics:
     """Writes what all executions of a run did, those before this one included.

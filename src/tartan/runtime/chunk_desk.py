@@ -17,8 +17,6 @@ from tartan.runtime.parts import OpenChunk
 from tartan.runtime.sink import ChunkSink, FinishedChunk
 from tartan.workers.arena import Arena
 
-__all__ = ["ChunkBuffers", "ChunkDesk"]
-
 
 class ChunkBuffers:
     """A pool of equal buffers in one arena; the last one given back is the first one taken, while it is warm.

@@ -14,8 +14,6 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-__all__ = ["decode", "encode", "encoded_parts", "from_arrays", "nbytes_of", "object_bytes", "to_arrays"]
-
 _ALIGNMENT = 64
 
 

@@ -12,8 +12,6 @@ from tartan.runtime.events import ChunkCommitted, Event, NodeBroken
 from tartan.runtime.sink import FinishedChunk
 from tartan.store.folder import RunFolder
 
-__all__ = ["Committer"]
-
 FLUSH_SECONDS = 5.0
 
 

@@ -18,18 +18,6 @@ from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR
 from tartan.core.verdict import PairCounts
 from tartan.errors import CompareError
 
-__all__ = [
-    "PairFailure",
-    "TileMask",
-    "check_scores",
-    "compare_block",
-    "compare_pairs",
-    "count_pairs",
-    "merge_mirrored",
-    "score_tile",
-    "write_block",
-]
-
 Scores = dict[str, np.ndarray]
 Places = tuple[np.ndarray, np.ndarray]
 

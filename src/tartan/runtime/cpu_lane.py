@@ -13,8 +13,6 @@ from tartan.runtime.tasks import compare_tile
 from tartan.runtime.wiring import Wiring
 from tartan.workers.executor import Cancelled, Completed, Died, Outcome, Raised, TimedOut
 
-__all__ = ["CpuLane", "late"]
-
 
 class CpuLane:
     """Compares in host memory.

@@ -39,8 +39,6 @@ from tartan.runtime.items import ItemFailure, prepare_item, prepare_rows
 from tartan.runtime.parts import Part
 from tartan.runtime.wiring import Wiring
 
-__all__ = ["DeviceLane"]
-
 PARSED_AHEAD = 2
 CLOSE_SECONDS = 0.5
 _FIRST, _LAST = -(2**30), 2**30

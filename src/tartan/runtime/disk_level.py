@@ -17,8 +17,6 @@ from tartan.runtime.host import HostItems, Place, UniformItems
 from tartan.sources.items import Source
 from tartan.store.disk_cache import DiskCache
 
-__all__ = ["DiskLevel"]
-
 BEHIND_BYTES = 256 << 20
 
 

@@ -14,20 +14,6 @@ from tartan.runtime.host import Place
 from tartan.runtime.items import ItemFailure
 from tartan.runtime.parts import Part
 
-__all__ = [
-    "ChunkCommitted",
-    "Event",
-    "NodeBroken",
-    "PartCompared",
-    "PartDropped",
-    "PartFailed",
-    "SpanFilled",
-    "SpanMoved",
-    "SpanPrepared",
-    "SpanStored",
-    "SpanUploaded",
-]
-
 
 class SpanFilled(NamedTuple):
     """A host place is filled: parsed, and preprocessed unless a device does that.

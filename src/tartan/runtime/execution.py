@@ -22,8 +22,6 @@ from tartan.sources.items import Source
 from tartan.store.disk_cache import DiskCache
 from tartan.workers.executor import Executor
 
-__all__ = ["Execution", "NodeStats", "Wanted"]
-
 
 class Wanted(Protocol):
     """Which pairs are still to be computed."""

@@ -19,8 +19,6 @@ from tartan.runtime.codec import decode, encode, encoded_parts, nbytes_of, objec
 from tartan.runtime.items import ItemForm
 from tartan.workers.arena import Arena
 
-__all__ = ["HostItems", "Place", "RaggedBlobs", "RaggedObjects", "UniformItems"]
-
 HOST_ARENA = "host"
 REMEMBERED_SPANS = 64
 REMEMBERED_BYTES = 256 << 20

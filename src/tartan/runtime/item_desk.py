@@ -18,8 +18,6 @@ from tartan.runtime.items import ItemFailure
 from tartan.runtime.loader import Loader
 from tartan.runtime.wiring import Wiring
 
-__all__ = ["ItemDesk"]
-
 
 class ItemDesk:
     """Carries out what the scheduler decides on items, and tells it what became of them.

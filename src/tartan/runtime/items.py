@@ -16,17 +16,6 @@ from tartan.application import Application
 from tartan.base.reasons import reason_of, traceback_of
 from tartan.errors import ConfigError, ResourceError, TartanError
 
-__all__ = [
-    "ItemFailure",
-    "ItemForm",
-    "check_rows",
-    "load_item",
-    "parse_item",
-    "prepare_item",
-    "prepare_rows",
-    "takes_rows",
-]
-
 
 @dataclass(frozen=True)
 class ItemFailure:

@@ -24,8 +24,6 @@ from tartan.runtime.tasks import ParsedBatch, load_items, load_rows, probe_item
 from tartan.runtime.wiring import Wiring
 from tartan.workers.executor import Cancelled, Completed, Died, Outcome, Raised, TimedOut
 
-__all__ = ["Loader"]
-
 BATCH_BYTES = 1 << 20
 BATCH_SECONDS = 0.002
 AHEAD_BYTES = 256 << 20

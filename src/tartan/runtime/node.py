@@ -55,8 +55,6 @@ from tartan.runtime.wiring import Wiring
 from tartan.workers.arena import Arena
 from tartan.workers.executor import Executor
 
-__all__ = ["Node"]
-
 IO_THREADS = 4
 
 

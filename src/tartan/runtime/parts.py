@@ -16,8 +16,6 @@ from tartan.runtime.compare import TileMask
 from tartan.runtime.host import Place
 from tartan.workers.arena import Arena
 
-__all__ = ["ChunkViews", "HalvedTiles", "OpenChunk", "Part", "halves"]
-
 WHOLE_TILE = 2
 
 

@@ -15,8 +15,6 @@ from tartan.core.grid import Grid, Rect, Tile
 from tartan.core.workload import AllPairs, NewAgainstOld, Workload
 from tartan.store.folder import RunFolder
 
-__all__ = ["Remaining"]
-
 Chunk = tuple[int, int]
 
 REMEMBERED_MASKS = 8

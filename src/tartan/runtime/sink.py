@@ -11,8 +11,6 @@ import numpy as np
 from tartan.core.ledger import Failure
 from tartan.runtime.events import Event
 
-__all__ = ["ChunkSink", "FinishedChunk"]
-
 
 @dataclass(frozen=True)
 class FinishedChunk:

@@ -31,8 +31,6 @@ from tartan.runtime.parts import Part
 from tartan.workers.arena import Arena
 from tartan.workers.executor import WorkerContext
 
-__all__ = ["Compared", "LoadTask", "ParsedBatch", "compare_tile", "load_items", "load_rows", "share_substitute"]
-
 CHUNK_ARENA = "chunks"
 SUBSTITUTE_ARENA = "substitute"
 

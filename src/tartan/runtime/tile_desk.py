@@ -19,8 +19,6 @@ from tartan.runtime.execution import Wanted
 from tartan.runtime.item_desk import ItemDesk
 from tartan.runtime.parts import HalvedTiles, Part, halves
 
-__all__ = ["Lane", "TileDesk"]
-
 MOST_LISTED = 10_000
 """Failed pairs of one execution whose reasons are all kept; the ledger has every one."""
 

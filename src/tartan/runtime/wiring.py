@@ -13,8 +13,6 @@ from tartan.sources.items import Source
 from tartan.workers.arena import Arena
 from tartan.workers.executor import Executor
 
-__all__ = ["Wiring"]
-
 
 @dataclass(frozen=True)
 class Wiring:

@@ -18,8 +18,6 @@ import pyarrow.compute as pc
 from tartan.errors import ConfigError
 from tartan.sort.keys import KeyPart
 
-__all__ = ["ColumnFacts", "ColumnKey", "RowForm", "storage_type"]
-
 _LENGTH = np.dtype("<u4")
 _FLAG = np.dtype("|u1")
 _DECIMALS = {4: ("<i4",), 8: ("<i8",), 16: ("<u8", "<i8"), 32: ("<u8", "<u8", "<u8", "<i8")}

@@ -15,8 +15,6 @@ from typing import Any
 
 from tartan.base.sync import fsync
 
-__all__ = ["DirectFile"]
-
 BUFFER_BYTES = 4 << 20
 PAGE = 4096
 

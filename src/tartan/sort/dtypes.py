@@ -13,8 +13,6 @@ import numpy as np
 
 from tartan.errors import ConfigError
 
-__all__ = ["KNOWN", "describe_dtype", "parse_dtype"]
-
 DType = np.dtype[Any]
 
 KNOWN = (

@@ -23,8 +23,6 @@ from tartan.sort.plan import EngineLayout, Shape, SortPlan, plan_sort
 from tartan.sort.space import LEAST_MEMORY_BYTES, memory_for_engine, rss_bytes
 from tartan.sort.work import check_folders
 
-__all__ = ["POLL_SECONDS", "Direct", "Nulls", "Order", "Pack", "PathLike", "SortOptions", "engine_errors"]
-
 PathLike = str | os.PathLike[str]
 Pack = Literal["auto", "always", "never"]
 Direct = Literal["auto", "always", "never"]

@@ -17,8 +17,6 @@ from tartan.errors import (
     TartanError,
 )
 
-__all__ = ["error_of"]
-
 _AGAIN = "run the same command again to resume from the run files that are whole"
 
 

@@ -23,10 +23,6 @@ from tartan.base.sync import fsync
 from tartan.errors import ConfigError, InputChangedError
 from tartan.sort.dtypes import DType, describe_dtype, parse_dtype
 
-__all__ = [
-    "HEADER_BYTES", "Destination", "SourceFile", "expand_sources", "open_sources", "refuse_changes", "refuse_streams",
-]  # fmt: skip
-
 # Headers of .npy files that we write: as long as a disk block, so that data begin where direct writes can.
 HEADER_BYTES = 4096
 _MAGIC = b"\x93NUMPY"

@@ -27,8 +27,6 @@ from tartan.sort.sampling import sampled_width_bits
 from tartan.sort.space import check_space, disks_of, peak_rss_bytes
 from tartan.sort.work import WorkFolders
 
-__all__ = ["SortRun"]
-
 RENEW_SECONDS = 5.0
 DAMAGED_RUN_FILES = 8  # sorted again at most, before the disk counts as broken
 

@@ -19,8 +19,6 @@ import numpy as np
 from tartan.errors import ConfigError
 from tartan.sort.dtypes import DType, describe_dtype, parse_dtype
 
-__all__ = ["MAX_PARTS", "KeyPart", "parse_key"]
-
 MAX_PARTS = 256
 _DIRECTIONS = {"asc": False, "desc": True}
 _SYNTAX = "write NAME, OFFSET:LENGTH or OFFSET:TYPE, each optionally followed by :desc or :asc, separated by commas"

@@ -19,8 +19,6 @@ from dataclasses import dataclass, replace
 
 from tartan.errors import ConfigError
 
-__all__ = ["EngineLayout", "Shape", "SortPlan", "expected_bits", "least_memory_bytes", "merge_levels", "plan_sort"]
-
 PAGE = 4096
 PACKING_BITS = 2.0  # what bit packing costs over the entropy of the differences, measured
 _RINGS = ((1 << 20, 8), (1 << 20, 4), (1 << 19, 4), (1 << 18, 4), (1 << 17, 2))

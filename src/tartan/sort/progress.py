@@ -9,8 +9,6 @@ from typing import Any, TextIO
 from tartan.base.format import format_bytes
 from tartan.base.progress import ProgressLine, Snapshot
 
-__all__ = ["SortProgress", "format_state"]
-
 _PHASES = ("idle", "sort", "merge", "write", "done")  # of the engine, in order; "merge" is what comes before the last
 _WORDS = {"sort": "sorting", "merge": "merging", "write": "merging"}
 

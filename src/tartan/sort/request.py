@@ -15,8 +15,6 @@ from tartan.sort.job import SortRun
 from tartan.sort.keys import parse_key
 from tartan.sort.result import SortResult
 
-__all__ = ["sort_file"]
-
 
 def sort_file(
     src: PathLike | Iterable[PathLike],

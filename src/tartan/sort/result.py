@@ -10,8 +10,6 @@ from typing import Any
 
 from tartan.base.format import format_bytes, format_count, format_duration
 
-__all__ = ["EDGES", "Edge", "SortResult"]
-
 # The stages of DEPSort (read and sort beside the storage, keep run files on data ranks, merge on compute ranks, write
 # beside the storage) with the edge that leads out of each: what would travel if they ran on different machines.
 EDGES: dict[str, tuple[str, str]] = {

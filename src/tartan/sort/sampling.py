@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from tartan.sort.dtypes import DType
 from tartan.sort.formats import SourceFile
 
-__all__ = ["sampled_width_bits"]
-
 PLACES = 64
 VALUES_A_PLACE = 512
 

@@ -14,8 +14,6 @@ from pathlib import Path
 from tartan.base.format import format_bytes
 from tartan.errors import ConfigError, DiskFullError
 
-__all__ = ["LEAST_MEMORY_BYTES", "Disk", "check_space", "disks_of", "memory_for_engine", "peak_rss_bytes", "rss_bytes"]
-
 LEAST_MEMORY_BYTES = 128 * 10**6
 # Memory that Python may still take: modules imported late, progress, messages, and pages that the allocator keeps.
 _RESERVE_BYTES = 8 * 10**6

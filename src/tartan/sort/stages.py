@@ -28,8 +28,6 @@ from tartan.sort.keys import parse_key
 from tartan.sort.result import Edge, edges_of
 from tartan.sort.space import check_space, disks_of
 
-__all__ = ["BlockSorter", "sort_blocks"]
-
 BLOCK_BYTES = 1 << 20
 # Of an input of unknown size, in times the memory; a larger one is sorted too, with more merge levels than needed.
 _UNKNOWN_TIMES_MEMORY = 64

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tartan.sort.progress import SortProgress
     from tartan.sort.work import WorkFolders
 
-__all__ = ["LEAST_MEMORY_BYTES", "TableRequest", "parse_columns", "table_run"]
-
 LEAST_MEMORY_BYTES = 300 * 10**6
 """Least memory for Arrow, decoded pages and the engine; large row groups need more, and the error says so."""
 _CODECS = {"parquet": ("none", "snappy", "gzip", "brotli", "lz4", "zstd"), "arrow": ("none", "lz4", "zstd")}

@@ -21,8 +21,6 @@ from tartan.sort.columns import ColumnFacts, storage_type
 from tartan.sort.direct_file import DirectFile
 from tartan.sort.formats import TABLE_SUFFIXES, refuse_streams
 
-__all__ = ["TableSource", "TableWriter", "column_facts", "common_schema"]
-
 BATCH_ROWS = 1 << 16
 READ_BYTES = 1 << 20
 

@@ -26,8 +26,6 @@ from tartan.base.lock import FILE_NAME as LOCK_NAME
 from tartan.base.lock import FolderLock
 from tartan.errors import ConfigError
 
-__all__ = ["WorkFolders", "fingerprint_of"]
-
 MANIFEST_NAME = "manifest.json"
 FORMAT = 1
 

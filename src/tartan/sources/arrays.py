@@ -19,8 +19,6 @@ from tartan.base.zarr_input import open_zarr
 from tartan.errors import ConfigError
 from tartan.sources.paths import absolute, is_url
 
-__all__ = ["ArraySource", "ZarrSource", "open_stored_array"]
-
 _BAND_BUDGET_BYTES = 256 * 2**20
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from tartan.base.keys import IndexKeys
 from tartan.errors import ConfigError, ItemError
-from tartan.sources.arrays import ArraySource, ZarrSource, open_stored_array
+from tartan.sources.arrays import ArraySource, open_stored_array
 from tartan.sources.paths import (
     Location,
     absolute,
@@ -32,16 +32,6 @@ from tartan.sources.paths import (
     read_location,
     stamps,
 )
-
-__all__ = [
-    "ArraySource",
-    "FileSource",
-    "SequenceSource",
-    "Source",
-    "ZarrSource",
-    "join_sources",
-    "open_source",
-]
 
 Kind = Literal["files", "array", "sequence"]
 Fingerprints = tuple[np.ndarray, np.ndarray]

@@ -21,8 +21,6 @@ from typing import Any, TypeVar
 
 from tartan.errors import ConfigError
 
-__all__ = ["Location", "absolute", "expand", "find_keys", "has_magic", "is_url", "item_keys", "read_location", "stamps"]
-
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*(::|://)")
 _T = TypeVar("_T")
 _HTTP_MAGIC = re.compile(r"[*\[]")  # a question mark starts the query of a web address

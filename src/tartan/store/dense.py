@@ -12,8 +12,6 @@ from tartan.base.files import FileWriter
 from tartan.store.grid_io import ChunkArray, damaged, pays_to_compress
 from tartan.store.manifest import Manifest
 
-__all__ = ["Dense"]
-
 
 class Dense:
     """The result arrays of one run, by output name.

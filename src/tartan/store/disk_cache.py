@@ -23,8 +23,6 @@ from tartan.base.temporary import temporary_names
 from tartan.errors import ConfigError
 from tartan.store.grid_io import compress, crc32c, decompress, pays_to_compress
 
-__all__ = ["DiskCache"]
-
 _MAGIC = b"TTNC\x01\x00\x00\x00"
 _ALIGN = 64
 _LOW_WATER = 0.9  # eviction goes down to this share, so that it is rare

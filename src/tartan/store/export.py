@@ -19,8 +19,6 @@ from tartan.store.formats import ExportRequest
 from tartan.store.tables import pair_reader
 from tartan.store.view import require_real
 
-__all__ = ["FORMATS", "export", "format_of", "new_export"]
-
 Writer = Callable[[ExportRequest, BinaryIO], None]
 
 _STREAMS: dict[str, Writer] = {

@@ -18,8 +18,6 @@ from tartan.base.files import FileWriter, arrow_file
 from tartan.core.ledger import Failure
 from tartan.errors import CorruptResultError
 
-__all__ = ["FailureLog", "read_failures"]
-
 FILE_NAME = "failures.parquet"
 LOG_NAME = "failures.jsonl"
 

@@ -27,8 +27,6 @@ from tartan.store.view import ResultView, output_name
 if TYPE_CHECKING:
     import zarr
 
-__all__ = ["RunFolder"]
-
 
 class RunFolder(Ledger):
     """A run on disk; make one with ``create`` or ``open``.

@@ -16,16 +16,6 @@ from tartan.errors import ConfigError
 from tartan.store.folder import RunFolder
 from tartan.store.view import ResultView
 
-__all__ = [
-    "ExportRequest",
-    "write_condensed",
-    "write_float32",
-    "write_int16",
-    "write_npy",
-    "write_phylip",
-    "write_table",
-]
-
 INT16_ONE = 32767
 INT16_MISSING = -1
 _TEXT_VALUES = 1 << 20  # numbers turned into text at a time

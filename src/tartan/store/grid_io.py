@@ -21,8 +21,6 @@ import numpy as np
 from tartan.base.files import FileWriter
 from tartan.errors import ConfigError, CorruptResultError, StoreError
 
-__all__ = ["ChunkArray", "damaged", "pays_to_compress"]
-
 _CRC_BYTES = 4
 _ZSTD_LEVEL = 1
 _PAYS = 0.8  # compressed over plain size, at most

@@ -14,8 +14,6 @@ from tartan.base.files import FileWriter, arrow_file
 from tartan.base.keys import IndexKeys
 from tartan.errors import CorruptResultError, StoreError
 
-__all__ = ["ItemTable"]
-
 FILE_NAME = "items.parquet"
 
 

@@ -18,8 +18,6 @@ from tartan.store.grid_io import ChunkArray
 from tartan.store.items import ItemTable
 from tartan.store.manifest import Manifest
 
-__all__ = ["CANDIDATES_NAME", "STATUS", "check_request", "lay_out", "refuse_occupied", "remove_leftovers"]
-
 STATUS = "status"
 CANDIDATES_NAME = "candidates.npy"
 _BEFORE_MANIFEST = {"tmp", CANDIDATES_NAME, lock.FILE_NAME, lock.LEASE_NAME, items.FILE_NAME}

@@ -23,8 +23,6 @@ from tartan.store.manifest import Manifest
 from tartan.store.pairs import WantedPairs
 from tartan.store.reduced import Parts
 
-__all__ = ["Ledger"]
-
 N_CODES = FAILED_PAIR + 1
 
 

@@ -20,8 +20,6 @@ from tartan.errors import ConfigError, CorruptResultError, RunNotFoundError, Sto
 if TYPE_CHECKING:
     from tartan.store.items import ItemTable
 
-__all__ = ["FORMAT_VERSION", "Difference", "Manifest", "compare", "leaves", "refuse_differences"]
-
 FORMAT_VERSION = 1
 FILE_NAME = "manifest.json"
 _NAMED = 3  # items listed by key before "and N more"

@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 from tartan.base.files import FileWriter, arrow_file
 from tartan.errors import CorruptResultError, StoreError
 
-__all__ = ["FILE_NAME", "StoredMap", "read_map", "write_map"]
-
 FILE_NAME = "map.parquet"
 FORMAT = 1
 _ABOUT = b"tartan"

@@ -11,8 +11,6 @@ from tartan.store.reduced import Parts
 from tartan.store.topk import TopK
 from tartan.store.view import ScoreBlock, output_name, require_real
 
-__all__ = ["neighbors"]
-
 
 def neighbors(
     folder: RunFolder, k: int, largest: bool | None = None, output: str | None = None

@@ -14,8 +14,6 @@ from tartan.core.workload import AllPairs, Candidates, Rectangle, Workload
 from tartan.errors import CorruptResultError
 from tartan.store.manifest import Manifest
 
-__all__ = ["WantedPairs", "digest"]
-
 
 class WantedPairs:
     """The pairs of a run.

@@ -25,8 +25,6 @@ from tartan.store.topk import Bars, first_of_groups, select, sort_keys
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["RESULT_NAME", "Parts", "Rows"]
-
 RESULT_NAME = "result.parquet"
 BARS_BYTES = 256 * 2**20
 FEW_CANDIDATES = 4

@@ -20,8 +20,6 @@ from tartan.store.view import output_name, require_real
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["chunks_both_ways", "key_column", "merge_parts", "pair_reader", "pair_rows"]
-
 BATCH_PAIRS = 1 << 16
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Bars", "TopK", "first_of_groups", "select"]
-
 
 def sort_keys(scores: np.ndarray, valid: np.ndarray, largest: bool) -> np.ndarray:
     """Return float keys whose ascending order is the order of preference; what is not valid comes last."""

@@ -17,8 +17,6 @@ from tartan.errors import ConfigError
 from tartan.store.grid_io import fill_value
 from tartan.store.ledger import Ledger
 
-__all__ = ["ResultView", "ScoreBlock", "output_name", "require_real"]
-
 BAND_BYTES = 256 << 20
 
 

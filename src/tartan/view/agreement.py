@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from tartan.errors import ConfigError
 
-__all__ = ["Agreement", "agreement"]
-
 
 @dataclass(frozen=True)
 class Agreement:

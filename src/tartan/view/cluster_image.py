@@ -17,7 +17,7 @@ from tartan.view.matrix_image import draw_matrix, indexed
 if TYPE_CHECKING:
     from tartan.analytics import Dissimilarities, Monitor
 
-__all__ = ["require_png", "save_cluster_image"]
+__all__ = ["save_cluster_image"]
 
 _SIDE = 840
 _SQUARE = 1500  # items along a side of what is read at once

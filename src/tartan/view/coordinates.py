@@ -16,8 +16,6 @@ from tartan.base.files import whole_file
 from tartan.errors import ConfigError
 from tartan.view.pviz import read_pviz
 
-__all__ = ["Coordinates", "read_coordinates", "read_labels", "write_coordinates"]
-
 _AXES = ("x", "y", "z")
 
 

@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from tartan.errors import ConfigError, TartanError
 from tartan.view.agreement import Agreement, agreement
 
-__all__ = ["run_demo"]
-
 _MOST_COLUMNS: Final = 6
 _ASIDE: Final = "not compared"
 

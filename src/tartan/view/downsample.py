@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from tartan.errors import ConfigError
 
-__all__ = ["DENSE_SIDE", "block_means", "leaf_order", "mean_cells", "shrink"]
-
 DENSE_SIDE: Final = 2000
 _MAX_LEAVES: Final = 5000
 _OPTIMAL_LEAVES: Final = 400

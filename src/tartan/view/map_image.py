@@ -22,8 +22,6 @@ from tartan.view.scene import Scene
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
 
-__all__ = ["map_png", "map_svg", "write_map_image"]
-
 Floats = NDArray[np.float64]
 
 MAX_SVG_POINTS = 50_000

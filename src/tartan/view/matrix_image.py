@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
     from PIL.ImageFont import FreeTypeFont, ImageFont
 
-__all__ = ["draw_matrix", "indexed", "save_matrix_image"]
+__all__ = ["save_matrix_image"]
 
 _TARGET: Final = 840  # pixels that a small matrix is blown up to
 _MARGIN: Final = 24

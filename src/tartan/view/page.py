@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["clipped", "data_uri", "printable", "render", "resource"]
-
 
 def render(template: str, **values: Any) -> str:
     """Fill a template; a name that it uses and that is not given is an error."""

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from tartan.errors import ConfigError
 
-__all__ = ["GROUP_COLOURS", "PaletteName", "colours", "value_limits"]
-
 PaletteName = Literal["viridis", "magma", "grey"]
 
 # Every sixteenth colour of the maps by Smith and van der Walt (matplotlib, CC0); between them linear

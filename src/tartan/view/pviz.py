@@ -19,8 +19,6 @@ from tartan.base.files import whole_file
 from tartan.errors import ConfigError
 from tartan.view.scene import Cluster, Scene, SceneMap
 
-__all__ = ["MAX_POINTS", "read_pviz", "write_pviz"]
-
 MAX_POINTS = 10_000_000
 _MAX_DEPTH = 16
 _MAX_TEXT = 1 << 16

@@ -14,8 +14,6 @@ from tartan.view.page import data_uri
 from tartan.view.report_sections import Findings
 from tartan.view.scene import Scene, scene
 
-__all__ = ["item_map"]
-
 # A drawing with names that is larger gives way to a picture without them.
 _MOST_BYTES: Final = 350_000
 _KEY_LENGTH: Final = 60

@@ -21,20 +21,6 @@ from tartan.view.downsample import DENSE_SIDE, block_means, leaf_order
 from tartan.view.matrix_image import draw_matrix, indexed
 from tartan.view.page import data_uri
 
-__all__ = [
-    "Findings",
-    "again",
-    "application_name",
-    "cards",
-    "clusters_found",
-    "compared",
-    "failed",
-    "loads",
-    "matrix",
-    "stages",
-    "verdict",
-]
-
 _PICTURE_SIDE: Final = 480
 _THUMBNAIL_BYTES: Final = 700_000
 _MAX_ROWS: Final = 100

@@ -15,8 +15,6 @@ from tartan.base.format import format_number
 from tartan.view.downsample import shrink
 from tartan.view.palette import PaletteName, colours, value_limits
 
-__all__ = ["Terminal", "matrix_text", "terminal_of"]
-
 _UNKNOWN: Final = np.array((120, 120, 125), dtype=np.uint8)
 _SHADES: Final = " ░▒▓█"
 _ASCII: Final = " .:-=+*#%@"

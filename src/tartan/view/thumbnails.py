@@ -7,8 +7,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["photo_thumbnail", "thumbnails_of"]
-
 _MAX_PIXELS = 200_000_000
 _SIDE = 96
 

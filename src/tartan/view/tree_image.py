@@ -20,7 +20,7 @@ from tartan.errors import ConfigError
 if TYPE_CHECKING:
     from tartan.analytics import Tree
 
-__all__ = ["PICTURE_FORMATS", "require_picture", "save_tree_image"]
+__all__ = ["save_tree_image"]
 
 PICTURE_FORMATS: Final = ("png", "svg", "pdf")
 

@@ -23,8 +23,6 @@ from numpy.typing import DTypeLike
 
 from tartan.errors import InternalError, ResourceError
 
-__all__ = ["Arena"]
-
 _MFD_NOEXEC_SEAL = 0x0008  # newer kernels may refuse memory files that could be executed
 
 

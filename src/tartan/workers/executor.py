@@ -24,17 +24,6 @@ from typing import Any, Protocol, TypeAlias
 from tartan.errors import InternalError
 from tartan.workers.arena import Arena
 
-__all__ = [
-    "Cancelled",
-    "Completed",
-    "Died",
-    "Executor",
-    "Outcome",
-    "Raised",
-    "TimedOut",
-    "WorkerContext",
-]
-
 
 @dataclass(frozen=True)
 class Completed:

@@ -20,8 +20,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["fingerprint"]
-
 _MAX_ELEMENTS = 10_000
 _MAX_ARRAY_BYTES = 1 << 28
 

@@ -24,8 +24,6 @@ from tartan.workers.arena import Arena, memory_file
 from tartan.workers.executor import Raised, Task
 from tartan.workers.worker import ATTACH, HEADER
 
-__all__ = ["WorkerHandle", "worker_environment"]
-
 # Everything that starts threads of its own: the workers are the threads.
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",

@@ -16,8 +16,6 @@ import numpy as np
 
 from tartan.errors import ConfigError, TartanError
 
-__all__ = ["build", "plain"]
-
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 _WORDS = {"true": "True", "false": "False", "none": "None"}  # as people write them on a command line

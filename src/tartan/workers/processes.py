@@ -44,8 +44,6 @@ from tartan.workers.executor import (
 )
 from tartan.workers.handle import WorkerHandle, worker_environment
 
-__all__ = ["ProcessExecutor"]
-
 # A second task is sent ahead only behind a function that takes little time as a rule: what is sent ahead cannot go
 # to another worker any more, and waiting for it would cost about a tenth of a millisecond.
 _SEND_AHEAD_BELOW_SECONDS = 0.005

@@ -27,8 +27,6 @@ from tartan.errors import ConfigError, TartanError
 from tartan.workers.fingerprint import fingerprint
 from tartan.workers.parameters import build, plain
 
-__all__ = ["describe_application", "dump", "load", "load_application"]
-
 _SOURCE = "__tartan_source__"  # marks modules that were loaded from a file given by path; holds its bytes
 _BUILTIN = "builtin:"
 

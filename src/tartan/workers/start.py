@@ -10,8 +10,6 @@ from tartan.workers.executor import Executor
 from tartan.workers.processes import ProcessExecutor
 from tartan.workers.threads import ThreadExecutor
 
-__all__ = ["open_executor"]
-
 
 def open_executor(
     application: Any,

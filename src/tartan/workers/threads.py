@@ -29,8 +29,6 @@ from tartan.workers.executor import (
     closed_error,
 )
 
-__all__ = ["ThreadExecutor"]
-
 
 class _Seat:
     """The place of one worker thread; an abandoned thread has lost its own."""

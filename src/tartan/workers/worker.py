@@ -38,8 +38,6 @@ from tartan.workers import shipping
 from tartan.workers.arena import Arena
 from tartan.workers.executor import Completed, Function, Raised, WorkerContext
 
-__all__ = ["call", "describe_error", "main"]
-
 # Parent to worker
 LOAD, ATTACH, TASK, STOP = 1, 2, 3, 4
 # Worker to parent

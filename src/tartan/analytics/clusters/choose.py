@@ -15,8 +15,6 @@ from tartan.analytics.trees.hierarchy import linkage
 from tartan.base.checks import whole
 from tartan.errors import ConfigError
 
-__all__ = ["METHODS", "clustered", "scores_of"]
-
 METHODS = ("pwc", *LINKAGES)
 
 

@@ -16,8 +16,6 @@ from tartan.analytics.monitor import Monitor
 from tartan.base.checks import floats
 from tartan.errors import ConfigError
 
-__all__ = ["cluster_centres", "extract_clusters", "join_clusters", "merge_labels"]
-
 Labels = NDArray[np.int64]
 Centres = dict[str, Labels]
 

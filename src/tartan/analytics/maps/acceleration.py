@@ -23,8 +23,6 @@ import numpy as np
 from tartan.analytics.maps.guttman import Solve
 from tartan.analytics.maps.smacof import Floats, inner
 
-__all__ = ["Acceleration", "Lbfgs", "Plain"]
-
 #: Share of the fall that the slope predicts which a step must reach (Armijo's rule).
 _SUFFICIENT = 1e-4
 

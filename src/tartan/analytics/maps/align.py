@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from tartan.base.checks import floats
 from tartan.errors import ConfigError
 
-__all__ = ["Alignment", "align"]
-
 Floats = NDArray[np.float64]
 _FARTHEST = 1e75  # the product of two squares is a number still
 

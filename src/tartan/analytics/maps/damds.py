@@ -22,8 +22,6 @@ from tartan.base.checks import generator, whole
 from tartan.comm.communicator import Communicator
 from tartan.errors import ConfigError
 
-__all__ = ["DAMDS"]
-
 #: What does not change the result, and so is no part of what a checkpoint must match.
 _NOT_THE_RESULT = {"verbose", "checkpoint", "communicator", "n_neighbors"}
 

@@ -15,8 +15,6 @@ from tartan.base.checks import floats, whole
 from tartan.comm.communicator import Alone, Communicator
 from tartan.errors import ConfigError
 
-__all__ = ["Density", "density"]
-
 
 @dataclass(frozen=True, eq=False)
 class Density:

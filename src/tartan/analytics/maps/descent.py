@@ -19,8 +19,6 @@ from tartan.analytics.maps.guttman import Solve
 from tartan.analytics.maps.smacof import Floats, Passes
 from tartan.analytics.monitor import Monitor
 
-__all__ = ["Descent", "Schedule", "anneal"]
-
 #: Temperatures below this do nothing.
 _COLD = 1e-9
 

@@ -13,8 +13,6 @@ from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.errors import ConfigError
 
-__all__ = ["METHODS", "Embedding", "embed"]
-
 METHODS = ("damds", "smacof", "lmmds")
 
 

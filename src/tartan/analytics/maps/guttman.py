@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from tartan.analytics.maps.smacof import Floats, Passes, inner
 
-__all__ = ["ExactSolve", "GradientSolve", "Solve"]
-
 Mask = NDArray[np.bool_]
 
 

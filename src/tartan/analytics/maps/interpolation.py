@@ -20,8 +20,6 @@ from tartan import _native
 from tartan.analytics.maps.smacof import Floats, Rule, native_order
 from tartan.analytics.monitor import Monitor
 
-__all__ = ["Interpolation", "nearest", "row_stress"]
-
 #: Steps that a leap may be long.
 _FARTHEST = 1000.0
 

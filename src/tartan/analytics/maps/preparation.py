@@ -33,8 +33,6 @@ from tartan.base.checks import (
 from tartan.comm.communicator import Communicator
 from tartan.errors import ConfigError
 
-__all__ = ["DamdsOptions", "Preparation", "elementwise"]
-
 _ACCELERATIONS: dict[str, type[Acceleration]] = {"none": Plain, "lbfgs": Lbfgs}
 #: Stored values within these bounds can be squared and summed in float32.
 _NARROW = (1e-9, 1e9)

@@ -27,8 +27,6 @@ from tartan.errors import ConfigError, StoreError
 from tartan.store.folder import RunFolder
 from tartan.store.maps import FILE_NAME, StoredMap, read_map, write_map
 
-__all__ = ["Fit", "extend_map", "fit_of", "keep_map", "map_of", "require_keepable"]
-
 BLOCK_BYTES = 32 << 20
 #: New items that fit so much worse than the old ones call for a new map: the median stress is above this, ...
 _POOR_STRESS = 0.01

@@ -15,8 +15,6 @@ from tartan import _native
 from tartan.analytics.monitor import Monitor
 from tartan.comm.communicator import Communicator, partition
 
-__all__ = ["CpuPasses", "Passes", "Problem", "Rule", "Weights", "inner"]
-
 Floats = NDArray[np.float64]
 
 #: Pairs of one native call: a tenth of a second on one slow core, so that a stop is heard.

@@ -13,8 +13,6 @@ import numpy as np
 from tartan.analytics.maps.smacof import Floats, Problem
 from tartan.analytics.monitor import Monitor
 
-__all__ = ["GpuPasses"]
-
 #: Pairs of one block; a block takes some ten arrays of as many numbers.
 BLOCK_PAIRS = 16_000_000
 #: Share of the free memory that the matrix may take.

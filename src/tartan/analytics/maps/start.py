@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tartan.analytics.matrix import Dissimilarities
     from tartan.analytics.monitor import Monitor
 
-__all__ = ["STARTS", "start_points"]
-
 STARTS = ("random", "classical", "landmark")
 
 _EXTRA = 5  # columns beside those wanted, which make the subspace converge

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tartan.analytics.matrix import Dissimilarities
     from tartan.analytics.monitor import Monitor
 
-__all__ = ["as_weights", "squares_that_count"]
-
 _INT16_ONE = 32767
 _SIDE = 512
 _LARGEST = 1e15  # the product of two, times the square of a dissimilarity, is a float32 still

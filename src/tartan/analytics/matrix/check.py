@@ -21,8 +21,6 @@ from tartan.errors import ConfigError
 if TYPE_CHECKING:
     from tartan.analytics.monitor import Monitor
 
-__all__ = ["Check", "Components", "check", "refuse_groups"]
-
 _TOLERANCE = 1e-5
 _FAULT_BYTES = 64 << 10  # the kernel maps this much around every page that is touched
 RELEASED_BYTES = 128 << 20

@@ -20,16 +20,6 @@ from tartan.analytics.matrix.rows import squares
 from tartan.analytics.matrix.sources import Mapped, MatrixSource, native
 from tartan.errors import ConfigError
 
-__all__ = [
-    "Transform",
-    "applied",
-    "from_similarity",
-    "function_of_similarity",
-    "function_of_transform",
-    "transformed",
-    "with_missing",
-]
-
 Values = NDArray[np.float64]
 Function = Callable[[Values], Values]
 Transform = str | float | Function

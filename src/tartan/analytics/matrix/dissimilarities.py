@@ -20,8 +20,6 @@ from tartan.errors import ConfigError
 if TYPE_CHECKING:
     from tartan.analytics.monitor import Monitor
 
-__all__ = ["Dissimilarities"]
-
 _RELEASED_BLOCKS = 8
 
 

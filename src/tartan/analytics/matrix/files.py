@@ -16,8 +16,6 @@ from tartan.analytics.matrix.text import read_phylip, read_table
 from tartan.base.zarr_input import open_zarr, refuse_unsafe
 from tartan.errors import ConfigError
 
-__all__ = ["FORMATS", "RawLayout", "format_of", "is_zarr", "open_file", "square_source", "zarr_source"]
-
 RAW: dict[str, np.dtype[Any]] = {name: np.dtype(name) for name in ("int16", "float32", "float64")}
 FORMATS = ("npy", "zarr", "run", "phylip", "csv", "tsv", *RAW)
 _SUFFIXES = {

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from tartan.errors import ConfigError
 
-__all__ = ["Formula"]
-
 Values = NDArray[np.float64]
 
 # What is below the domain of a function by so much is there by rounding: the cosine of equal vectors in float32.

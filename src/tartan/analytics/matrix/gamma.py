@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from tartan.errors import ConfigError
 
-__all__ = ["to_four_dimensions"]
-
 Values = NDArray[np.float64]
 _TERMS = 80  # of the continued fraction; it is used where the argument is far above its parameter
 

@@ -18,8 +18,6 @@ from tartan.errors import DiskFullError
 if TYPE_CHECKING:
     from tartan.analytics.monitor import Monitor
 
-__all__ = ["INT16_ONE", "KEPT", "fill", "new_square"]
-
 INT16_ONE = 32767
 #: What a matrix is written as.
 KEPT = (np.dtype(np.int16), np.dtype(np.float32), np.dtype(np.float64))

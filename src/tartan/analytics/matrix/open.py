@@ -29,8 +29,6 @@ from tartan.errors import ConfigError
 if TYPE_CHECKING:
     from tartan.store.folder import RunFolder
 
-__all__ = ["as_dissimilarities", "grown", "read_matrix"]
-
 
 def as_dissimilarities(
     D: Any,

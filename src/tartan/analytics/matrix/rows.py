@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from tartan.analytics.matrix.sources import MatrixSource
 
-__all__ = ["Rows", "squares"]
-
 BLOCK_BYTES = 64 << 20
 SQUARE_BYTES = 16 << 20
 

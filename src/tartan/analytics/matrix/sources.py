@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Chosen", "Condensed", "Mapped", "MatrixSource", "Triangle", "Windowed", "filled", "native"]
-
 
 class MatrixSource(ABC):
     """A square matrix that is read by rectangles.

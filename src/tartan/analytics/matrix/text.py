@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from tartan.analytics.matrix.materialize import new_square
 from tartan.errors import ConfigError
 
-__all__ = ["read_phylip", "read_table"]
-
 Named = tuple[NDArray[Any], tuple[str, ...] | None]
 Line = tuple[int, str]
 Numbers = NDArray[np.float64]

@@ -13,8 +13,6 @@ from tartan.analytics.matrix.materialize import INT16_ONE
 from tartan.base.files import whole_file
 from tartan.errors import ConfigError
 
-__all__ = ["write_int16"]
-
 
 def write_int16(
     D: Any, path: str | Path, *, byteorder: str = "little", maximum: float | None = None, **options: Any

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from tartan.analytics.trees.nodes import Nodes
 
-__all__ = ["depths", "draw"]
-
 # Lines of a drawing by what they join: 1 up, 2 down, 4 left, 8 right.
 _BOXES = " ╵╷│╴┘┐┤╶└┌├─┴┬┼"
 

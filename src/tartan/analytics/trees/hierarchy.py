@@ -24,8 +24,6 @@ from tartan.base import machine
 from tartan.base.checks import number
 from tartan.errors import ConfigError, ResourceError
 
-__all__ = ["METHODS", "TREE_METHODS", "build_tree", "clusters_at", "linkage", "linkage_tree", "upgma"]
-
 _PAIRS_BYTES = 8 << 20
 
 METHODS = ("single", "complete", "average", "weighted")

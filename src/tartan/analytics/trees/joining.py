@@ -16,8 +16,6 @@ from tartan.analytics.trees.nodes import leaf_labels
 from tartan.analytics.trees.tree import Tree
 from tartan.errors import ConfigError
 
-__all__ = ["neighbor_joining"]
-
 _COPIED_BYTES = 32 << 20
 
 

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from tartan.errors import ConfigError
 
-__all__ = ["Nodes", "leaf_labels"]
-
 
 @dataclass(frozen=True, eq=False)
 class Nodes:

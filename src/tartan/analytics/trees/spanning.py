@@ -20,8 +20,6 @@ from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.errors import ConfigError
 
-__all__ = ["SpanningTree", "minimum_spanning_tree", "spanning_tree"]
-
 
 @dataclass(frozen=True)
 class SpanningTree:

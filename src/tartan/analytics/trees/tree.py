@@ -19,8 +19,6 @@ from tartan.analytics.trees.newick import parse, quoted
 from tartan.analytics.trees.nodes import Nodes
 from tartan.errors import ConfigError
 
-__all__ = ["Tree", "draw_text", "read_newick"]
-
 
 @dataclass(frozen=True, eq=False)
 class Tree(Nodes):

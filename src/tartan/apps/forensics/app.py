@@ -21,8 +21,6 @@ from tartan.application import Application
 from tartan.apps.forensics.prnu import GREY_SCALE, noise_pattern, pce_tile, spectrum
 from tartan.errors import ConfigError, ItemError
 
-__all__ = ["PCE_THRESHOLD", "Forensics", "cameras", "ncc_threshold"]
-
 PCE_THRESHOLD = 60.0  # the customary decision threshold: Goljan, Fridrich, Filler, SPIE 7254 (2009)
 
 _SMALLEST_SIDE = 16

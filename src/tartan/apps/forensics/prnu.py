@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["GREY_SCALE", "Peak", "noise_pattern", "pce", "pce_tile", "spectrum"]
-
 GREY_SCALE = 257  # grey photos are uint16 in units of 1/257, so that 255 becomes 65535
 
 _MARGIN = 4  # half of the largest box, 9

@@ -23,8 +23,6 @@ import numpy as np
 from tartan.apps.forensics.app import read_sides
 from tartan.errors import ConfigError
 
-__all__ = ["simulate"]
-
 _GAMMA = 1 / 2.2
 _FULL_WELL = 4000.0  # electrons of a white pixel of a small sensor: shot noise of 1.6 %
 _READ_NOISE = 0.002

@@ -14,8 +14,6 @@ from tartan.apps.lcms.files import Earlier, Peaks
 from tartan.base.checks import one_of
 from tartan.errors import ConfigError
 
-__all__ = ["MODES", "SETTINGS", "LcmsClusters", "cluster_peaks", "labels_of"]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

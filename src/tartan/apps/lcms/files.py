@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from tartan.base.files import whole_file
 from tartan.errors import ConfigError
 
-__all__ = ["Earlier", "Peaks", "read_clusters", "read_peaks", "write_clusters", "write_table"]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

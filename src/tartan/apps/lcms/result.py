@@ -15,8 +15,6 @@ from tartan.apps.lcms.clustering import SETTINGS, LcmsClusters, labels_of
 from tartan.apps.lcms.comparison import compare
 from tartan.apps.lcms.files import Peaks, read_clusters, write_clusters, write_table
 
-__all__ = ["describe", "parameters", "references_of", "write_result"]
-
 Ints = NDArray[np.int64]
 
 

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from tartan.errors import ConfigError
 
-__all__ = ["simulate"]
-
 _EXPERIMENTS = 20
 _MZ, _RT = (350.0, 1650.0), (10.0, 110.0)
 # Points of a peptide: two, and as many more as this gamma-Poisson mixture gives, so that a few peptides are everywhere.

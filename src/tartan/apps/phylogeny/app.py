@@ -17,8 +17,6 @@ from tartan import _native
 from tartan.application import Application
 from tartan.errors import ConfigError, ItemError
 
-__all__ = ["Phylogeny"]
-
 #: Middles, masks of their neighbours, codes and values of the strings that are present, and numbers of the whole.
 Vector = tuple[NDArray[Any], ...]
 

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from tartan.errors import ConfigError
 
-__all__ = ["simulate"]
-
 _LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", np.uint8)
 # Per cent of each letter in known proteins (UniProtKB/Swiss-Prot, release statistics), in the order of _LETTERS.
 _PER_CENT = (

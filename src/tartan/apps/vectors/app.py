@@ -17,8 +17,6 @@ from tartan.application import Application
 from tartan.apps.vectors.metrics import BLOCK_ELEMENTS, METRICS, row_slices
 from tartan.errors import ConfigError, ItemError
 
-__all__ = ["Vectors"]
-
 
 class Vectors(Application):
     """Compare dense vectors of equal length.

@@ -17,8 +17,6 @@ import numpy as np
 
 from tartan import _native
 
-__all__ = ["METRICS", "Metric", "row_slices"]
-
 # Up to this length, distances from the differences themselves cost no more than the product.
 DIRECT_WIDTH = 32
 

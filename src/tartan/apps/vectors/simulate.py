@@ -13,8 +13,6 @@ import numpy as np
 from tartan.apps.vectors.metrics import METRICS
 from tartan.errors import ConfigError
 
-__all__ = ["simulate"]
-
 # Values generated at a time: 16 MB of float32.
 _BLOCK_VALUES = 1 << 22
 # Metrics of sets and symbols: their vectors are booleans.

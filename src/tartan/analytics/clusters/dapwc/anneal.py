@@ -24,8 +24,6 @@ from tartan.analytics.clusters.dapwc.state import (
 )
 from tartan.analytics.monitor import Monitor
 
-__all__ = ["HISTORY", "SPLITS", "PairwiseAnnealing"]
-
 HISTORY = np.dtype([
     ("temperature", "f8"), ("n_clusters", "i8"), ("hamiltonian", "f8"), ("freezing", "f8"), ("n_steps", "i8"),
     ("final", "?"),

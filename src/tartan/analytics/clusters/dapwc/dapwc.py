@@ -21,8 +21,6 @@ from tartan.base.checks import FRACTION, POSITIVE, Fit, flag, generator, number,
 from tartan.comm.communicator import Alone, Communicator
 from tartan.errors import ConfigError
 
-__all__ = ["DAPWC"]
-
 
 class DAPWC(ClusterMixin, RetiringEstimator):  # type: ignore[misc]  # scikit-learn has no types
     r"""Cluster items by their pairwise dissimilarities, by deterministic annealing.

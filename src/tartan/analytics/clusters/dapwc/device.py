@@ -14,8 +14,6 @@ from tartan.analytics.monitor import Monitor
 from tartan.comm.communicator import Communicator, partition
 from tartan.devices.protocol import Device
 
-__all__ = ["DeviceProduct"]
-
 _TILE_BYTES = 256 << 20
 _SHARE = 0.8  # of the free memory may be taken by the matrix
 

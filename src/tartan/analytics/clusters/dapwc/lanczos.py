@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from tartan.analytics.clusters.dapwc.product import Columns, Product
 
-__all__ = ["Extremes", "Focus", "extremes", "focus_on"]
-
 Vector = NDArray[np.float64]
 
 

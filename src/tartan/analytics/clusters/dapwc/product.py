@@ -17,8 +17,6 @@ from tartan.analytics.matrix import Dissimilarities
 from tartan.analytics.monitor import Monitor
 from tartan.comm.communicator import Communicator, partition
 
-__all__ = ["Columns", "HostProduct", "Product"]
-
 Columns = NDArray[np.float64]
 
 _CALL_MULTIPLICATIONS = 2_000_000_000

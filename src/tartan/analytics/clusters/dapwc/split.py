@@ -12,8 +12,6 @@ from tartan.analytics.clusters.dapwc.lanczos import extremes, focus_on
 from tartan.analytics.clusters.dapwc.product import Columns, Product
 from tartan.analytics.clusters.dapwc.state import Memberships, PairwiseSettings, assign
 
-__all__ = ["Instability", "most_unstable", "split"]
-
 Vector = NDArray[np.float64]
 
 _COPY_STEPS = 200

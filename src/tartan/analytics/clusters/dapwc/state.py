@@ -10,18 +10,6 @@ from numpy.typing import NDArray
 from tartan import _native
 from tartan.analytics.clusters.dapwc.product import Columns, Product
 
-__all__ = [
-    "Convergence",
-    "Cooldown",
-    "Division",
-    "Memberships",
-    "PairwiseSettings",
-    "assign",
-    "converge",
-    "first_state",
-    "update_costs",
-]
-
 Vector = NDArray[np.float64]
 
 _PRIOR_STEPS = 40

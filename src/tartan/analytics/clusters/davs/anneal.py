@@ -19,8 +19,6 @@ from tartan.analytics.clusters.davs.model import SpongeSettings
 from tartan.analytics.clusters.davs.split import close_pairs, find_splits
 from tartan.analytics.monitor import Monitor
 
-__all__ = ["HISTORY", "SpongeAnnealing", "SpongeState"]
-
 Floats = NDArray[np.float64]
 
 _LEAST_PRIOR = 1e-7

@@ -22,8 +22,6 @@ from tartan.base.checksum import checksum_of_array
 from tartan.comm.communicator import Communicator
 from tartan.errors import ConfigError
 
-__all__ = ["DAVS"]
-
 Floats = NDArray[np.float64]
 
 # A sample stands for all points while a cluster has this many of its points on average, and the temperature is at least

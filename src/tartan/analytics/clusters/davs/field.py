@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from tartan import _native
 from tartan.comm.communicator import Communicator, partition
 
-__all__ = ["CHUNK", "Field", "SpongeStep"]
-
 Floats = NDArray[np.float64]
 
 CHUNK = 256

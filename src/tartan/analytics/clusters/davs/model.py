@@ -16,18 +16,6 @@ from numpy.typing import NDArray
 from tartan.analytics.clusters.davs.field import SpongeStep
 from tartan.errors import ConfigError
 
-__all__ = [
-    "Cooling",
-    "Masses",
-    "NearLists",
-    "Removal",
-    "Scales",
-    "Splitting",
-    "SpongeSettings",
-    "Stopping",
-    "require_moderate",
-]
-
 Floats = NDArray[np.float64]
 
 # Coordinates and standard deviations, in units of each other: the squares of these are numbers, and so are their sums.

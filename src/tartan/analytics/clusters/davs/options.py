@@ -22,8 +22,6 @@ from tartan.analytics.clusters.davs.model import (
 from tartan.base.checks import FRACTION, NOT_NEGATIVE, POSITIVE, Fit, flag, number, one_of, whole
 from tartan.errors import ConfigError
 
-__all__ = ["checked"]
-
 _LONGEST = 65_535 // CHUNK  # of a list: places in the lists of a chunk are 16 bits wide
 _SMALL_ENOUGH: Fit = ("a number above 0, 1e100 or less", lambda value: 0 < value <= 1e100)
 

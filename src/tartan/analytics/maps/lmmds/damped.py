@@ -20,8 +20,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LeastSquares", "Method", "Minimum", "Step", "StepLimits", "minimise", "restored"]
-
 Floats = NDArray[np.float64]
 _TINY = 1e-300
 _Q_CEILING = 1e8  # times the largest eigenvalue: with more damping than that a step is lost in rounding

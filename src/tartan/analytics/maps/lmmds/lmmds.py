@@ -22,8 +22,6 @@ from tartan.base.checks import floats, generator, require_apart, require_near
 from tartan.comm.communicator import Alone, Communicator
 from tartan.errors import ConfigError
 
-__all__ = ["LMMDS"]
-
 Floats = NDArray[np.float64]
 Callback = Callable[[dict[str, Any]], Any]
 

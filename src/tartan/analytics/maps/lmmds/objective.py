@@ -20,8 +20,6 @@ from tartan.analytics.matrix import Dissimilarities
 from tartan.analytics.monitor import Monitor
 from tartan.comm.communicator import Communicator, partition
 
-__all__ = ["WEIGHTINGS", "Evaluation", "Objective", "Survey", "WeighedPairs"]
-
 Floats = NDArray[np.float64]
 
 # Names of the weightings, and the power of the mean dissimilarity that each is divided by.

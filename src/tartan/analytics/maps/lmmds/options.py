@@ -16,8 +16,6 @@ from tartan.analytics.maps.start import STARTS
 from tartan.base.checks import FINITE, NOT_NEGATIVE, POSITIVE, Fit, flag, floats, number, one_of, whole
 from tartan.errors import ConfigError
 
-__all__ = ["LmmdsOptions", "PointChoice", "Weighing"]
-
 _SHARE: Fit = ("a share, 0 to 1", lambda value: 0 <= value <= 1)
 _BELOW_ONE: Fit = ("a number, 0 or more and below 1", lambda value: 0 <= value < 1)
 _ABOVE_ZERO: Fit = ("a number above 0", lambda value: value > 0)

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from tartan.analytics.matrix import Dissimilarities
 from tartan.errors import ConfigError
 
-__all__ = ["Gauge", "chosen", "pinned", "sorted_out"]
-
 Floats = NDArray[np.float64]
 Marks = NDArray[np.bool_]
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tartan.analytics.monitor import Monitor
     from tartan.comm.communicator import Communicator
 
-__all__ = ["Placement", "Setting", "opened", "prepared", "valued"]
-
 Floats = NDArray[np.float64]
 Marks = NDArray[np.bool_]
 
