@@ -18,7 +18,7 @@ from tartan.errors import ConfigError
 
 @pytest.fixture(scope="module")
 def thousand():
-    return DAPWC(5, random_state=0).fit(blobs(1000)[0])
+    return DAPWC(5, level=0, random_state=0).fit(blobs(1000)[0])
 
 
 @pytest.mark.slow
@@ -53,7 +53,7 @@ class TestOracle:
     def test_the_form_of_the_values_does_not_matter(self, thousand):
         D = blobs(1000)[0]
         for other in (D.astype("<i2"), D / 32767, (D / 32767).astype("f4")):
-            found = DAPWC(5, random_state=0).fit(other)
+            found = DAPWC(5, level=0, random_state=0).fit(other)
             assert (found.labels_ == thousand.labels_).all()
             assert found.widths_ == pytest.approx(thousand.widths_, rel=1e-5)
             assert found.splits_["smallest"] == pytest.approx(thousand.splits_["smallest"], abs=2e-4)
@@ -69,7 +69,7 @@ def test_memberships_are_shares():
 
 def test_no_split_above_the_critical_temperature():
     points, D = points_and_squares(150)
-    found = DAPWC(2, random_state=0).fit(D)
+    found = DAPWC(2, level=0, random_state=0).fit(D)
     largest = np.linalg.eigvalsh(np.cov(points.T, bias=True))[-1]
     assert found.critical_temperature_ == pytest.approx(2 * largest, rel=1e-6)
     assert found.splits_["temperature"][0] < found.critical_temperature_

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tartan.analytics.labels import numbered
+from tartan.analytics.clusters.cut import cut
 from tartan.analytics.matrix import as_dissimilarities
 from tartan.analytics.monitor import Monitor
 from tartan.analytics.trees.hierarchy import METHODS as LINKAGES
@@ -49,17 +49,7 @@ def clustered(
         raise ConfigError(f"{method} linkage has no option {', '.join(options)}")
     if whole("n_clusters", n_clusters, 1) > matrix.n:
         raise ConfigError(f"{matrix.label}: {n_clusters} clusters of {matrix.n} items; choose 1 to {matrix.n}")
-    return _cut(linkage(matrix, method, monitor=monitor), matrix.n, n_clusters)
-
-
-def _cut(steps: NDArray[np.float64], n: int, n_clusters: int) -> NDArray[np.int64]:
-    """Undo the last joins; clusters are numbered in the order of their first items."""
-    parents = np.arange(2 * n - 1)
-    for step, (a, b) in enumerate(steps[: n - n_clusters, :2].astype(int).tolist()):
-        parents[[a, b]] = n + step
-    for node in range(len(parents) - 1, -1, -1):  # a parent has a larger number than its children
-        parents[node] = parents[parents[node]]
-    return numbered(parents[:n])
+    return cut(linkage(matrix, method, monitor=monitor), matrix.n, n_clusters)
 
 
 def scores_of(labels: ArrayLike, truth: ArrayLike) -> dict[str, float]:

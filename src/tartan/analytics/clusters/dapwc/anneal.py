@@ -112,6 +112,16 @@ class PairwiseAnnealing:
                 self._save()
         return self._tidied(self.freezing.best, self.freezing.temperature)
 
+    def settled(self, state: Memberships, labels: NDArray[np.int64]) -> Memberships:
+        """Return the frozen state of these labels, which may be others than the annealing found."""
+        if np.array_equal(state.costs.argmin(1), labels):
+            return state
+        state = first_state(np.eye(int(labels.max()) + 1)[labels])
+        update_costs(state, self.product)
+        assign(state, self.freezing.temperature if self.freezing else self.temperature, self.settings)
+        update_costs(state, self.product)
+        return state
+
     def _anneal(self) -> None:
         """Converge at one temperature, then split or cool."""
         steps = converge(self.state, self.temperature, self.product, self.settings, self.ignore)
@@ -135,7 +145,7 @@ class PairwiseAnnealing:
     def _is_enough(self) -> bool:
         limit = self.settings.division.max_failed_splits
         failed = limit is not None and self.n_failed > limit
-        points = bool((-2.0 * self.state.inner).max() <= _NO_WIDTH * self.product.unknown)
+        points = bool((-2.0 * self.state.inner).max() <= _NO_WIDTH * self.product.unit)
         over = failed or points or self.temperature <= self.least_temperature
         return over or self.state.k >= self.settings.n_clusters
 

@@ -12,8 +12,17 @@ from numpy.typing import NDArray
 from sklearn.base import ClusterMixin
 
 from tartan.analytics.clusters.dapwc.anneal import HISTORY, SPLITS, PairwiseAnnealing
+from tartan.analytics.clusters.dapwc.contest import Winner, best
+from tartan.analytics.clusters.dapwc.level import LeveledProduct, ZeroLevel, find_level, given_level
 from tartan.analytics.clusters.dapwc.product import HostProduct, Product
-from tartan.analytics.clusters.dapwc.state import Convergence, Cooldown, Division, Memberships, PairwiseSettings
+from tartan.analytics.clusters.dapwc.state import (
+    Convergence,
+    Cooldown,
+    Division,
+    Memberships,
+    PairwiseSettings,
+    update_costs,
+)
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.retired import Retired, RetiringEstimator
@@ -31,7 +40,7 @@ class DAPWC(ClusterMixin, RetiringEstimator):  # type: ignore[misc]  # scikit-le
 
     The options come in groups: cooling (``cooling`` to ``min_temperature``), splits (``split_threshold`` to
     ``max_failed_splits``), the end of each temperature and of the run (``tol`` to ``min_cluster_size``), what is
-    computed (``continuous_prior`` to ``random_state``), and the call (``verbose``, ``checkpoint``).
+    computed (``level`` to ``random_state``), and the call (``verbose``, ``checkpoint``).
 
     Parameters
     ----------
@@ -57,6 +66,11 @@ class DAPWC(ClusterMixin, RetiringEstimator):  # type: ignore[misc]  # scikit-le
         The final stage ends when no cluster has a larger share of undecided points.
     min_cluster_size : float
         Smaller clusters are removed at the end, and their points given to the others.
+    level : float, optional
+        What is taken off all dissimilarities between different items before they are compared; smaller ones count as
+        0. Default: the median distance to a nearest neighbour, which tells apart clusters of items that are all about
+        equally far from each other, and is not moved by a few copies of an item or a gross outlier. 0 takes nothing
+        off, as in the published programs.
     continuous_prior : bool
         Weight clusters by their sizes.
     intermediate : bool
@@ -85,7 +99,14 @@ class DAPWC(ClusterMixin, RetiringEstimator):  # type: ignore[misc]  # scikit-le
     correlation_ : ndarray of float64, shape (n_clusters_, n_clusters_)
         Mean dissimilarity of the items of two clusters, divided by the mean of those within clusters.
     hamiltonian_, hard_hamiltonian_ : float
-        Sum of sizes times widths, of the memberships and of the labels.
+        Sum of sizes times widths, of the memberships and of the labels; with nothing taken off.
+    level_ : float
+        What was taken off. Temperatures, ``history_`` and ``splits_`` are measured from it; different numbers of
+        clusters can be compared by costs measured from one level only.
+    method_ : str
+        What found the labels: "annealing", or "search from ..." where a local search found labels of lower cost from
+        those of annealing, of a linkage or of chance. It takes part for complete matrices in memory of up to 5,000
+        items.
     temperatures_ : ndarray of float64
         All temperatures, in order.
     history_ : structured ndarray
@@ -93,8 +114,8 @@ class DAPWC(ClusterMixin, RetiringEstimator):  # type: ignore[misc]  # scikit-le
     splits_ : structured ndarray
         For each split: temperature, cluster, smallest and largest eigenvalue.
     critical_temperature_ : float
-        Temperature below which a single cluster is unstable: for squared Euclidean distances twice the largest
-        variance in any direction. NaN when nothing was to be split.
+        Temperature below which a single cluster is unstable: for squared Euclidean distances and ``level=0`` twice the
+        largest variance in any direction. NaN when nothing was to be split.
     clusterings_ : dict of int to ndarray of int64
         Labels for each K on the way, with ``intermediate``.
     n_iter_ : int
@@ -107,7 +128,8 @@ class DAPWC(ClusterMixin, RetiringEstimator):  # type: ignore[misc]  # scikit-le
     With memberships :math:`M_a(k)`, :math:`C(k) = \sum_a M_a(k)`, :math:`B_a(k) = \sum_b d_{ab} M_b(k) / C(k)`,
     :math:`A(k) = -\tfrac12 \sum_a B_a(k) M_a(k) / C(k)`, a step sets :math:`M_a(k) \propto \exp(-(B_a(k) + A(k))/T)`.
     Each step reads the matrix once: O(n\ :sup:`2` K) work; memory grows with n K. Missing pairs are left out and B is
-    divided by the mass of the known ones. The result does not depend on the number of threads or ranks.
+    divided by the mass of the known ones. At the end a local search moves single items and joins and splits clusters
+    as long as the cost of the labels falls. The result does not depend on the number of threads or ranks.
 
     References
     ----------
@@ -148,6 +170,7 @@ class DAPWC(ClusterMixin, RetiringEstimator):  # type: ignore[misc]  # scikit-le
         max_iter: int = 2000,
         freezing_limit: float = 0.002,
         min_cluster_size: float = 1,
+        level: float | None = None,
         continuous_prior: bool = False,
         intermediate: bool = False,
         device: str = "cpu",
@@ -166,6 +189,7 @@ class DAPWC(ClusterMixin, RetiringEstimator):  # type: ignore[misc]  # scikit-le
         self.max_iter = max_iter
         self.freezing_limit = freezing_limit
         self.min_cluster_size = min_cluster_size
+        self.level = level
         self.continuous_prior = continuous_prior
         self.intermediate = intermediate
         self.device = device
@@ -210,27 +234,35 @@ class DAPWC(ClusterMixin, RetiringEstimator):  # type: ignore[misc]  # scikit-le
         self.n_features_in_ = dissimilarities.n
         if dissimilarities.n == 1:
             self.critical_temperature_, self.hard_hamiltonian_ = math.nan, 0.0
+            self.level_, self.method_ = 0.0, "annealing"
             return self._finish(_single(), np.empty(0, HISTORY), np.empty(0, SPLITS))
         start = generator(self.random_state).standard_normal(dissimilarities.n)
         matrix = dissimilarities.materialized(monitor=monitor)
         monitor.identify("DAPWC", lambda: matrix.fingerprint(monitor), lambda: _parameters(self))
+        level = _level(matrix, self.level, monitor)
         product = _product(matrix, self.device, communicator, monitor)
-        annealing = PairwiseAnnealing(
-            product, settings, dissimilarities.check().mean, communicator.broadcast(start), monitor
-        )
+        measured = LeveledProduct(product, level) if level.value else product
+        start = communicator.broadcast(start)
+        annealing = PairwiseAnnealing(measured, settings, level.mean, start, monitor)
         try:
             with monitor.keeping():
-                self._take(annealing, product)
+                state = annealing.run()
+                found = best(matrix, level, state.costs.argmin(1), state.k, start, monitor)
+                self._take(annealing, annealing.settled(state, found.labels), found, product)
+                self.level_ = level.value
         finally:
             product.close()
         monitor.finish()
         return self
 
-    def _take(self, annealing: PairwiseAnnealing, product: Product) -> None:
-        """Run the algorithm and take over what it found."""
-        state = annealing.run()
+    def _take(self, annealing: PairwiseAnnealing, state: Memberships, found: Winner, product: Product) -> None:
+        """Take over what was found, in units of the dissimilarities themselves."""
         self.critical_temperature_ = annealing.critical_temperature
+        if annealing.product is not product:
+            update_costs(state, product)
         self._finish(state, np.array(annealing.history, HISTORY), np.array(annealing.splits, SPLITS))
+        self.labels_: NDArray[np.int64] = found.labels
+        self.method_ = found.method
         self.hard_hamiltonian_ = _hard_hamiltonian(self.labels_, self.n_clusters_, product)
         if self.intermediate:
             self.clusterings_ = {**annealing.clusterings, self.n_clusters_: self.labels_}
@@ -240,7 +272,7 @@ class DAPWC(ClusterMixin, RetiringEstimator):  # type: ignore[misc]  # scikit-le
         return self.fit(D, y, **options).labels_
 
     def _finish(self, state: Memberships, history: NDArray[Any], splits: NDArray[Any]) -> DAPWC:
-        self.labels_: NDArray[np.int64] = state.costs.argmin(1)
+        self.labels_ = state.costs.argmin(1)
         self.membership_ = state.members
         self.n_clusters_ = state.k
         self.sizes_ = state.sizes
@@ -265,6 +297,7 @@ def _parameters(estimator: DAPWC) -> dict[str, Any]:
     return {k: v for k, v in estimator.all_options().items() if k not in ("device", "verbose", "checkpoint")}
 
 
+_LEVEL: Fit = ("a dissimilarity, 0 or more", lambda value: value >= 0)
 _POINTS: Fit = ("a number of points, 0 or more", lambda value: value >= 0)
 _BELOW_ZERO: Fit = ("a number below 0, such as -0.01", lambda value: value < 0)
 
@@ -324,6 +357,10 @@ def _product(D: Dissimilarities, device: str, communicator: Communicator, monito
     from tartan.devices import open_device
 
     return DeviceProduct(D, open_device(device), communicator, monitor)
+
+
+def _level(D: Dissimilarities, given: float | None, monitor: Monitor) -> ZeroLevel:
+    return find_level(D, monitor) if given is None else given_level(D, number("level", given, _LEVEL), monitor)
 
 
 def _single() -> Memberships:

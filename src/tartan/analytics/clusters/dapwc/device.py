@@ -47,7 +47,8 @@ class DeviceProduct:
         tile_bytes: int = _TILE_BYTES,
     ) -> None:
         found = D.check()
-        self.n, self.scale, self.unknown = D.n, D.scale, found.largest
+        self.n, self.scale = D.n, D.scale
+        self.unknown = self.unit = found.largest
         self.masses = found.n_missing > 0
         self._D, self._device, self._communicator, self._monitor = D, device, communicator, monitor
         self._real = np.dtype(np.float64 if D.dtype.itemsize == 8 else np.float32)

@@ -36,6 +36,8 @@ class Product(Protocol):
         What products are multiplied with to become dissimilarities.
     unknown : float
         The dissimilarity that stands for no known pair at all: the largest one.
+    unit : float
+        The dissimilarity that tolerances are shares of.
     masses : bool
         Whether pairs are missing, so that masses are given.
     """
@@ -43,6 +45,7 @@ class Product(Protocol):
     n: int
     scale: float
     unknown: float
+    unit: float
     masses: bool
 
     def __call__(self, columns: Columns) -> tuple[Columns, Columns | None]:
@@ -70,7 +73,8 @@ class HostProduct:
 
     def __init__(self, D: Dissimilarities, communicator: Communicator, monitor: Monitor) -> None:
         found = D.check()
-        self.n, self.scale, self.unknown = D.n, D.scale, found.largest
+        self.n, self.scale = D.n, D.scale
+        self.unknown = self.unit = found.largest
         self.masses = found.n_missing > 0
         self._D, self._communicator, self._monitor = D, communicator, monitor
         self._rows = partition(D.n, communicator.size)[communicator.rank]

@@ -80,7 +80,7 @@ def _doubled(state: Memberships, clusters: NDArray[np.intp], temperature: float,
         scratch = np.empty(_native.pwc_scratch_len(*members.shape))
         _native.pwc_costs(products, mass, members, product.scale, product.unknown, costs, sizes, inner, change, scratch)
         _native.pwc_assign(costs, np.ones(copies.size), copies.ravel(), k, temperature, members)
-        moving = change.reshape(-1, k).max(1) > _COPY_TOL * product.unknown * n
+        moving = change.reshape(-1, k).max(1) > _COPY_TOL * product.unit * n
         if step == _COPY_STEPS - 1:
             moving[:] = False
         done = np.flatnonzero(~moving)

@@ -147,7 +147,7 @@ def converge(
 
     The first ``ignore`` steps are made in any case. ``tol`` is a share of the largest dissimilarity.
     """
-    limit = settings.convergence.tol * product.unknown * len(state.members)
+    limit = settings.convergence.tol * product.unit * len(state.members)
     for step in range(1, settings.convergence.max_iter + 1):
         update_costs(state, product)
         assign(state, temperature, settings)

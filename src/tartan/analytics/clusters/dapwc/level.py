@@ -1,0 +1,137 @@
+"""The level from which pairwise clustering measures dissimilarities, and the operator measured from it.
+
+Where every pair of items is about equally far apart, as photos are by 1 - NCC, most of each cluster's cost is the same
+for all clusterings: taking one number c off all dissimilarities between different items lowers the cost of n items in K
+clusters by c (n - K). What is left is what tells clusters apart. c is the median distance to a nearest neighbour, which
+neither a few copies of an item nor a gross outlier moves; values below it count as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from tartan.analytics.clusters.dapwc.product import Columns, Product
+from tartan.analytics.matrix import Dissimilarities
+from tartan.analytics.monitor import Monitor
+
+_BLOCK_BYTES = 32 << 20
+# Quantiles of the distances to nearest neighbours; the first with few enough pairs below it is the level.
+_QUANTILES = (0.5, 0.25, 0.1)
+_CLIPPED_A_ITEM = 8
+
+
+@dataclass(frozen=True)
+class ZeroLevel:
+    """What is taken off all dissimilarities between different items.
+
+    Attributes
+    ----------
+    value : float
+        The level c, in units of dissimilarities; 0 takes nothing off.
+    below : csr_array (n, n)
+        c - d of the pairs with d < c, which count as 0.
+    mean : float
+        Mean of the values measured from the level, over known pairs of different items.
+    """
+
+    value: float
+    below: Any
+    mean: float
+
+    @property
+    def n_clipped(self) -> int:
+        """Number of pairs that count as 0."""
+        return int(self.below.nnz) // 2
+
+
+def find_level(D: Dissimilarities, monitor: Monitor) -> ZeroLevel:
+    """Find the level of a checked matrix: the largest quantile of the nearest distances that clips few pairs."""
+    nearest = np.concatenate([block.min(1) for _, block in _others(D, monitor)])
+    nearest = np.sort(nearest[nearest < _beyond(nearest.dtype)])
+    for quantile in _QUANTILES if len(nearest) else ():
+        value = D.scale * float(nearest[int(quantile * (len(nearest) - 1))])
+        if 0 < value < D.check().largest and (level := _clipping(D, value, monitor, _CLIPPED_A_ITEM * D.n)) is not None:
+            return level
+    return given_level(D, 0.0, monitor)
+
+
+def given_level(D: Dissimilarities, value: float, monitor: Monitor) -> ZeroLevel:
+    """Return a level of this value."""
+    if value > 0 and (level := _clipping(D, value, monitor, D.n**2)) is not None:
+        return level
+    return ZeroLevel(0.0, csr_array((D.n, D.n)), D.check().mean)
+
+
+def _clipping(D: Dissimilarities, value: float, monitor: Monitor, most: int) -> ZeroLevel | None:
+    """Return the level of a value, or None where more than ``most`` entries of the matrix lie below it."""
+    rows, columns, gaps = [], [], []
+    n_below = 0
+    for start, block in _others(D, monitor):
+        row, column = np.nonzero(block < value / D.scale)
+        n_below += len(row)
+        if n_below > most:
+            return None
+        rows.append(row + start)
+        columns.append(column)
+        gaps.append(value - D.scale * block[row, column].astype(np.float64))
+    below = csr_array((np.concatenate(gaps), (np.concatenate(rows), np.concatenate(columns))), shape=(D.n, D.n))
+    found = D.check()
+    n_known = D.n * (D.n - 1) - 2 * found.n_missing
+    return ZeroLevel(value, below, found.mean - value + float(below.sum()) / max(1, n_known))
+
+
+def _others(D: Dissimilarities, monitor: Monitor) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield (first row, block of stored values), out of reach on the diagonal and where a pair is missing."""
+    for start, block in D.blocks(_BLOCK_BYTES):
+        values = np.array(block, dtype=block.dtype.newbyteorder("="))
+        if D.has_missing:
+            values[~(values >= 0)] = _beyond(values.dtype)
+        own = np.arange(len(values))
+        values[own, own + start] = _beyond(values.dtype)
+        monitor.check()
+        yield start, values
+
+
+def _beyond(dtype: np.dtype[Any]) -> Any:
+    """Return a value that no known pair has: int16 counts to 32767 itself, which is never the nearest of all."""
+    return np.iinfo(dtype).max if dtype.kind == "i" else np.inf
+
+
+class LeveledProduct:
+    """An operator whose dissimilarities are measured from a level; see ``Product``.
+
+    Parameters
+    ----------
+    product : Product
+    level : ZeroLevel
+    """
+
+    def __init__(self, product: Product, level: ZeroLevel) -> None:
+        self._product, self._level = product, level
+        self.n, self.scale, self.masses = product.n, product.scale, product.masses
+        self.unknown = product.unknown - level.value
+        self._shift, self._below = level.value / product.scale, level.below / product.scale
+        self.unit = self._typical()
+
+    def __call__(self, columns: Columns) -> tuple[Columns, Columns | None]:
+        products, mass = self._product(columns)
+        products -= self._shift * (columns.sum(0) if mass is None else mass)
+        products += self._shift * columns
+        products += self._below @ columns
+        return products, mass
+
+    def _typical(self) -> float:
+        """Return twice the median over items of the mean to all others: one pair, however far, does not move it."""
+        products, mass = self(np.ones((self.n, 1)))
+        known = self.n - 1 if mass is None else np.maximum(mass - 1, 1)
+        return min(self.unknown, 2 * float(np.median(self.scale * products / known)))
+
+    def close(self) -> None:
+        """Give back what the operator holds."""
+        self._product.close()
