@@ -16,7 +16,20 @@ import numpy as np
 
 from tartan.core.cache import Room
 from tartan.core.grid import Grid, Tile
-from tartan.core.schedule import Action, Commit, Compare, DeviceSlots, Evict, Load, Move, Prepare, Scheduler, Upload
+from tartan.core.schedule import (
+    Action,
+    AskSegments,
+    Commit,
+    Compare,
+    DeviceSlots,
+    Evict,
+    Load,
+    Move,
+    Prepare,
+    Scheduler,
+    Upload,
+)
+from tartan.core.setup import grant
 from tartan.core.sizing import Costs, Layout, choose_grid, choose_layout, device_room, make_order
 from tartan.core.workload import Workload
 
@@ -104,10 +117,10 @@ class World:
         self.most_open = 0
         self._random = random.Random(seed)
         self._pending: list[Callable[[], list[Action]]] = []
+        self.segments = make_order(grid, problem.workload, self.layout, self._needed, problem.order)
         self._prepare_on_device = problem.prepare_on_device
         self.scheduler = Scheduler(
             grid,
-            make_order(grid, problem.workload, self.layout, self._needed, problem.order),
             self._needed,
             room or self.layout.room,
             [DeviceSlots(None if s is None else device_room(grid, s), problem.depth) for s in problem.device_slots],
@@ -138,14 +151,28 @@ class World:
         expect_end : bool
             Whether the scheduler must then be finished.
         """
-        self._act(self.scheduler.start())
+        self.begin()
         events = 0
         while self._pending:
             if events == stop_after:
                 self.scheduler.stop()
-            self._act(self.step())
+            self.advance()
             events += 1
         assert self.scheduler.finished or not expect_end, "nothing is under way and the end is not reached"
+
+    def begin(self) -> None:
+        self._act(self.scheduler.start())
+
+    def advance(self) -> None:
+        """Let one thing end."""
+        self._act(self.step())
+
+    def finish(self) -> None:
+        """Let everything end that is under way; nothing more is granted."""
+        self._act(self.scheduler.no_more())
+        while self._pending:
+            self.advance()
+        assert self.scheduler.finished
 
     def pairs_under_way(self) -> int:
         """Return the pairs that the deaf device holds."""
@@ -174,6 +201,9 @@ class World:
         self.most_open = max(self.most_open, self.scheduler.n_open_chunks)
         for action in actions:
             match action:
+                case AskSegments(count):
+                    assert action is actions[-1]
+                    self._later(self._grant, count)
                 case Evict(span, None):
                     self._empty(self._host, span, self._host_places.pop(span))
                 case Evict(span, int(device)):
@@ -200,6 +230,9 @@ class World:
                 case Commit(chunk):
                     self._check_chunk(chunk)
                     self._later(self._end_commit, chunk)
+
+    def _grant(self, count: int) -> list[Action]:
+        return grant(self.scheduler, self.segments, count)
 
     def _later(self, end: Callable[..., list[Action]], *args: object) -> None:
         self._pending.append(partial(end, *args))

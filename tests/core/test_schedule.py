@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tartan.core.cache import Room
 from tartan.core.grid import Grid
 from tartan.core.schedule import DeviceSlots, Scheduler
-from tartan.core.sizing import choose_layout, make_order, tile_filter
+from tartan.core.sizing import tile_filter
 from tartan.core.workload import AllPairs, NewAgainstOld
 from tartan.errors import ConfigError
 
@@ -140,8 +140,7 @@ def test_idle_devices_take_from_the_longest_queue() -> None:
 def scheduler(grid: Grid, host: Room, device: Room | None) -> Scheduler:
     workload = AllPairs(grid.n_items)
     needed = tile_filter(grid, workload)
-    order = make_order(grid, workload, choose_layout(grid, workload, 8), needed)
-    return Scheduler(grid, order, needed, host, [DeviceSlots(device, 4)])
+    return Scheduler(grid, needed, host, [DeviceSlots(device, 4)])
 
 
 def test_a_cache_smaller_than_a_tile_is_refused_before_anything_starts() -> None:

@@ -44,12 +44,12 @@ class Segment:
         self.columns[tile.span] = len(self.tiles)
         self.tiles.append(tile)
 
-    def next_use(self, span: int, position: int) -> tuple[int, int] | None:
-        """Return when a span is needed again at or after a position, or None."""
+    def next_use(self, span: int, position: int) -> int | None:
+        """Return the position, at or after the given one, that planned eviction takes for the next use of a span."""
         if span in self.rows:
-            return self.index, position
+            return position
         last = self.columns.get(span, -1)
-        return (self.index, last) if last >= position else None
+        return last if last >= position else None
 
 
 def panels(grid: Grid, rows: range, panel_items: int, *, in_chunks: bool = False) -> list[range]:

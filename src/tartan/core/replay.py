@@ -19,8 +19,8 @@ import numpy as np
 from tartan.core.bound import workload_bound
 from tartan.core.grid import Grid
 from tartan.core.model import StageTimes, modelled_seconds, system_efficiency
-from tartan.core.schedule import Action, Commit, Compare, Evict, Load, Move, Prepare, Upload
-from tartan.core.setup import RunSetup, make_scheduler, prepares_on_device
+from tartan.core.schedule import Action, AskSegments, Commit, Compare, Evict, Load, Move, Prepare, Upload
+from tartan.core.setup import RunSetup, grant, make_scheduler, make_segments, prepares_on_device
 from tartan.core.sizing import PAIR_BYTES, Costs, choose_grid, choose_layout, device_room
 from tartan.core.workload import AllPairs, Workload
 from tartan.errors import InternalError
@@ -152,6 +152,7 @@ class Replay:
 
     def __init__(self, setup: RunSetup, costs: WorkloadCosts, machine: Machine, seed: int = 0) -> None:
         self.scheduler = make_scheduler(setup)
+        self._segments = make_segments(setup)
         self.loads: list[int] = []
         self._workload = setup.workload
         self._prepare_on_device = setup.prepare_on_device
@@ -193,6 +194,8 @@ class Replay:
     def _dispatch(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
+                case AskSegments(count):
+                    self._at(self._now, partial(grant, self.scheduler, self._segments, count))
                 case Evict():
                     pass
                 case Load(span):

@@ -1,8 +1,8 @@
 """What happens next in a node: events in, actions out.
 
-The scheduler walks the order, admits tiles while their items get host room, hands them to devices, and counts chunks to
-their end. It holds no clock, thread or array: the runtime and the replay both drive it, so a run and its prediction
-make the same loads.
+The scheduler walks the segments of the order that it is granted, admits tiles while their items get host room, hands
+them to devices, and counts chunks to their end. It holds no clock, thread or array: the runtime and the replay both
+drive it, so a run and its prediction make the same loads.
 
 A tile's way: *admitted* (all its spans have host room and are pinned) -> *queued* for a device -> *pulled* (they have
 device room too, where the device has its own memory) -> *compared*. Admission follows the order and is all or nothing,
@@ -15,11 +15,12 @@ false a load ends ready, because it includes preprocessing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tartan.core.cache import Arrival, Level, Need, Room, SpanState
+from tartan.core.grants import Grants, Upcoming
 from tartan.core.grid import Grid, Tile
 from tartan.core.needs import Needs, check_room
 from tartan.core.order import Segment
@@ -81,13 +82,19 @@ class Compare(NamedTuple):
     tile: Tile
 
 
+class AskSegments(NamedTuple):
+    """Answer with ``granted``: at most this number of segments. It is the last action of a list."""
+
+    most: int
+
+
 class Commit(NamedTuple):
     """All tiles of a chunk are compared."""
 
     chunk: Chunk
 
 
-Action = Evict | Load | Move | Prepare | Upload | Compare | Commit
+Action = AskSegments | Evict | Load | Move | Prepare | Upload | Compare | Commit
 
 
 @dataclass
@@ -128,39 +135,12 @@ class _DeviceState:
     waiting: dict[int, list[_Job]] = field(default_factory=dict)
 
 
-class _Upcoming:
-    """When each span is next used on a device, looking a few columns ahead; worked out when first asked."""
-
-    LOOK_AHEAD_TILES = 64
-
-    def __init__(self, segment: Segment | None, position: tuple[int, int], grid: Grid) -> None:
-        self._segment = segment if segment is not None and segment.index == position[0] else None
-        self._position = position
-        self._grid = grid
-        self._strips: dict[int, int] | None = None
-        self._columns: dict[int, int] = {}
-
-    def __call__(self, span: int) -> tuple[int, int] | None:
-        if self._strips is None:
-            start = self._position[1]
-            ahead = self._segment.tiles[start : start + self.LOOK_AHEAD_TILES] if self._segment else []
-            offsets = range(len(ahead) - 1, -1, -1)
-            self._strips = dict(zip([tile.strip for tile in reversed(ahead)], offsets))
-            self._columns = dict(zip([tile.span for tile in reversed(ahead)], offsets))
-        by_row = self._strips.get(self._grid.strip_of(span))
-        by_column = self._columns.get(span)
-        uses = [use for use in (by_row, by_column) if use is not None]
-        return (self._position[0], min(uses)) if uses else None
-
-
 class Scheduler:
     """The policy of one node.
 
     Parameters
     ----------
     grid : Grid
-    segments : iterator of Segment
-        The order.
     needed : callable
         Whether a tile is still to be computed (as given to the order).
     host : Room
@@ -178,7 +158,6 @@ class Scheduler:
     def __init__(
         self,
         grid: Grid,
-        segments: Iterator[Segment],
         needed: Callable[[Tile], bool],
         host: Room,
         devices: Sequence[DeviceSlots],
@@ -194,15 +173,12 @@ class Scheduler:
         self.host = Level(host, "lru" if policy == "lru" else "planned")
         self.n_loads = 0
         self._needed = needed
-        self._segments = segments
         self._size = span_size or grid.span_length
         self._max_admitted = max_admitted
         self._max_open = max_open_chunks
         self._prepare_on_device = prepare_on_device
         self._devices = [self._device_state(slots) for slots in devices]
-        self._current: Segment | None = next(segments, None)
-        self._next: Segment | None = next(segments, None)
-        self._position = 0
+        self._grants = Grants(grid)
         self._jobs: dict[Tile, _Job] = {}
         self._host_waiting: dict[int, list[_Job]] = {}
         self._parsed: set[int] = set()
@@ -224,9 +200,13 @@ class Scheduler:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to do or under way."""
-        exhausted = self._current is None or self._stopped
-        return exhausted and not self._jobs and not self._committing
+        """Whether nothing is left to do or under way, and nothing more will be granted."""
+        return (self._grants.exhausted or self._stopped) and self.idle
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way; more may be granted."""
+        return not self._jobs and not self._committing
 
     @property
     def n_open_chunks(self) -> int:
@@ -247,6 +227,25 @@ class Scheduler:
 
     def start(self) -> list[Action]:
         return self._advance([])
+
+    def granted(self, segments: Sequence[Segment], *, last: bool = False) -> list[Action]:
+        """Segments may be computed, after those granted before; an empty sequence says that there are none now.
+
+        All tiles of a chunk must be granted to the same rank. ``last`` says that nothing more will be granted.
+        """
+        self._grants.granted(segments, last)
+        return self._advance([])
+
+    def no_more(self) -> list[Action]:
+        """Nothing more will be granted."""
+        return self.granted((), last=True)
+
+    def revoke(self, most: int) -> list[Segment]:
+        """Take back up to ``most`` granted segments; return those that were not begun and share no chunk with others.
+
+        Nothing is asked for until segments are granted again.
+        """
+        return self._grants.revoke(most, self._open)
 
     def stop(self) -> None:
         """Admit nothing more; what is under way may end."""
@@ -316,30 +315,27 @@ class Scheduler:
     # -- admission -------------------------------------------------------------------------------------------
 
     def _advance(self, actions: list[Action]) -> list[Action]:
-        while not (self._stopped or self.host.blocked or self._current is None) and self._admit(actions):
+        while not (self._stopped or self.host.blocked) and self._admit(actions):
             pass
         for device in range(len(self._devices)):
             while self._pull(device, actions):
                 pass
+        if not self._stopped and (most := self._grants.wanted()):
+            actions.append(AskSegments(most))
         return actions
 
     def _admit(self, actions: list[Action]) -> bool:
         """Admit the next tile of the order, if there is room."""
-        segment = self._current
-        assert segment is not None
-        if self._position >= len(segment.tiles):
-            self._current, self._next = self._next, next(self._segments, None)
-            self._position = 0
-            return True
-        tile = segment.tiles[self._position]
-        chunk = self.grid.chunk_of(tile)
-        if len(self._jobs) >= self._max_admitted:
+        segment = self._grants.current
+        if segment is None or len(self._jobs) >= self._max_admitted:
             return False
+        tile = segment.tiles[self._grants.position]
+        chunk = self.grid.chunk_of(tile)
         busy = len(self._open) + self._committing
         if chunk not in self._open and busy >= self._max_open and (self._jobs or self._committing):
             return False
         spans = self.tile_spans(tile)
-        reservation = self.host.reserve(self._host_needs(tile, spans, segment.rows), self._host_next_use)
+        reservation = self.host.reserve(self._host_needs(tile, spans, segment.rows), self._grants.next_use)
         if reservation is None:
             if not (self._jobs or self._preparing or self.host.n_arriving):
                 if evicted := self.host.evict_idle():
@@ -351,8 +347,8 @@ class Scheduler:
                     context={"option": "--host-cache"},
                 )
             return False
-        job = _Job(tile, spans, (segment.index, self._position))
-        self._position += 1
+        job = _Job(tile, spans, (segment.index, self._grants.position))
+        self._grants.position += 1
         self._jobs[tile] = job
         if chunk not in self._open:
             self._open[chunk] = sum(1 for t in self.grid.chunk_tiles(chunk) if self._needed(t))
@@ -365,13 +361,6 @@ class Scheduler:
         if not self.host.room.rows:
             return [Need(span, self._size(span), -1, 0, 0) for span in spans]
         return self._needs.of(tile, resident_rows)
-
-    def _host_next_use(self, span: int) -> tuple[int, int] | None:
-        assert self._current is not None
-        use = self._current.next_use(span, self._position)
-        if use is None and self._next is not None:
-            use = self._next.next_use(span, 0)
-        return use
 
     def _fill(self, arrivals: list[Arrival], actions: list[Action]) -> None:
         for arrival in arrivals:
@@ -436,7 +425,8 @@ class Scheduler:
         """
         if len(self._devices) == 1:
             return 0
-        rows = self._current.rows if self._current is not None else range(0)
+        current = self._grants.current
+        rows = current.rows if current is not None else range(0)
         first = int(self.grid.strip_spans[job.tile.strip])
         place = (first - rows.start) / len(rows) if rows else job.position[1] % TILES_A_TURN / TILES_A_TURN
         weights = [state.done + 1 for state in self._devices]
@@ -479,7 +469,7 @@ class Scheduler:
         level, needs = self._devices[device].level, self._devices[device].needs
         if level is None or needs is None:
             return True
-        reservation = level.reserve(needs.of(job.tile), _Upcoming(self._current, job.position, self.grid))
+        reservation = level.reserve(needs.of(job.tile), Upcoming(self._grants.current, job.position, self.grid))
         if reservation is None:
             if not self._devices[device].held and device not in self._preparing.values():
                 if evicted := level.evict_idle():

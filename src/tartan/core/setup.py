@@ -6,13 +6,14 @@ that decide how much is under way at a time are in this file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from tartan.core.cache import Room
 from tartan.core.grid import Grid
-from tartan.core.order import Needed
-from tartan.core.schedule import DeviceSlots, Scheduler
+from tartan.core.order import Needed, Segment
+from tartan.core.schedule import Action, DeviceSlots, Scheduler
 from tartan.core.sizing import Layout, make_order, tile_filter
 from tartan.core.workload import Workload
 
@@ -74,13 +75,27 @@ def prepares_on_device(device_rooms: Sequence[Room | None], *, preprocesses: boo
     return preprocesses and parsed_fits and all(room is not None for room in device_rooms)
 
 
+def _needed(setup: RunSetup) -> Needed:
+    return setup.needed or tile_filter(setup.grid, setup.workload)
+
+
+def make_segments(setup: RunSetup) -> Iterator[Segment]:
+    """Return the whole order, where one rank computes all of it."""
+    return make_order(setup.grid, setup.workload, setup.layout, _needed(setup), setup.order)
+
+
+def grant(scheduler: Scheduler, segments: Iterator[Segment], most: int) -> list[Action]:
+    """Answer ``AskSegments`` where one rank computes all: with the next segments of the order."""
+    found = list(islice(segments, most))
+    return scheduler.granted(found, last=len(found) < most)
+
+
 def make_scheduler(setup: RunSetup) -> Scheduler:
     """Make the scheduler of a rank."""
-    needed = setup.needed or tile_filter(setup.grid, setup.workload)
+    needed = _needed(setup)
     depths = [TILES_A_WORKER * setup.n_workers if room is None else DEVICE_DEPTH for room in setup.device_rooms]
     return Scheduler(
         setup.grid,
-        make_order(setup.grid, setup.workload, setup.layout, needed, setup.order),
         needed,
         setup.layout.room,
         [DeviceSlots(room, depth) for room, depth in zip(setup.device_rooms, depths, strict=True)],

@@ -99,6 +99,12 @@ class ChunkCommitted(NamedTuple):
     chunk: tuple[int, int]
 
 
+class SegmentsAsked(NamedTuple):
+    """The scheduler wants segments of the order, at most this number."""
+
+    most: int
+
+
 class NodeBroken(NamedTuple):
     """The node cannot continue."""
 
@@ -115,5 +121,6 @@ Event = (
     | PartFailed
     | PartDropped
     | ChunkCommitted
+    | SegmentsAsked
     | NodeBroken
 )

@@ -17,16 +17,16 @@ from typing import Any
 from tartan.base.daemon_pool import DaemonPool
 from tartan.core.schedule import (
     Action,
+    AskSegments,
     Commit,
     Compare,
     Evict,
     Load,
     Move,
     Prepare,
-    Scheduler,
     Upload,
 )
-from tartan.core.setup import RunSetup, make_scheduler
+from tartan.core.setup import RunSetup, grant, make_scheduler, make_segments
 from tartan.errors import RunCancelledError
 from tartan.runtime.chunk_desk import ChunkBuffers, ChunkDesk
 from tartan.runtime.cpu_lane import CpuLane
@@ -39,6 +39,7 @@ from tartan.runtime.events import (
     PartCompared,
     PartDropped,
     PartFailed,
+    SegmentsAsked,
     SpanFilled,
     SpanMoved,
     SpanPrepared,
@@ -72,7 +73,9 @@ class Node:
         self._broken = False
         self._arenas: dict[str, Arena] = {}
         self._opened = contextlib.ExitStack()
-        self._scheduler = self._make_scheduler()
+        setup = self._describe()
+        self._scheduler = make_scheduler(setup)
+        self._segments = make_segments(setup)
         try:
             self._open()
         except BaseException:
@@ -114,6 +117,13 @@ class Node:
         """Ask for a clean stop; may be called from a signal handler."""
         message = "the run was stopped before its end; run it again to resume"
         self._inbox.put(NodeBroken(RunCancelledError(message, context={"signal": signal_number})))
+
+    def _ask(self, action: AskSegments) -> None:
+        """Let the order answer, after what is under way: it is on this rank."""
+        self._inbox.put(SegmentsAsked(action.most))
+
+    def _grant(self, event: SegmentsAsked) -> list[Action]:
+        return grant(self._scheduler, self._segments, event.most)
 
     def _stop(self, event: NodeBroken) -> list[Action]:
         raise event.error
@@ -171,6 +181,7 @@ class Node:
         """Say which desk carries out which actions and handles which events."""
         items, tiles, chunks = self._items, self._tiles, self._chunks
         self._carry_out: dict[type, Callable[[Any], None]] = {
+            AskSegments: self._ask,
             Load: items.load,
             Move: items.move,
             Evict: items.evict,
@@ -189,6 +200,7 @@ class Node:
             PartFailed: tiles.failed,
             PartDropped: tiles.dropped,
             ChunkCommitted: chunks.committed,
+            SegmentsAsked: self._grant,
             NodeBroken: self._stop,
         }
 
@@ -208,20 +220,18 @@ class Node:
             for arena in self._arenas.values():
                 arena.close()
 
-    def _make_scheduler(self) -> Scheduler:
+    def _describe(self) -> RunSetup:
         x = self._x
-        return make_scheduler(
-            RunSetup(
-                x.grid,
-                x.remaining.workload,
-                x.layout,
-                tuple(x.device_rooms),
-                x.executor.n_workers,
-                order=x.order,
-                prepare_on_device=x.task.parsed is not None,
-                needed=x.remaining.needs,
-                span_size=x.span_bytes,
-            )
+        return RunSetup(
+            x.grid,
+            x.remaining.workload,
+            x.layout,
+            tuple(x.device_rooms),
+            x.executor.n_workers,
+            order=x.order,
+            prepare_on_device=x.task.parsed is not None,
+            needed=x.remaining.needs,
+            span_size=x.span_bytes,
         )
 
     # -- statistics ------------------------------------------------------------------------------------------
