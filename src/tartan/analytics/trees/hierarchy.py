@@ -256,13 +256,14 @@ def build_tree(D: Any, method: str = "nj", *, monitor: Monitor | None = None, **
 
 
 def _fill_condensed(found: NDArray[np.float64], matrix: Dissimilarities, monitor: Monitor) -> None:
-    """Write all pairs i < j, by blocks of rows."""
+    """Write all pairs i < j, by blocks of rows from the diagonal on."""
     n, at = matrix.n, 0
     height = matrix.block_rows(_PAIRS_BYTES)
     for start in range(0, n, height):
         rows = slice(start, min(n, start + height))
-        for row, values in enumerate(matrix.values(rows, slice(0, n)), start):
-            found[at : at + n - row - 1] = values[row + 1 :]
-            at += n - row - 1
+        for row, values in enumerate(matrix.values(rows, slice(start, n))):
+            beyond = values[row + 1 :]
+            found[at : at + len(beyond)] = beyond
+            at += len(beyond)
         monitor.report("pairs", rows=rows.stop, of=n)
         monitor.check()
