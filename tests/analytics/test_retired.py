@@ -29,7 +29,7 @@ RETIRED = [(kind, name) for kind in ESTIMATORS for name in kind.retired]
 CHECKPOINT = {
     DAMDS: """accelerate alpha annealing cg_max_iter cg_tol device distance_transform fixed init max_iter
         max_temperatures n_components precision random_state sammon t_min_factor tol weights zeros""",
-    DAPWC: """continuous_prior cooling final_cooling final_steps freezing_limit initial_cooling intermediate
+    DAPWC: """continuous_prior cooling final_cooling final_steps freezing_limit initial_cooling intermediate level
         max_failed_splits max_iter metric min_cluster_size min_split_size min_temperature n_clusters random_state
         split_threshold split_wait tol""",
     DAVS: """centers_per_point closeness closeness_temperature cooling cooling_below cooling_switch cuts

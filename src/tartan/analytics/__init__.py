@@ -1,4 +1,4 @@
-"""What is in a matrix: maps, clusters, trees, neighbours, outliers. Knows nothing of how the matrix was computed."""
+"""Analyses of a matrix: maps, clusters, trees, neighbours, outliers. Independent of how the matrix was computed."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Messages among the ranks of one computation: the protocol, and the loopback that lives in threads."""
+"""Messages among the ranks of one computation: the protocol, and the loopback between threads."""

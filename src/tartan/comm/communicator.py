@@ -1,4 +1,4 @@
-"""Ranks that work on one matrix: what the distributed form of the algorithms needs of a message layer, and no more.
+"""Ranks that work on one matrix: the message layer that the distributed form of the algorithms needs, and no more.
 
 Each rank has some rows of the matrix (``partition``); only arrays of n times the dimension travel. All ranks call the
 same functions in the same order.
@@ -18,7 +18,7 @@ __all__ = ["Alone", "Communicator", "partition"]
 
 
 class Communicator(Protocol):
-    """What the algorithms ask of a message layer.
+    """The message layer of the algorithms.
 
     Every function is called by all ranks, and returns when all of them have called it. Arrays that are given are not
     changed and may be reused at once; arrays that are returned belong to the caller. If one rank fails, the others
@@ -106,12 +106,12 @@ def partition(n: int, size: int) -> list[tuple[int, int]]:
 
 
 def require_operation(op: str) -> None:
-    """Refuse reductions that there are not."""
+    """Refuse unknown reductions."""
     if op not in ("sum", "max"):
-        raise ConfigError(f"all_reduce knows 'sum' and 'max', not {op!r}")
+        raise ConfigError(f"all_reduce takes 'sum' or 'max', not {op!r}")
 
 
 def require_root(root: int, size: int) -> None:
-    """Refuse ranks that there are not."""
+    """Refuse ranks that do not exist."""
     if not 0 <= root < size:
         raise ConfigError(f"rank {root} does not exist; there are {size}, from 0")

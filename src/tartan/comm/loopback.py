@@ -1,4 +1,4 @@
-"""Several ranks in the threads of one process: the communicator that proves the distributed form of an algorithm."""
+"""Several ranks in the threads of one process: the communicator that tests the distributed form of an algorithm."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PATIENCE_SECONDS = 60.0
 
 
 class _Meeting:
-    """What the ranks share: a place for the array of each, and a barrier that breaks when one of them fails."""
+    """State that the ranks share: a place for the array of each, and a barrier that breaks when one fails."""
 
     def __init__(self, size: int, patience_seconds: float) -> None:
         self.places: list[tuple[str, NDArray[Any]] | None] = [None] * size
@@ -63,7 +63,7 @@ class Loopback:
         if len(set(calls)) > 1:
             raise InternalError(f"the ranks call different functions: {', '.join(calls)}")
         result = join([values for _, values in given])
-        self._wait()  # nobody writes its place again before all have read
+        self._wait()  # no rank writes its place again before all have read
         return result
 
     def _wait(self) -> None:
@@ -103,7 +103,7 @@ def run_ranks(
         try:
             ranks = Loopback(rank, size, meeting)
             result = function(ranks)
-            ranks._exchange("the end", np.empty(0), lambda arrays: arrays[0])  # whoever still calls is told so
+            ranks._exchange("the end", np.empty(0), lambda arrays: arrays[0])  # a rank that still calls fails
         except BaseException:
             meeting.barrier.abort()
             raise

@@ -105,7 +105,7 @@ class CommunicatorKit:
 
     def test_operations_and_roots_that_there_are_not(self) -> None:
         for size in self.sizes:
-            with pytest.raises(ConfigError, match="'sum' and 'max', not 'min'"):
+            with pytest.raises(ConfigError, match="'sum' or 'max', not 'min'"):
                 self.run(size, lambda ranks: ranks.all_reduce(np.ones(1), "min"))
             with pytest.raises(ConfigError, match=f"rank {size} does not exist"):
                 self.run(size, lambda ranks: ranks.broadcast(np.ones(1), ranks.size))

@@ -1,6 +1,6 @@
 """Clusters of a matrix or of points.
 
-What users need is in ``tartan.analytics``; here is what commands and runs share.
+Public names are in ``tartan.analytics``; this package exports what commands and runs share.
 """
 
 from __future__ import annotations

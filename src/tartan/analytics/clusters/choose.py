@@ -1,4 +1,4 @@
-"""One door to the ways of clustering a matrix, and what is said of their labels."""
+"""One function for all ways of clustering a matrix, and scores of their labels."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def clustered(
 
 
 def scores_of(labels: ArrayLike, truth: ArrayLike) -> dict[str, float]:
-    """Compare labels with known ones, by scikit-learn: 1 is perfect, 0 what chance gives (ARI, AMI) or nothing.
+    """Compare labels with known ones, by scikit-learn: 1 is perfect; 0 is chance (ARI, AMI) or no agreement.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What is done with clusters: representatives, the matrix of some of them, joining and refining."""
+"""Work on clusters: representatives, the matrix of some of them, joining and refining."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _vote(lists: list[Labels], n: int, groups: list[Labels], n_centres: int) -> 
 def extract_clusters(
     D: Any, labels: ArrayLike, clusters: Iterable[int], *, memory_bytes: int = 1 << 30
 ) -> tuple[Dissimilarities, Labels]:
-    """Take the matrix of the items of some clusters, to look at it on its own.
+    """Return the matrix of the items of some clusters, to analyse it on its own.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def extract_clusters(
 
 
 def merge_labels(labels: ArrayLike, parts: Iterable[tuple[ArrayLike, ArrayLike]]) -> Labels:
-    """Put clusterings of parts in the places of the clusters that were taken apart.
+    """Replace clusters by clusterings of their items.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Maps: points whose distances follow a matrix.
 
-What users need is in ``tartan.analytics``; here is what keeps and extends the map of a run.
+Public names are in ``tartan.analytics``; this package exports what keeps and extends the map of a run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Steps that fall faster than SMACOF's, none of which may rise.
+"""Steps that lower the stress faster than SMACOF's; none may raise it.
 
 A plain step X' = X + V^+ r, with r the residual B(X) X - V X, never raises the stress. It is also the gradient step in
 the metric of V, since -2 r is the gradient. L-BFGS in this metric (its first direction is the plain step) needs a
@@ -28,7 +28,7 @@ _SUFFICIENT = 1e-4
 
 
 class Acceleration(Protocol):
-    """Proposes where to go; is told what became of it."""
+    """Propose steps, and learn from those that were taken."""
 
     def propose(self, residual: Floats, solve: Solve) -> Floats:
         """Return a step from the current points."""
@@ -39,7 +39,7 @@ class Acceleration(Protocol):
         ...
 
     def learn(self, step: Floats, change: Floats) -> None:
-        """Take note of an accepted step and by how much the residual fell."""
+        """Learn from an accepted step and the fall of the residual."""
         ...
 
     def forget(self) -> None:

@@ -196,7 +196,7 @@ class DAMDS(TransformerMixin, RetiringEstimator):  # type: ignore[misc]
         *,
         communicator: Communicator | None = None,
     ) -> DAMDS:
-        """Embed.
+        """Place the points.
 
         Parameters
         ----------
@@ -221,7 +221,7 @@ class DAMDS(TransformerMixin, RetiringEstimator):  # type: ignore[misc]
         Raises
         ------
         ConfigError
-            If a parameter or the matrix is not what it must be; pairs missing so that the points fall apart included.
+            If a parameter or the matrix is invalid, also where missing pairs cut the points into groups.
         RunCancelledError
             If the monitor was asked to stop; with a checkpoint the same call resumes.
         """
@@ -287,7 +287,7 @@ class DAMDS(TransformerMixin, RetiringEstimator):  # type: ignore[misc]
         *,
         communicator: Communicator | None = None,
     ) -> Floats:
-        """Embed and return the coordinates; see :meth:`fit`."""
+        """Place the points and return their coordinates; see :meth:`fit`."""
         return self.fit(D, init=init, monitor=monitor, communicator=communicator).embedding_
 
     def transform(self, D: ArrayLike, monitor: Monitor | None = None) -> Floats:
@@ -305,7 +305,7 @@ class DAMDS(TransformerMixin, RetiringEstimator):  # type: ignore[misc]
         -------
         ndarray of float64, shape (m, L)
             Where the stress of each new point to the old ones (to the ``n_neighbors`` nearest) is least, as far as
-            majorisation from amid its nearest neighbours finds it.
+            majorisation finds it, starting in the middle of its nearest neighbours.
 
         Raises
         ------
@@ -351,7 +351,7 @@ class DAMDS(TransformerMixin, RetiringEstimator):  # type: ignore[misc]
         return made
 
     def __sklearn_tags__(self) -> Any:
-        """Say that the input is a matrix of pairs."""
+        """Return the tags of an estimator whose input is a matrix of pairs."""
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = True
         tags.input_tags.positive_only = True

@@ -127,7 +127,7 @@ class Descent:
         return self._take(step, stress)
 
     def _plain_step(self, diff: float) -> float:
-        """Take a step that cannot fail, without what was learnt; where rounding is all that is left, stay."""
+        """Take a step that cannot fail, without what was learnt; where only rounding is left, stay."""
         self.acceleration.forget()
         step = self.solve(self.residual)
         stress = self._try(step, diff)
@@ -150,13 +150,13 @@ class Descent:
         return fall
 
     def next_temperature(self, temperature: float) -> None:
-        """Close the books of a temperature."""
+        """Record a finished temperature and begin the next."""
         self.temperatures.append((temperature, self.n_here, self.stress))
         self.loop, self.n_here = self.loop + 1, 0
         self.acceleration.forget()
 
     def state(self) -> dict[str, Any]:
-        """Return what a restart needs to go on as if nothing had happened."""
+        """Return what a restart needs to continue identically."""
         return {
             "points": self.points,
             "residual": self.residual,

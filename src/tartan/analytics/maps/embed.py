@@ -135,7 +135,7 @@ def _with_a_pair(matrix: Dissimilarities, options: dict[str, Any], monitor: Moni
     if components is None or _OF_ITEMS & options.keys() or options.get("missing_value") is not None:
         return everything
     here = everything[np.bincount(components)[components] > 1]
-    return here if len(here) else everything  # nothing can be placed: the estimator says so
+    return here if len(here) else everything  # nothing can be placed: the estimator raises the error
 
 
 def _item_stress(matrix: Dissimilarities, points: NDArray[np.float64], monitor: Monitor) -> NDArray[np.float64]:

@@ -89,7 +89,7 @@ class Interpolation:
         return kept
 
     def _starts(self, values: Floats, near: NDArray[np.intp]) -> list[Floats]:
-        """Return where points may begin: amid the nearest old ones, as many as make a simplex; at the nearest one.
+        """Return where points may begin: in the middle of the nearest old ones (a simplex), and at the nearest one.
 
         All a little aside: where old points are all one there is no direction otherwise, and out of a flat map none
         leads. On a line no point gets past another, so it begins on either side of the nearest one too.
@@ -98,9 +98,9 @@ class Interpolation:
         few = near[:, : dim + 1]
         share = np.isfinite(np.take_along_axis(values, few, axis=1)).astype(np.float64)
         share /= np.maximum(share.sum(axis=1, keepdims=True), 1.0)
-        amid = np.asarray(np.einsum("mk,mkd->md", share, self.points[few]), np.float64)
+        middle = np.asarray(np.einsum("mk,mkd->md", share, self.points[few]), np.float64)
         nearest = self.points[near[:, 0]]
-        starts = [amid, nearest]
+        starts = [middle, nearest]
         if dim == 1:
             away = np.take_along_axis(values, near[:, :1], axis=1)
             away = np.where(np.isfinite(away), away, 0.0)
@@ -130,7 +130,7 @@ class Interpolation:
         size: Floats,
         monitor: Monitor,
     ) -> Floats:
-        """Move all points together; those that have settled are left out, once they are half.
+        """Move all points together; once half have settled, those are left out.
 
         After each step of majorisation a leap goes where two such steps point to; it counts where it lowers the error.
         """

@@ -147,7 +147,7 @@ class DamdsOptions:
 
 
 class Preparation:
-    """What a fit is made of.
+    """Everything that a fit needs, made once.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ class Preparation:
         matrix, options, check = self._matrix, self._options, self._matrix.check()
         weights = as_weights(options.pairs.weights, matrix.n, self._monitor)
         scale, array = matrix.scale, matrix.array
-        if options.pairs.sammon:  # stored dissimilarities divide weights, while the stress is told in the user's units
+        if options.pairs.sammon:  # stored dissimilarities divide weights, while the stress is in the user's units
             weights = replace(weights, scale=weights.scale / scale)
         assert array is not None  # the caller has materialised the matrix
         floor = check.smallest_positive / scale if options.lift_zeros else 0.0
@@ -210,7 +210,7 @@ class Preparation:
         return 0.001 * 2.0 * check.total / self._matrix.scale / (2.0 * check.n_valid + check.n)
 
     def _without_idle_floor(self, rule: Rule) -> Rule:
-        """Leave the floor out where no pair is below it, so that the short loop does."""
+        """Leave the floor out where no pair is below it, so that the shorter loop is used."""
         return rule if self._matrix.check().n_zero else replace(rule, floor=0.0)
 
     def _wide(self) -> bool:

@@ -30,9 +30,9 @@ from tartan.store.maps import FILE_NAME, StoredMap, read_map, write_map
 BLOCK_BYTES = 32 << 20
 #: New items that fit so much worse than the old ones call for a new map: the median stress is above this, ...
 _POOR_STRESS = 0.01
-#: ... and so many times that of the items that the map was made from.
+#: ... and this many times that of the items that the map was made from.
 _POOR_FACTOR = 2.0
-#: So many placed items for each fitted one call for a new map too.
+#: With more placed items than this for each fitted one the map should be made afresh, too.
 _MANY_PLACED = 0.5
 
 
@@ -224,7 +224,7 @@ class Fit:
 
 
 def fit_of(made: StoredMap) -> Fit:
-    """Say how well the items fit on a map, the placed ones against those it was made from."""
+    """Return how well the items fit on a map, the placed ones against those it was made from."""
     has = np.isfinite(made.points).all(axis=1)
     old, new = made.stress[: made.n_fitted], made.stress[made.n_fitted :]
     fitted, placed = _median(old), _median(new)

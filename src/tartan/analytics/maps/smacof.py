@@ -1,4 +1,4 @@
-"""Passes over the matrix: what SMACOF asks of it, and the answer of the processor.
+"""Passes over the matrix that SMACOF needs, and their implementation on the CPU.
 
 Lengths are in stored units here: a matrix of int16 is never scaled, the coordinates are instead.
 """
@@ -17,7 +17,7 @@ from tartan.comm.communicator import Communicator, partition
 
 Floats = NDArray[np.float64]
 
-#: Pairs of one native call: a tenth of a second on one slow core, so that a stop is heard.
+#: Pairs of one native call: a tenth of a second on one slow core, so that a call can be cancelled.
 _PAIRS_PER_CALL = 30_000_000
 _GROUP = _native.SMACOF_GROUP
 
@@ -123,7 +123,7 @@ def inner(a: Floats, b: Floats) -> float:
 
 
 class Passes(Protocol):
-    """Passes over one matrix. The processor and a GPU answer alike."""
+    """Passes over one matrix, on the CPU or a GPU."""
 
     def residual(self, points: Floats, diff: float, out: Floats) -> float:
         """Write B(X) X - V X of all points; return the sum of the weighted squared errors over ordered pairs."""
@@ -152,7 +152,7 @@ class CpuPasses:
     problem : Problem
     communicator : Communicator, optional
     monitor : Monitor
-        Asked between native calls whether to stop.
+        Checked between native calls.
     """
 
     def __init__(self, problem: Problem, communicator: Communicator | None, monitor: Monitor) -> None:
@@ -193,7 +193,7 @@ class CpuPasses:
         return self._pass.finish(out)
 
     def _by_rows(self, rule: Rule, out: Floats) -> Floats:
-        """Write the sums of all rows; return what the native code has for each row besides."""
+        """Write the sums of all rows; return what the native code has for each row in addition."""
         if self._communicator is None:
             losses = np.empty(self.n)
             self._some_rows(rule, 0, out, losses)

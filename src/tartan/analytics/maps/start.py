@@ -70,7 +70,7 @@ def _classical(D: Dissimilarities, dim: int, rng: Any, monitor: Monitor) -> Floa
 
 
 def _scaled_axes(basis: Floats, products: Floats, dim: int) -> Floats:
-    """Return the points of the largest eigenvalues in a basis; dimensions that there are not are 0."""
+    """Return the points of the largest eigenvalues in a basis; dimensions beyond those are 0."""
     values, vectors = np.linalg.eigh(products)
     order = np.argsort(values)[::-1][:dim]
     axes = basis @ vectors[:, order] * np.sqrt(np.maximum(values[order], 0.0))

@@ -78,7 +78,7 @@ def _of_points(array: NDArray[Any]) -> Weights:
 
 
 def _check_matrix(matrix: NDArray[Any], monitor: Monitor) -> None:
-    """Look at every weight once, each square with its mirror image."""
+    """Check every weight once, each square with its mirror image."""
     n, largest = len(matrix), 0.0
     for top in range(0, n, _SIDE):
         monitor.report("weights", rows=top, of=n)

@@ -48,9 +48,9 @@ class Check:
         Largest difference of d(i, j) and d(j, i).
     components : ndarray of int64, shape (n,), or None
         Where missing pairs cut the items into groups without a pair between them: the group of each item, counted
-        from 0 in the order of their first items. None: all items hang together.
+        from 0 in the order of their first items. None: all items are connected.
     tolerance : float or None
-        As it was asked for.
+        As given.
     """
 
     n: int
@@ -176,7 +176,7 @@ def check(
 
 
 class _Counts:
-    """What the squares so far have shown, in stored values."""
+    """Counts over the squares read so far, in stored values."""
 
     def __init__(self, D: Rows, tolerance: float | None) -> None:
         self.D, self.asked = D, tolerance
@@ -258,7 +258,7 @@ def _stored(D: Rows, rows: slice, columns: slice) -> NDArray[Any]:
 
 
 class Components:
-    """Which items hang together by pairs that are not missing.
+    """Which items are connected by pairs that are not missing.
 
     Parameters
     ----------
@@ -317,7 +317,7 @@ def _members(D: Rows, items: NDArray[np.int64]) -> str:
 
 
 def _wrong_pair(D: Rows, i: int, j: int) -> ConfigError:
-    """Say what is wrong with a pair of which one value must not be there."""
+    """Return what is wrong with a pair that has an invalid value."""
     places = ((i, j), (j, i))
     values = [float(D.source.tile(slice(a, a + 1), slice(b, b + 1))[0, 0]) for a, b in places]
     integer = native(D.dtype).kind == "i"

@@ -57,7 +57,7 @@ def transformed(D: Dissimilarities, transform: Transform) -> Dissimilarities:
 
 
 def function_of_similarity(D: Dissimilarities, similarity: str | Function) -> tuple[Function, str]:
-    """Return the function that a conversion means, with the statistics of this matrix, and what messages call it."""
+    """Return the function that a conversion means, with the statistics of this matrix, and its name in messages."""
     if callable(similarity):
         return similarity, f"similarity={_name(similarity)}"
     if not isinstance(similarity, str):
@@ -66,7 +66,7 @@ def function_of_similarity(D: Dissimilarities, similarity: str | Function) -> tu
 
 
 def function_of_transform(D: Dissimilarities, transform: Transform) -> tuple[Function, str]:
-    """Return the function that a transform means, with the statistics of this matrix, and what messages call it."""
+    """Return the function that a transform means, with the statistics of this matrix, and its name in messages."""
     if callable(transform):
         return transform, f"transform={_name(transform)}"
     what = f"transform={transform!r}"
@@ -96,7 +96,7 @@ def _with_statistics(D: Dissimilarities, formula: Formula) -> Function:
 
 
 def _statistics(D: Dissimilarities) -> dict[str, float]:
-    """Return the largest value and the mean over all pairs that are there; the diagonal counts where it is stored."""
+    """Return the largest value and the mean over all known pairs; the diagonal counts where it is stored."""
     largest, total, count = -math.inf, 0.0, 0
     for rows, columns in squares(D.n, D.dtype.itemsize):
         values = D.values(rows, columns)
@@ -129,7 +129,7 @@ def applied(D: Dissimilarities, function: Function, what: str) -> Dissimilaritie
 
 
 def _numeric(function: Function, what: str) -> Function:
-    """Refuse whatever a function makes that is no array of numbers."""
+    """Refuse results of a function that are no array of numbers."""
 
     def made(values: Values) -> Values:
         found = np.asarray(function(values))
@@ -141,7 +141,7 @@ def _numeric(function: Function, what: str) -> Function:
 
 
 class _Guarded(Mapped):
-    """A function that must be finite for every pair that is there."""
+    """A function that must be finite for every pair that is not missing."""
 
     def __init__(self, D: Dissimilarities, function: Function, dtype: np.dtype[Any], what: str) -> None:
         super().__init__(D.source, function, dtype, 0.0)

@@ -31,7 +31,7 @@ _ORDERS: dict[str, Any] = {"little": "<", "big": ">"}
 
 @dataclass(frozen=True)
 class RawLayout:
-    """What a user says of a raw file; None: to be found out."""
+    """What is known of a raw file; None: to be found out."""
 
     n: int | None = None
     byteorder: str | None = None

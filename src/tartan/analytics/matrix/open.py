@@ -49,7 +49,7 @@ def as_dissimilarities(
         Condensed arrays have the pairs i < j row by row, as scipy's ``squareform`` orders them. For the formats of
         files see :func:`read_matrix`. int16 means 32767 for ``maximum``, negative for missing.
     missing : {"nan", "negative", "error"} or number, optional
-        What means that a pair has no dissimilarity. Default: negative in int16, masked values of masked arrays, and
+        What marks a pair without a dissimilarity. Default: negative in int16, masked values of masked arrays, and
         scores that a run does not have; a NaN anywhere else is an error. "error" makes negative int16 one too. A
         number is a value as it is stored.
     similarity : str or callable, optional
@@ -183,7 +183,7 @@ def _from_path(path: Path, kind: str | None, layout: RawLayout, options: _InputO
 
 
 def _built(content: Any, label: str, options: _InputOptions) -> Dissimilarities:
-    """Put together what an input is, what is missing in it, and what is made of it."""
+    """Apply all options to an input."""
     if isinstance(content, Dissimilarities):
         _refuse_idle(content.label, options, ("output", "triangle", "maximum"))
         plain = content
@@ -199,7 +199,7 @@ def _built(content: Any, label: str, options: _InputOptions) -> Dissimilarities:
 
 
 def _refuse_idle(label: str, options: _InputOptions, names: Sequence[str]) -> None:
-    """Refuse options that say how an array is read, of what is none any more."""
+    """Refuse options of arrays where the input is none."""
     for name in names:
         if getattr(options, name) != getattr(_InputOptions, name):
             raise ConfigError(

@@ -16,7 +16,7 @@ SQUARE_BYTES = 16 << 20
 
 
 class Rows:
-    """What reads a matrix and knows nothing of what is in it; see ``Dissimilarities``.
+    """Read a matrix by blocks of rows, whatever is in it; see ``Dissimilarities``.
 
     Attributes
     ----------

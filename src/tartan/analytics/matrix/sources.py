@@ -48,14 +48,14 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def filled(masked: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
-    """Return a masked array with what means "missing" where it is masked: int16 stays int16, and keeps its unit."""
+    """Return a masked array with masked values marked as missing: int16 stays int16, and keeps its unit."""
     if native(masked.dtype) == np.int16:
         return np.ma.filled(masked, -1)
     return np.ma.filled(masked.astype(np.float64), np.nan)
 
 
 def kept_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return what values of a dtype are worked on as: int16, float32 and float64 stay, all else becomes a float."""
+    """Return the dtype in which values are processed: int16, float32 and float64 stay, all else becomes a float."""
     if native(dtype) in (np.dtype(np.int16), np.dtype(np.float32), np.dtype(np.float64)):
         return dtype
     return np.dtype(np.float32) if dtype.itemsize <= 2 else np.dtype(np.float64)
@@ -88,7 +88,7 @@ class Array(MatrixSource):
 
     def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
         found = self._values[rows, columns].astype(native(self.dtype), copy=False)
-        # Every second column of an array, or one that lies askew in memory: the native code wants neither.
+        # Every second column of an array, or one that is not aligned in memory: the native code takes neither.
         return found if found.strides[1] == found.itemsize and found.flags.aligned else found.copy()
 
     def release(self) -> None:
@@ -155,7 +155,7 @@ class Triangle(MatrixSource):
 
 
 class Windowed(MatrixSource):
-    """Anything that gives rectangles by a function: Zarr arrays, runs."""
+    """A matrix whose rectangles come from a function: Zarr arrays, runs."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class Chosen(MatrixSource):
         across, down = self._items[rows], self._items[columns]
         if not len(across) or not len(down):
             return np.empty((len(across), len(down)), self.dtype)
-        # Items that stand together are asked for in one rectangle; of the others too much is read, never all.
+        # Items in a row are read as one rectangle; of the others too much is read, never all.
         first, last = slice(across.min(), across.max() + 1), slice(down.min(), down.max() + 1)
         found = self._source.tile(first, last)
         return np.ascontiguousarray(found[np.ix_(across - first.start, down - last.start)])

@@ -47,7 +47,7 @@ def read_phylip(path: Path) -> Named:
 
 
 def _require_room(path: Path, n: int) -> None:
-    """Refuse a number of items for which the file is too short: a pair takes a digit and a blank."""
+    """Refuse a number of items for which the file is too short: a pair takes at least a digit and a blank."""
     least = n * (n - 1) + 2 * n
     if path.stat().st_size < least:
         raise ConfigError(
@@ -57,7 +57,7 @@ def _require_room(path: Path, n: int) -> None:
 
 
 def _shape(count: int, n: int) -> str:
-    """Return which part of the matrix the first row of PHYLIP shows that there is."""
+    """Return which part of the matrix a PHYLIP file has, by its first row."""
     if count == 0:
         return "lower"
     return "upper" if count == n - 1 else "square"
@@ -86,7 +86,7 @@ def _numbers(path: Path, number: int, text: str) -> Numbers:
 
 
 def _parsed(path: Path, number: int, cells: Sequence[str]) -> Numbers:
-    """Return cells as numbers; what stands for an absent one becomes NaN."""
+    """Return cells as numbers; marks of absent ones become NaN."""
     try:
         return np.array(cells, np.float64)
     except ValueError:

@@ -1,6 +1,6 @@
 """Trees: linkages, neighbour joining, Newick.
 
-What users need is in ``tartan.analytics``; here is what commands, runs and pictures share.
+Public names are in ``tartan.analytics``; this package exports what commands, runs and pictures share.
 """
 
 from __future__ import annotations

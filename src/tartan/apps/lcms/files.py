@@ -166,7 +166,7 @@ def write_clusters(folder: Path, stem: str, peaks: Peaks, labels: Ints, centers:
     ----------
     folder : Path
     stem : str
-        Begin of the file's name, which goes on ``-M<max_clusters>-C<clusters>.txt``.
+        Beginning of the file's name, followed by ``-M<max_clusters>-C<clusters>.txt``.
     peaks : Peaks
     labels : ndarray of int64, shape (n,)
         Row in ``centers``, -1 for noise. The file has 0 for noise, and clusters begin with 1.

@@ -1,4 +1,4 @@
-"""What is said and written of clusters of peaks: numbers, comparisons, the tables of a result."""
+"""Results of clusters of peaks: numbers, comparisons, and the tables that are written."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def references_of(peaks: Peaks, paths: Iterable[Path]) -> dict[str, Ints]:
 
 
 def describe(peaks: Peaks, found: LcmsClusters, references: Mapping[str, Ints]) -> dict[str, Any]:
-    """Return the numbers of a clustering by name; "compared" has those of each reference that is known of a peak."""
+    """Return the numbers of a clustering by name; "compared" has those of each reference that has any of the peaks."""
     widths, sizes = found.widths(peaks.points), found.sizes
     usual = np.nanmedian(widths[sizes > 1], axis=0) if (sizes > 1).any() else [float("nan")] * 2
     known = {name: reference for name, reference in references.items() if (reference >= 0).any()}

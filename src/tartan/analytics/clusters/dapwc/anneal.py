@@ -66,7 +66,7 @@ class Freezing:
 
 
 class PairwiseAnnealing:
-    """A run of the algorithm.
+    """One run of the algorithm.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ class PairwiseAnnealing:
         self.waited, self.ignore = 0, _IGNORED_STEPS
 
     def _frozen_labels(self) -> NDArray[np.int64]:
-        """Return the labels that the clusters of now freeze into."""
+        """Return the labels that the present clusters freeze into."""
         freezing, more = self._freezing(self.state.copy()), True
         while more:
             _, more = freezing.step(self.product, self.settings, self.least_temperature)
@@ -193,7 +193,7 @@ class PairwiseAnnealing:
         return Freezing(state, self.temperature, state)
 
     def _tidied(self, state: Memberships, temperature: float) -> Memberships:
-        """Remove small clusters; bring costs and memberships together."""
+        """Remove small clusters; make costs and memberships consistent."""
         while True:
             sizes = state.members.sum(0)
             small = sizes < self.settings.min_cluster_size - 0.5

@@ -256,7 +256,7 @@ class DAPWC(ClusterMixin, RetiringEstimator):  # type: ignore[misc]  # scikit-le
         return self
 
     def _take(self, annealing: PairwiseAnnealing, state: Memberships, found: Winner, product: Product) -> None:
-        """Take over what was found, in units of the dissimilarities themselves."""
+        """Store the results, in units of the dissimilarities themselves."""
         self.critical_temperature_ = annealing.critical_temperature
         if annealing.product is not product:
             update_costs(state, product)

@@ -26,7 +26,7 @@ class DeviceProduct:
     D : Dissimilarities
         Checked.
     device : Device
-        Closed by ``close``.
+        Closed by :meth:`close`.
     communicator : Communicator
     monitor : Monitor
     tile_bytes : int

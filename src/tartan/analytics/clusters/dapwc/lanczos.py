@@ -22,7 +22,7 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Focus:
-    """The clusters that are looked at, a column each.
+    """The clusters under test, a column each.
 
     Attributes
     ----------

@@ -55,7 +55,7 @@ class Product(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what the operator holds."""
+        """Release what the operator holds."""
         ...
 
 
@@ -68,7 +68,7 @@ class HostProduct:
         Checked. Read in place where it is one array, block by block otherwise.
     communicator : Communicator
     monitor : Monitor
-        Asked between native calls, each of less than half a second.
+        Checked between native calls, each of less than half a second.
     """
 
     def __init__(self, D: Dissimilarities, communicator: Communicator, monitor: Monitor) -> None:
@@ -95,7 +95,7 @@ class HostProduct:
         return self._gathered(buffers.out), None if buffers.mass is None else self._gathered(buffers.mass)
 
     def close(self) -> None:
-        """Forget the buffers."""
+        """Release the buffers."""
         self._buffers.clear()
 
     def _blocks(self, k: int) -> Iterator[tuple[int, NDArray[Any]]]:
@@ -119,7 +119,7 @@ class HostProduct:
 
 
 class _Buffers:
-    """What one width of columns needs, allocated once."""
+    """Buffers for one width of columns, allocated once."""
 
     def __init__(self, n: int, n_rows: int, k: int, real: Any, masses: bool) -> None:
         self.packed = _aligned(_native.pwc_padded(n) * k, real)
@@ -128,13 +128,14 @@ class _Buffers:
 
 
 def _aligned(length: int, dtype: Any) -> NDArray[Any]:
-    """Return room that begins with a cache line: a vector that lies across two of them is loaded twice, which takes
-    half as long again as the multiplication that it is for.
+    """Return an array that begins with a cache line.
+
+    A vector that lies across two lines is loaded twice, and takes half as long again as the multiplication it is for.
     """
     n_bytes = length * np.dtype(dtype).itemsize
-    room = np.empty(n_bytes + _LINE, np.uint8)
-    first = -room.ctypes.data % _LINE
-    return room[first : first + n_bytes].view(dtype)
+    raw = np.empty(n_bytes + _LINE, np.uint8)
+    first = -raw.ctypes.data % _LINE
+    return raw[first : first + n_bytes].view(dtype)
 
 
 def _as_stored(D: Dissimilarities) -> tuple[NDArray[Any] | None, bool]:

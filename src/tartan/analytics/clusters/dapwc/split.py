@@ -55,7 +55,7 @@ def most_unstable(
 
 
 def _groups(clusters: NDArray[np.intp], state: Memberships) -> list[NDArray[np.intp]]:
-    """Divide clusters into groups whose copies fit into the memory that is set aside."""
+    """Divide clusters into groups whose copies fit into the memory set aside for them."""
     if not len(clusters):
         return []
     fit = max(1, _BATCH_BYTES // (state.members.nbytes * _ARRAYS_OF_A_COPY))

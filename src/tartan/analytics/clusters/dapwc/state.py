@@ -117,7 +117,7 @@ def first_state(members: Columns) -> Memberships:
 
 
 def update_costs(state: Memberships, product: Product) -> None:
-    """Compute costs, sizes and inner of the memberships that there are."""
+    """Compute costs, sizes and inner of the present memberships."""
     products, mass = product(state.members)
     scratch = np.empty(_native.pwc_scratch_len(*state.members.shape))
     _native.pwc_costs(
@@ -145,7 +145,7 @@ def converge(
 ) -> int:
     """Step until no cluster's costs change by more than ``tol`` on average; return the number of steps.
 
-    The first ``ignore`` steps are made in any case. ``tol`` is a share of the largest dissimilarity.
+    At least ``ignore`` steps are made. ``tol`` is a share of the largest dissimilarity.
     """
     limit = settings.convergence.tol * product.unit * len(state.members)
     for step in range(1, settings.convergence.max_iter + 1):

@@ -1,7 +1,7 @@
 """The annealing of vector-sponge clustering: expectation-maximisation steps, splits, clean-up, cooling.
 
 One step of the loop is: converge at this temperature, clean up, split; when nothing split, cool. All decisions follow
-from sums over points, so that every rank takes the same ones.
+from sums over points, so every rank makes the same ones.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class SpongeState:
 
 
 class SpongeAnnealing:
-    """One clustering on its way.
+    """One clustering in progress.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ class SpongeAnnealing:
                 return
 
     def step(self) -> SpongeStep:
-        """Return centres and what decides on masses now."""
+        """Return the centres and what determines masses now."""
         state, settings = self.state, self.settings
         sponge = None
         if state.has_sponge:
@@ -241,7 +241,7 @@ class SpongeAnnealing:
         return float((self.state.widths * self.state.counts).sum() / total) if total > 0 else 0.0
 
     def note(self) -> None:
-        """Add a line to the history and tell the monitor."""
+        """Add a line to the history and report it."""
         state = self.state
         width = self.mean_width()
         state.history.extend((state.temperature, state.n_clusters, state.energy, width, state.sponge_count))
@@ -250,7 +250,7 @@ class SpongeAnnealing:
         self.monitor.report("annealing", **numbers)
 
     def cool(self, lowest: float) -> None:
-        """Go to the next temperature; create the sponge when its time has come."""
+        """Go to the next temperature; create the sponge when it is due."""
         state, settings = self.state, self.settings
         fine = state.has_split and state.n_clusters < settings.splitting.max_clusters
         state.temperature = max(settings.cooling.next(state.temperature, fine), lowest)
@@ -267,7 +267,7 @@ class SpongeAnnealing:
             self.update_priors()
 
     def split(self) -> bool:
-        """Split unstable clusters when it is time to look for them; say whether there were any."""
+        """Split unstable clusters when a search is due; return whether there were any."""
         state, splitting = self.state, self.settings.splitting
         allowed = splitting.max_clusters - state.n_clusters
         if allowed <= 0 or (state.n_clusters > 1 and state.until_test > 0):
@@ -302,7 +302,7 @@ class SpongeAnnealing:
         self.rebuild()
 
     def clean_up(self) -> bool:
-        """Remove clusters that hold too little or lie too close to a larger one; say whether there were any."""
+        """Remove clusters that hold too little or lie too close to a larger one; return whether there were any."""
         state, removal = self.state, self.settings.removal
         if state.until_cleanup > 0 or state.n_clusters == 1:
             return False
@@ -342,7 +342,7 @@ class SpongeAnnealing:
         return np.bincount(labels[labels >= 0], minlength=self.state.n_clusters)
 
     def _too_close(self) -> NDArray[np.bool_]:
-        """Mark the smaller of every pair that is too close, unless it has gone already."""
+        """Mark the smaller of every pair that is too close, unless it is gone already."""
         state = self.state
         scales = self._scales()
         gone = np.zeros(state.n_clusters, dtype=np.bool_)

@@ -26,7 +26,7 @@ _BLOCK = 64 * CHUNK
 
 @dataclass(frozen=True)
 class SpongeStep:
-    """Centres and what decides on masses; ``sponge``: logarithm of its prior and its energy."""
+    """Centres and what determines masses; ``sponge``: logarithm of its prior and its energy."""
 
     positions: Floats
     weights: Floats
@@ -59,7 +59,7 @@ class Field:
     communicator : Communicator, optional
         The ranks that share the work.
     check : callable, optional
-        Called between kernel calls; raises when somebody wants an end.
+        Called between kernel calls; raises when the call was cancelled.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Field:
         return self._summed(sums, width, len(step.positions))
 
     def label(self, positions: Floats, weights: Floats, offsets: Floats) -> tuple[NDArray[np.int64], Floats]:
-        """Return the centre of lowest energy and offset for each point, and the energy, in the order points came."""
+        """Return the centre of lowest energy and offset for each point, and the energy, in the order of the input."""
         found = []
         for block in self._blocks:
             self._check()

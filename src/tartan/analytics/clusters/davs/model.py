@@ -25,7 +25,7 @@ _MOST_COOLING = 1e30
 
 
 def require_moderate(name: str, points: Floats, sigma: Floats) -> None:
-    """Raise ConfigError where points, in units of their standard deviations (d,), are beyond all numbers."""
+    """Raise ConfigError where points, in units of their standard deviations (d,), overflow."""
     small = sigma < 1 / _LARGEST
     if small.any() or (sigma > _LARGEST).any():
         wrong = float(sigma.min() if small.any() else sigma.max())
@@ -60,7 +60,7 @@ class Scales:
         Raises
         ------
         ConfigError
-            If it is beyond all numbers.
+            If it overflows.
         """
         centre = points.mean(axis=0)[None]
         scales = self.at(centre, self.final_sigma_temperature, 1.0)
@@ -116,7 +116,7 @@ class Cooling:
         return start / self.temperature_ratio or 1.0
 
     def require_range(self, start: float) -> None:
-        """Raise ConfigError where the annealing would be longer than numbers can tell temperatures apart."""
+        """Raise ConfigError where the temperatures would span more than numbers can resolve."""
         lowest = self.lowest(start)
         if start > _MOST_COOLING * lowest:
             raise ConfigError(
@@ -177,7 +177,7 @@ class Masses:
         return last + (first - last) * (temperature - low) / (high - low)
 
     def wants_sponge(self, temperature: float, mean_width: float) -> bool:
-        """Whether the sponge is there from now on."""
+        """Whether there is a sponge from now on."""
         if self.sponge != "late":
             return self.sponge == "always"
         narrow = self.sponge_width is not None and mean_width <= self.sponge_width

@@ -77,7 +77,7 @@ class Step:
 
 @dataclass
 class Minimum:
-    """Where the iteration stands; ``stop_reason`` is "" while it continues."""
+    """The state of the iteration; ``stop_reason`` is "" while it continues."""
 
     x: Floats
     chisq: float
@@ -214,7 +214,7 @@ class _Solved:
 
 
 def _damped_step(scaled: _Scaled, now: Minimum, limits: StepLimits) -> _Solved | None:
-    """Solve for a step; where the first direction has negative curvature, with more damping. None: nothing helps."""
+    """Solve for a step; where the first direction has negative curvature, with more damping. None: no damping helps."""
     n_products = 0
     max_steps = 1 if now.iteration < limits.method.n_steepest else limits.method.cg_max_iter
     while now.damping <= _Q_CEILING * now.highest:
@@ -229,7 +229,7 @@ def _damped_step(scaled: _Scaled, now: Minimum, limits: StepLimits) -> _Solved |
 def _conjugate_gradients(scaled: _Scaled, now: Minimum, exact: bool, max_steps: int, tolerance: float) -> _Solved:
     """Solve (A + Q) y = b from 0, up to the first direction of negative curvature (Steihaug).
 
-    The largest eigenvalue of A is learnt on the way.
+    The largest eigenvalue of A is estimated on the way.
     """
     b = scaled.right
     y, r = np.zeros_like(b), b.copy()

@@ -30,7 +30,7 @@ _GATHERED_RUN = 16  # rows that lie together in shorter runs are copied together
 
 @dataclass(frozen=True)
 class Objective:
-    """The numbers that the native passes need; see the module ``chisq`` of the kernels."""
+    """The numbers that the native passes read by these names; see the module ``chisq`` of the kernels."""
 
     scale: float
     swapped: bool = False
@@ -48,7 +48,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class Survey:
-    """What the pairs of each row are like; pairs that are missing, cut or without weight do not count."""
+    """Statistics of the pairs of each row; pairs that are missing, cut or without weight do not count."""
 
     links: NDArray[np.int64]
     total: Floats
@@ -64,7 +64,7 @@ class Survey:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """chi2 and its half derivatives at one map, for the rows that were asked for."""
+    """chi2 and its half derivatives at one map, for some rows."""
 
     varied: float
     cross: float
@@ -85,7 +85,7 @@ class WeighedPairs:
     D : Dissimilarities
     ranks : Communicator
     monitor : Monitor
-        Asked between native calls whether to stop.
+        Checked between native calls.
     """
 
     def __init__(self, D: Dissimilarities, ranks: Communicator, monitor: Monitor) -> None:

@@ -132,13 +132,13 @@ class Placement:
 
 
 def opened(D: Any, missing: Any = None, transform: Any = None, monitor: Monitor | None = None) -> Dissimilarities:
-    """Return the input as dissimilarities of which rows are quick to read."""
+    """Return the input as dissimilarities whose rows are quick to read."""
     opened = as_dissimilarities(D, missing=missing, transform=transform)
     return opened if opened.array is not None else opened.materialized(monitor=monitor)
 
 
 def valued(D: Dissimilarities, missing_value: float | None) -> Dissimilarities:
-    """Return the matrix with a dissimilarity in the place of missing pairs, where one is given."""
+    """Return the matrix with a dissimilarity in place of missing pairs, where one is given."""
     if missing_value is None or not D.has_missing:
         return D
     stored = missing_value / D.scale
@@ -216,7 +216,7 @@ def _point_weights(given: ArrayLike | None, n: int) -> Floats:
 
 
 def _cutting(weighing: Weighing, D: Dissimilarities, pairs: WeighedPairs) -> Objective:
-    """Return the objective as far as it says which pairs count."""
+    """Return the part of the objective that determines which pairs count."""
     return Objective(
         scale=D.scale,
         swapped=pairs.swapped,
@@ -252,7 +252,7 @@ def _without_loose_points(
 
 
 def _refuse_groups(D: Dissimilarities, weighing: Weighing, weights: Floats, fixed: Marks, monitor: Monitor) -> None:
-    """Refuse points that hang together by no pair: their places would mean nothing to each other."""
+    """Refuse points that no pair connects: their places relative to each other would be arbitrary."""
     cut = weighing.distance_cut
     if (not D.has_missing or weighing.missing_value is not None) and math.isinf(cut):
         return
