@@ -20,7 +20,7 @@ from tartan.runtime.execution import Execution
 from tartan.runtime.host import UniformItems
 from tartan.runtime.items import ItemForm
 from tartan.runtime.sink import FinishedChunk
-from tartan.runtime.tasks import LoadTask
+from tartan.runtime.tasks import ItemPlan
 from tartan.sources.items import open_source
 from tartan.workers.start import open_executor
 
@@ -36,7 +36,7 @@ class Everything:
         self.done: list[tuple[int, int]] = []
         self._grid = grid
 
-    def mask(self, tile: Tile) -> np.ndarray | None:
+    def pairs(self, tile: Tile) -> np.ndarray | None:
         return self.workload.mask(self._grid.rect(tile))
 
     def committed(self, chunk: tuple[int, int]) -> None:
@@ -107,7 +107,7 @@ def world(
         remaining=Everything(grid, workload),
         layout=layout,
         order="panel",
-        task=LoadTask(UniformItems(ROW), None, ROW, np.zeros(3, np.float32)),
+        item_plan=ItemPlan(UniformItems(ROW), None, ROW, np.zeros(3, np.float32)),
         substitute=np.zeros(3, np.float32),
         executor=open_executor(app, n_workers),
         devices=[open_device("cpu")],

@@ -19,7 +19,7 @@ from tartan.runtime.events import Event, NodeBroken, SpanFilled
 from tartan.runtime.host import HOST_ARENA, Place, RaggedObjects, UniformItems
 from tartan.runtime.items import ItemForm
 from tartan.runtime.loader import Loader
-from tartan.runtime.tasks import LoadTask, load_items, probe_item
+from tartan.runtime.tasks import ItemPlan, parse_batch, probe_item
 from tartan.runtime.wiring import Wiring
 from tartan.sources.items import SequenceSource, Source, open_source
 from tartan.store.disk_cache import DiskCache
@@ -71,7 +71,7 @@ class Rig:
     ) -> None:
         arenas = {HOST_ARENA: Arena(1 << 16, shared=False)}
         form = None if ragged else ROW
-        task = LoadTask(RaggedObjects() if ragged else UniformItems(ROW), None, form, np.zeros(3, np.float32))
+        task = ItemPlan(RaggedObjects() if ragged else UniformItems(ROW), None, form, np.zeros(3, np.float32))
         app = Compared()
         self.workers = Workers(app, arenas, ends)
         self.events: queue.Queue[Event] = queue.Queue()
@@ -143,7 +143,7 @@ def test_an_item_that_cannot_be_read_fails_alone() -> None:
 
 def die_once(function: Any, args: tuple[Any, ...], seen: list[Any]) -> Outcome | None:
     seen.append(function)
-    return Died("killed by SIGSEGV", 0.1, "") if seen.count(load_items) == 1 and function is load_items else None
+    return Died("killed by SIGSEGV", 0.1, "") if seen.count(parse_batch) == 1 and function is parse_batch else None
 
 
 def test_a_batch_whose_worker_died_is_loaded_again_while_no_room_is_left_to_read_ahead() -> None:
@@ -152,7 +152,7 @@ def test_a_batch_whose_worker_died_is_loaded_again_while_no_room_is_left_to_read
     other_is_there, release = threading.Event(), threading.Event()
 
     def ends(function: Any, args: tuple[Any, ...]) -> Outcome | None:
-        if function is load_items and args[1].span == 1:  # holds all the room until the test ends
+        if function is parse_batch and args[1].span == 1:  # holds all the room until the test ends
             other_is_there.set()
             assert release.wait(DEADLINE_SECONDS)
             return None
@@ -166,13 +166,13 @@ def test_a_batch_whose_worker_died_is_loaded_again_while_no_room_is_left_to_read
     release.set()
     assert done.place.span == 0
     assert rig.filled().place.span == 1
-    assert seen == [load_items, probe_item, probe_item, load_items]
+    assert seen == [parse_batch, probe_item, probe_item, parse_batch]
 
 
 def test_a_batch_that_only_dies_as_a_whole_ends_the_run() -> None:
     rig = Rig(
         SequenceSource([b"abc", b"de"]),
-        ends=lambda function, args: Died("killed by SIGKILL", 0.1, "") if function is load_items else None,
+        ends=lambda function, args: Died("killed by SIGKILL", 0.1, "") if function is parse_batch else None,
         ragged=True,
     )
     rig.loader.load(place(2))
@@ -184,7 +184,7 @@ def test_a_batch_that_only_dies_as_a_whole_ends_the_run() -> None:
 def test_an_item_that_takes_too_long_twice_fails() -> None:
     def ends(function: Any, args: tuple[Any, ...]) -> Outcome | None:
         slow = function is probe_item and args[0] == "1"
-        late = function is load_items and isinstance(args[3][1], bytes)
+        late = function is parse_batch and isinstance(args[3][1], bytes)
         return TimedOut(2.0) if slow or late else None
 
     rig = Rig(SequenceSource([b"abc", b"de"]), ends=ends, ragged=True, timeout_seconds=2.0)
@@ -195,7 +195,7 @@ def test_an_item_that_takes_too_long_twice_fails() -> None:
 def test_every_item_of_a_batch_has_its_time() -> None:
     rig = Rig(SequenceSource([b"a", b"b", b"c"]), ragged=True, timeout_seconds=2.0)
     rig.load(3)
-    assert rig.workers.timeouts == [(load_items, 6.0)]
+    assert rig.workers.timeouts == [(parse_batch, 6.0)]
 
 
 def test_an_answer_that_is_none_ends_the_run_instead_of_hanging_it() -> None:

@@ -23,7 +23,7 @@ from tartan.runtime.events import Event, NodeBroken, PartCompared, PartDropped, 
 from tartan.runtime.host import Place, UniformItems
 from tartan.runtime.items import ItemForm
 from tartan.runtime.parts import Part, halves
-from tartan.runtime.tasks import Compared, LoadTask, When
+from tartan.runtime.tasks import Compared, ItemPlan, When
 from tartan.runtime.wiring import Wiring
 from tartan.sources.items import open_source
 from tartan.workers.executor import Cancelled, Completed, Died, Outcome, Raised, TimedOut
@@ -171,14 +171,14 @@ def posted(outcome: Outcome) -> Event:
 
     events: list[Event] = []
     executor: Any = Answers()
-    task = LoadTask(UniformItems(FORM), None, FORM, None)
+    task = ItemPlan(UniformItems(FORM), None, FORM, None)
     lane = CpuLane(0, Wiring(Counted(), open_source(ROWS), executor, task, {}, events.append, NO_TRACER))
     lane.compare(part())
     return events[0]
 
 
 def test_the_item_that_takes_the_place_of_others_travels_with_no_task() -> None:
-    task = LoadTask(UniformItems(FORM), None, FORM, np.zeros(1_000_000)).without_substitute()
+    task = ItemPlan(UniformItems(FORM), None, FORM, np.zeros(1_000_000)).without_substitute()
     assert len(pickle.dumps(task)) < 1000
     assert pickle.loads(pickle.dumps(task)).form == FORM
 

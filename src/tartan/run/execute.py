@@ -255,7 +255,7 @@ class Session:
             grid=folder_grid(folder),
             remaining=remaining,
             layout=plan.layout,
-            task=plan.task,
+            item_plan=plan.item_plan,
             substitute=self.facts.substitute,
             executor=rank.executor,
             devices=rank.devices,

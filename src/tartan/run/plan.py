@@ -25,7 +25,7 @@ from tartan.options import RunOptions, Size
 from tartan.run.rank import Capacity
 from tartan.runtime.host import HostItems, RaggedBlobs, RaggedObjects, UniformItems
 from tartan.runtime.items import ItemFailure, ItemForm, takes_rows
-from tartan.runtime.tasks import LoadTask, Probe, probe_compare, probe_item, probe_rows
+from tartan.runtime.tasks import ItemPlan, Probe, probe_compare, probe_item, probe_rows
 from tartan.sources.items import Source
 from tartan.store.manifest import Manifest
 from tartan.workers.executor import Cancelled, Completed, Died, Executor, Outcome, Raised, TimedOut
@@ -263,7 +263,7 @@ class MemoryPlan:
         Size of the host arena.
     device_rooms : list of Room or None
     span_bytes : callable or None
-    task : LoadTask
+    item_plan : ItemPlan
     """
 
     slots: int
@@ -271,7 +271,7 @@ class MemoryPlan:
     host_bytes: int
     device_rooms: list[Room | None]
     span_bytes: Callable[[int], int] | None
-    task: LoadTask
+    item_plan: ItemPlan
 
     @property
     def device_slots(self) -> int:
@@ -320,7 +320,7 @@ def plan_run(
     if facts.form is not None:
         items: HostItems = UniformItems(facts.form)
         host_bytes = layout.room.total * facts.form.nbytes
-        return MemoryPlan(slots, layout, host_bytes, rooms, None, LoadTask(items, parsed, facts.form, substitute))
+        return MemoryPlan(slots, layout, host_bytes, rooms, None, ItemPlan(items, parsed, facts.form, substitute))
     return _plan_ragged(grid, facts, options, capacity, layout, slots, rooms)
 
 
@@ -354,8 +354,8 @@ def _plan_ragged(
             window = max(window, host_bytes)
         window = min(window, LARGEST_ADDRESSES // grid.n_spans) // 4096 * 4096
         items, arena_bytes = RaggedBlobs(window), window * grid.n_spans
-    task = LoadTask(items, None, None, facts.substitute)
-    return MemoryPlan(slots, ragged, arena_bytes, rooms, None if in_items else span_bytes, task)
+    item_plan = ItemPlan(items, None, None, facts.substitute)
+    return MemoryPlan(slots, ragged, arena_bytes, rooms, None if in_items else span_bytes, item_plan)
 
 
 def _check_ragged(grid: Grid, capacity: int, item_size: int, in_items: bool) -> None:

@@ -71,7 +71,7 @@ class Statistics:
 def _stage_times(counts: dict[str, Any], seconds: dict[str, Any], plan: MemoryPlan) -> StageTimes:
     """Return what an item and a pair cost on what compares: a device with memory of its own parses nothing."""
     on_host = any(room is None for room in plan.device_rooms)
-    item_seconds = seconds["preprocess"] if on_host or plan.task.parsed is not None else 0.0
+    item_seconds = seconds["preprocess"] if on_host or plan.item_plan.parsed is not None else 0.0
     item_seconds += seconds["parse"] if on_host else 0.0
     return StageTimes(
         preprocess=item_seconds / max(1, counts["parses"]),

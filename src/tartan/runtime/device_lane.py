@@ -124,7 +124,7 @@ class DeviceLane:
         self._buffers = buffers
         self._dtypes = buffers.dtypes
         self._substitute = substitute
-        items = wiring.task.items
+        items = wiring.item_plan.items
         form = items.form if isinstance(items, UniformItems) else None
         self._slots = None if form is None else device.allocate((room.total, *form.shape), form.dtype)
         self._lists: dict[int, list[Any]] = {}
@@ -187,7 +187,7 @@ class DeviceLane:
         self._tracer.record(name, engine, f"{self._device.name}/{engine}", start, end)
 
     def _host_block(self, place: Place, *, ready: bool) -> np.ndarray:
-        return self._wiring.task.block(self._wiring.arenas, place, ready=ready)
+        return self._wiring.item_plan.block(self._wiring.arenas, place, ready=ready)
 
     def _target(self, place: Place, address: int) -> Any:
         assert self._slots is not None
@@ -196,7 +196,7 @@ class DeviceLane:
 
     def _upload(self, place: Place, address: int) -> None:
         if self._slots is None:
-            items = self._wiring.task.items.operand(self._wiring.arenas, [place])
+            items = self._wiring.item_plan.items.operand(self._wiring.arenas, [place])
             self._where[place.span] = (address, place.length)
             self._lists[place.span] = [self._on_device(item) for item in items]
         else:

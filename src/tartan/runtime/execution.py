@@ -17,7 +17,7 @@ from tartan.core.verdict import NodeReport
 from tartan.core.workload import Workload
 from tartan.devices.protocol import Device
 from tartan.runtime.sink import ChunkSink
-from tartan.runtime.tasks import LoadTask
+from tartan.runtime.tasks import ItemPlan
 from tartan.sources.items import Source
 from tartan.store.disk_cache import DiskCache
 from tartan.workers.executor import Executor
@@ -31,7 +31,7 @@ class Wanted(Protocol):
     def needs(self, tile: Tile) -> bool:
         """Whether a pair of a tile is to be computed."""
 
-    def mask(self, tile: Tile) -> np.ndarray | None:
+    def pairs(self, tile: Tile) -> np.ndarray | None:
         """Return which pairs of a tile are to be computed, as a boolean array of its shape; None for all."""
 
     def committed(self, chunk: tuple[int, int]) -> None:
@@ -54,7 +54,7 @@ class Execution:
     remaining : Wanted
     layout : Layout
     order : {"panel", "quadrant"}
-    task : LoadTask
+    item_plan : ItemPlan
     substitute : object
         A good item, ready to compare, that takes the place of those that fail on a device.
     executor : Executor
@@ -87,7 +87,7 @@ class Execution:
     remaining: Wanted
     layout: Layout
     order: str
-    task: LoadTask
+    item_plan: ItemPlan
     substitute: Any
     executor: Executor
     devices: Sequence[Device]

@@ -50,7 +50,7 @@ class ItemDesk:
     ) -> None:
         self.n_uploads = 0
         self._wiring = wiring
-        self._items = wiring.task.items
+        self._items = wiring.item_plan.items
         self._grid = grid
         self._scheduler = scheduler
         self._loader = loader
@@ -130,7 +130,7 @@ class ItemDesk:
         self._note(place, event.failures)
         size = max(1, event.n_bytes) if self._measured else None
         actions = self._scheduler.loaded(place.span, size, ready=event.from_disk)
-        if self._wiring.task.parsed is None and not event.from_disk:
+        if self._wiring.item_plan.parsed is None and not event.from_disk:
             self._keep(place, event.n_bytes)
         return actions
 
@@ -149,7 +149,7 @@ class ItemDesk:
 
     def stored(self, event: SpanStored) -> list[Action]:
         """Keep a span that a device has preprocessed."""
-        form = self._wiring.task.form
+        form = self._wiring.item_plan.form
         self._keep(event.place, event.place.length * (form.nbytes if form is not None else 0))
         return self._scheduler.stored(event.place.span)
 

@@ -65,7 +65,7 @@ def takes_rows(app: Application) -> bool:
     return not (alone or describes)
 
 
-def load_item(
+def ready_item(
     app: Application, key: str, payload: Any, form: ItemForm | None, parsed_form: ItemForm | None
 ) -> tuple[Any, float, float]:
     """Parse one item, and preprocess it unless a device will.

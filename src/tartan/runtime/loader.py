@@ -20,7 +20,7 @@ from tartan.runtime.disk_level import DiskLevel
 from tartan.runtime.events import NodeBroken, SpanFilled
 from tartan.runtime.host import Place, UniformItems
 from tartan.runtime.items import ItemFailure, takes_rows
-from tartan.runtime.tasks import ParsedBatch, load_items, load_rows, probe_item
+from tartan.runtime.tasks import ParsedBatch, parse_batch, parse_rows, probe_item
 from tartan.runtime.wiring import Wiring
 from tartan.workers.executor import Cancelled, Completed, Died, Outcome, Raised, TimedOut
 
@@ -105,7 +105,7 @@ class Loader:
         self._io = io
         self._disk = disk
         self._batch_items = max(1, int(BATCH_SECONDS / item_seconds)) if item_seconds > 0 else 1 << 30
-        self._uniform = isinstance(wiring.task.items, UniformItems)
+        self._uniform = isinstance(wiring.item_plan.items, UniformItems)
         self._rows = wiring.source.kind == "array" and self._uniform and takes_rows(wiring.app)
         self._ahead = ByteBudget(ahead_bytes)
         self._lock = threading.Lock()
@@ -138,7 +138,7 @@ class Loader:
         found = disk.find(place)
         if found is None:
             return False
-        n_bytes = self._wiring.task.items.store(self._wiring.arenas, place, found)
+        n_bytes = self._wiring.item_plan.items.store(self._wiring.arenas, place, found)
         end = self._tracer.now()
         with self._lock:
             self.counts.disk_hits += place.length
@@ -199,17 +199,17 @@ class Loader:
 
     def _submit(self, batch: _Batch, *, wait: bool = True) -> None:
         """Hand a batch to a worker; on a thread of the executor, which must not be blocked, do not ``wait``."""
-        span, place, task = batch.span, batch.span.place, self._wiring.task
+        span, place, plan = batch.span, batch.span.place, self._wiring.item_plan
         self._ahead.take(batch.n_bytes, wait=wait)
         with span.lock:
             span.n_batches += 1
         part = place._replace(address=place.address + batch.begin, length=batch.length, first=place.first + batch.begin)
         keys = span.keys[batch.begin : batch.end]
         if batch.rows is not None:
-            self._call(load_rows, (task, part, keys, batch.rows), partial(self._batch_parsed, batch), batch.length)
+            self._call(parse_rows, (plan, part, keys, batch.rows), partial(self._batch_parsed, batch), batch.length)
             return
         payloads = span.payloads[batch.begin : batch.end]
-        self._call(load_items, (task, part, keys, payloads), partial(self._batch_parsed, batch), batch.length)
+        self._call(parse_batch, (plan, part, keys, payloads), partial(self._batch_parsed, batch), batch.length)
 
     def _call(
         self, function: Callable[..., Any], args: tuple[Any, ...], ended: Callable[[Outcome], None], n_items: int

@@ -147,7 +147,7 @@ class Node:
         io = DaemonPool(IO_THREADS, "tartan-io")
         disk = None
         if x.disk_cache is not None:
-            disk = DiskLevel(x.disk_cache, x.source, x.task.items, x.digest_base, io)
+            disk = DiskLevel(x.disk_cache, x.source, x.item_plan.items, x.digest_base, io)
         self._loader = Loader(wiring, io, disk, item_seconds=x.item_seconds)
         self._opened.callback(self._loader.close)
         measured = x.span_bytes is not None and not self._scheduler.host.room.addressed
@@ -161,12 +161,12 @@ class Node:
         self._assign()
 
     def _wire(self) -> Wiring:
-        x, task = self._x, self._x.task
+        x, plan = self._x, self._x.item_plan
         self._arenas[HOST_ARENA] = Arena(max(x.host_bytes, 1), x.executor.in_processes)
         if x.executor.in_processes:
-            self._arenas[SUBSTITUTE_ARENA] = share_substitute(task.substitute)
-            task = task.without_substitute()
-        return Wiring(x.app, x.source, x.executor, task, self._arenas, self._inbox.put, x.tracer, x.timeout_seconds)
+            self._arenas[SUBSTITUTE_ARENA] = share_substitute(plan.substitute)
+            plan = plan.without_substitute()
+        return Wiring(x.app, x.source, x.executor, plan, self._arenas, self._inbox.put, x.tracer, x.timeout_seconds)
 
     def _open_devices(self, wiring: Wiring, buffers: ChunkBuffers) -> dict[int, DeviceLane]:
         """Start a lane for each device with memory of its own."""
@@ -229,7 +229,7 @@ class Node:
             tuple(x.device_rooms),
             x.executor.n_workers,
             order=x.order,
-            prepare_on_device=x.task.parsed is not None,
+            prepare_on_device=x.item_plan.parsed is not None,
             needed=x.remaining.needs,
             span_size=x.span_bytes,
         )

@@ -52,7 +52,7 @@ class Remaining:
         missing = self._missing(chunk, rect)
         return missing is None or bool(missing.any())
 
-    def mask(self, tile: Tile) -> np.ndarray | None:
+    def pairs(self, tile: Tile) -> np.ndarray | None:
         """Return which pairs of a tile are to be computed, as a boolean array of its shape; None for all."""
         chunk, rect = self._grid.chunk_of(tile), self._grid.rect(tile)
         wanted, missing = self.workload.mask(rect), self._missing(chunk, rect)

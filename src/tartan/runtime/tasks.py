@@ -26,7 +26,7 @@ from tartan.runtime.compare import (
     score_tile,
 )
 from tartan.runtime.host import HOST_ARENA, HostItems, Place, UniformItems
-from tartan.runtime.items import ItemFailure, ItemForm, check_rows, load_item, parse_item, prepare_item, prepare_rows
+from tartan.runtime.items import ItemFailure, ItemForm, check_rows, parse_item, prepare_item, prepare_rows, ready_item
 from tartan.runtime.parts import Part
 from tartan.workers.arena import Arena
 from tartan.workers.executor import WorkerContext
@@ -64,8 +64,8 @@ class ParsedBatch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LoadTask:
-    """How items are to be loaded.
+class ItemPlan:
+    """How items lie in host memory, and in which form.
 
     Attributes
     ----------
@@ -73,6 +73,8 @@ class LoadTask:
         Where they go.
     parsed : ItemForm or None
         Form of parsed items that are kept for a device to preprocess; None: preprocess here.
+    form : ItemForm or None
+        Form of ready items; None where they differ.
     substitute : ndarray or object
         A good item that takes the place of failed ones, so that compare never sees rubbish.
     """
@@ -97,7 +99,7 @@ class LoadTask:
         offset = place.address * self.items.form.nbytes
         return arenas[HOST_ARENA].view(offset, (place.length, *self.parsed.shape), self.parsed.dtype)
 
-    def without_substitute(self) -> LoadTask:
+    def without_substitute(self) -> ItemPlan:
         """Return what travels to worker processes; they find the substitute in an arena of its own."""
         return replace(self, substitute=None)
 
@@ -110,44 +112,44 @@ def share_substitute(substitute: Any) -> Arena:
     return arena
 
 
-def _substitute(context: WorkerContext, task: LoadTask) -> Any:
+def _substitute(context: WorkerContext, plan: ItemPlan) -> Any:
     arena = context.arenas.get(SUBSTITUTE_ARENA)
     if arena is None:
-        return task.substitute
+        return plan.substitute
     if SUBSTITUTE_ARENA not in context.state:
         context.state[SUBSTITUTE_ARENA] = decode(arena.view(0, (arena.n_bytes,), np.uint8))
     return context.state[SUBSTITUTE_ARENA]
 
 
-def load_items(
-    context: WorkerContext, task: LoadTask, place: Place, keys: Sequence[str], payloads: Sequence[Any]
+def parse_batch(
+    context: WorkerContext, plan: ItemPlan, place: Place, keys: Sequence[str], payloads: Sequence[Any]
 ) -> ParsedBatch:
     """Parse (and preprocess) consecutive items, one at a time, and store them."""
     worker, begin_ns = worker_name(), time.perf_counter_ns()
     failures: dict[int, ItemFailure] = {}
     ready, parse_seconds, preprocess_seconds = [], 0.0, 0.0
     for position, (key, payload) in enumerate(zip(keys, payloads, strict=True)):
-        item, parsing, preparing = load_item(context.application, key, payload, task.form, task.parsed)
+        item, parsing, preparing = ready_item(context.application, key, payload, plan.form, plan.parsed)
         parse_seconds += parsing
         preprocess_seconds += preparing
         if isinstance(item, ItemFailure):
             failures[position] = item
-            item = _substitute(context, task)
+            item = _substitute(context, plan)
         ready.append(item)
-    n_bytes = (task.items if task.parsed is None else task).store(context.arenas, place, ready)
+    n_bytes = (plan.items if plan.parsed is None else plan).store(context.arenas, place, ready)
     when = When(worker, begin_ns, time.perf_counter_ns())
     return ParsedBatch(n_bytes, failures, parse_seconds, preprocess_seconds, when)
 
 
-def load_rows(context: WorkerContext, task: LoadTask, place: Place, keys: Sequence[str], payload: Any) -> ParsedBatch:
+def parse_rows(context: WorkerContext, plan: ItemPlan, place: Place, keys: Sequence[str], payload: Any) -> ParsedBatch:
     """Check (and preprocess) a block of rows at once and store it."""
     worker, begin_ns = worker_name(), time.perf_counter_ns()
     app, rows = context.application, np.asarray(payload)
     failures = check_rows(app, rows, keys)
-    block = task.block(context.arenas, place)
-    block[...] = rows if task.parsed is not None else prepare_rows(app, rows, np)
+    block = plan.block(context.arenas, place)
+    block[...] = rows if plan.parsed is not None else prepare_rows(app, rows, np)
     for row in failures:
-        block[row] = _substitute(context, task)
+        block[row] = _substitute(context, plan)
     when = When(worker, begin_ns, time.perf_counter_ns())
     return ParsedBatch(int(block.nbytes), failures, 0.0, when.seconds, when)
 

@@ -117,7 +117,7 @@ class TileDesk:
             chunk=self._chunks.buffers.open(chunk),
             corner=(rect.r0, rect.c0),
             origin=(rect.r0 - chunk[0] * grid.chunk, rect.c0 - chunk[1] * grid.chunk),
-            mask=TileMask(self._wanted.mask(tile), failed_rows, failed_columns),
+            mask=TileMask(self._wanted.pairs(tile), failed_rows, failed_columns),
         )
         self._works[tile] = _TileWork(tile, action.device)
         self._lanes[action.device].compare(part)

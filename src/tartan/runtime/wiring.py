@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tartan.application import Application
 from tartan.base.trace import Tracer
 from tartan.runtime.events import Event
-from tartan.runtime.tasks import LoadTask
+from tartan.runtime.tasks import ItemPlan
 from tartan.sources.items import Source
 from tartan.workers.arena import Arena
 from tartan.workers.executor import Executor
@@ -24,7 +24,7 @@ class Wiring:
     source : Source
     executor : Executor
         Its workers parse, and compare for devices without memory of their own.
-    task : LoadTask
+    item_plan : ItemPlan
         How items lie in host memory.
     arenas : dict of str to Arena
         The memory that executor and node share.
@@ -38,7 +38,7 @@ class Wiring:
     app: Application
     source: Source
     executor: Executor
-    task: LoadTask
+    item_plan: ItemPlan
     arenas: dict[str, Arena]
     post: Callable[[Event], None]
     tracer: Tracer
