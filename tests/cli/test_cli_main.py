@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tartan.cli.main import main
-from tartan.cli.options import separate_settings
+from tartan.cli.shared.options import separate_settings
 from tartan.errors import ConfigError, RunCancelledError, RunFailedError, StoreError
 
 EXECUTION = {

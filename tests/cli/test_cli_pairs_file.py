@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tartan.cli.pairs_file import read_pairs
+from tartan.cli.shared.pairs_file import read_pairs
 from tartan.errors import ConfigError
 
 KEYS = ["a.fa", "b.fa", "c, d.fa", "7"]

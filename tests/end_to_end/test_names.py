@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tartan
-from tartan.cli.pairs_file import read_pairs
+from tartan.cli.shared.pairs_file import read_pairs
 from tartan.sort import sort_file
 
 NAMES = [b"exp:1", b"file:run", b"s3:run", b"a b\n", b"\xff"]

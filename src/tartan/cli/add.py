@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from tartan.cli.options import add_execution_options, execution_options
-from tartan.cli.output import conclude
+from tartan.cli.shared.options import add_execution_options, execution_options
+from tartan.cli.shared.output import conclude
 
 HELP = "add items to a run; no old pair is computed again"
 
@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Add them; return the exit status."""
     import tartan
-    from tartan.cli.run_map import extend_after_add
+    from tartan.cli.shared.maps import extend_after_add
 
     run = tartan.add(args.run, args.inputs, extend_map=False, **execution_options(args))
     placed = extend_after_add(run, quiet=args.quiet) if args.map else None

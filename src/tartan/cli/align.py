@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tartan.cli.output import print_json
-from tartan.cli.table import require_folders
+from tartan.cli.shared.output import print_json
+from tartan.cli.shared.tables import require_folders
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tartan.cli.output import print_json
+from tartan.cli.shared.output import print_json
 from tartan.errors import ConfigError
 
 HELP = "run a benchmark, or list what there is"

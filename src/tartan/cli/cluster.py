@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.cli.matrix_options import add_matrix, item_names, open_matrix
-from tartan.cli.options import count, distance, positive_int
-from tartan.cli.output import print_json
-from tartan.cli.table import add_table_options, require_folders, write_table
+from tartan.cli.shared.matrix import add_matrix, item_names, open_matrix
+from tartan.cli.shared.options import count, distance, positive_int
+from tartan.cli.shared.output import print_json
+from tartan.cli.shared.tables import add_table_options, require_folders, write_table
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:

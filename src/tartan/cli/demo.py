@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tartan.cli.options import count, positive_int
+from tartan.cli.shared.options import count, positive_int
 
 HELP = "simulate photos of several cameras, compare all of them and write a report"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tartan.base import machine
 from tartan.base.format import format_bytes
-from tartan.cli.output import print_json, print_table
+from tartan.cli.shared.output import print_json, print_table
 
 HELP = "show what was found on this machine, and what to mend"
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.cli.matrix_options import add_matrix, item_names, matrix_options, open_matrix
-from tartan.cli.options import count, positive_int
-from tartan.cli.output import print_json
-from tartan.cli.run_map import about_map, kept, print_map
-from tartan.cli.table import require_files, require_folders
+from tartan.cli.shared.maps import about_map, kept, print_map
+from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_matrix
+from tartan.cli.shared.options import count, positive_int
+from tartan.cli.shared.output import print_json
+from tartan.cli.shared.tables import require_files, require_folders
 from tartan.errors import ConfigError, TartanError
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from tartan.cli.options import count
-from tartan.cli.output import print_json, warn_unfinished
+from tartan.cli.shared.options import count
+from tartan.cli.shared.output import print_json, warn_unfinished
 
 # Written out, because importing the exports takes time; a test compares.
 FORMATS = ("npy", "npy-condensed", "phylip", "csv", "tsv", "int16", "int16-be", "float32", "parquet")

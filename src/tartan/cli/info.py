@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tartan.base.format import format_bytes, format_duration
-from tartan.cli.output import describe_run, print_json, print_table
+from tartan.cli.shared.output import describe_run, print_json, print_table
 
 HELP = "show what a run is, how far it is and what it cost"
 
@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Show it; return the exit status."""
     import tartan
-    from tartan.cli.run_map import about_map, kept
+    from tartan.cli.shared.maps import about_map, kept
 
     run = tartan.open(args.run)
     found = kept(run)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tartan.base.signals import cancel_on_signals
-from tartan.cli.options import add_settings, settings
-from tartan.cli.output import print_json, print_table
-from tartan.cli.table import make_folder
+from tartan.cli.shared.options import add_settings, settings
+from tartan.cli.shared.output import print_json, print_table
+from tartan.cli.shared.tables import make_folder
 from tartan.errors import ConfigError
 
 HELP = "cluster LC-MS peaks: one cluster is one peptide"

@@ -33,9 +33,9 @@ from tartan.cli import (
     sort,
     tree,
 )
-from tartan.cli.options import separate_settings
-from tartan.cli.output import print_json
-from tartan.cli.streams import drop_stdout, prepare_streams
+from tartan.cli.shared.options import separate_settings
+from tartan.cli.shared.output import print_json
+from tartan.cli.shared.streams import drop_stdout, prepare_streams
 from tartan.errors import InternalError, ResourceError, RunCancelledError, StoreError, TartanError
 
 _COMMANDS: dict[str, Any] = {

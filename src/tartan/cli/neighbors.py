@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.cli.matrix_options import add_matrix, item_names, matrix_options, open_matrix
-from tartan.cli.options import positive_int
-from tartan.cli.output import print_json, warn_unfinished
-from tartan.cli.table import add_table_options, require_folders, write_table
+from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_matrix
+from tartan.cli.shared.options import positive_int
+from tartan.cli.shared.output import print_json, warn_unfinished
+from tartan.cli.shared.tables import add_table_options, require_folders, write_table
 
 if TYPE_CHECKING:
     import numpy as np

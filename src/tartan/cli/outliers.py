@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tartan.cli.matrix_options import add_matrix, item_names, open_matrix
-from tartan.cli.options import finite_float, positive_int
-from tartan.cli.output import print_json
-from tartan.cli.table import add_table_options, require_folders, write_table
+from tartan.cli.shared.matrix import add_matrix, item_names, open_matrix
+from tartan.cli.shared.options import finite_float, positive_int
+from tartan.cli.shared.output import print_json
+from tartan.cli.shared.tables import add_table_options, require_folders, write_table
 
 HELP = "list the items that are far from all others"
 

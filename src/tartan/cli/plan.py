@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tartan.cli.options import positive_int
-from tartan.cli.output import print_json
+from tartan.cli.shared.options import positive_int
+from tartan.cli.shared.output import print_json
 
 HELP = "predict time, loads and efficiency of a run before it is started"
 

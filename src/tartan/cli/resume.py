@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from tartan.cli.options import add_execution_options, execution_options
-from tartan.cli.output import conclude, is_finished
+from tartan.cli.shared.options import add_execution_options, execution_options
+from tartan.cli.shared.output import conclude, is_finished
 
 HELP = "compute what is missing in a run"
 
@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Resume it; return the exit status."""
     import tartan
-    from tartan.cli.run_map import hint
+    from tartan.cli.shared.maps import hint
 
     before = tartan.open(args.run)
     finished, statistics = is_finished(before), before.stats

@@ -6,8 +6,14 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from tartan.cli.options import add_execution_options, add_settings, execution_options, positive_int, setting_texts
-from tartan.cli.output import conclude, is_finished
+from tartan.cli.shared.options import (
+    add_execution_options,
+    add_settings,
+    execution_options,
+    positive_int,
+    setting_texts,
+)
+from tartan.cli.shared.output import conclude, is_finished
 
 HELP = "compare all pairs of the inputs; run it again to resume"
 
@@ -66,7 +72,7 @@ def _reduction(args: argparse.Namespace, application: Any) -> dict[str, Any] | N
 
 
 def _pairs(args: argparse.Namespace, application: Any) -> tuple[Any, Any]:
-    from tartan.cli.pairs_file import read_pairs
+    from tartan.cli.shared.pairs_file import read_pairs
     from tartan.sources.items import join_sources, open_source
 
     suffixes = application.item_suffixes

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tartan.cli.options import add_settings, count, positive_int, settings
-from tartan.cli.output import print_json
-from tartan.cli.table import make_folder
+from tartan.cli.shared.options import add_settings, count, positive_int, settings
+from tartan.cli.shared.output import print_json
+from tartan.cli.shared.tables import make_folder
 from tartan.errors import ConfigError
 
 HELP = "write inputs with known truth: photos, proteomes, vectors or LC-MS peaks"

@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import Any
 
-from tartan.cli.options import positive_int, size
-from tartan.cli.output import print_json
+from tartan.cli.shared.options import positive_int, size
+from tartan.cli.shared.output import print_json
 from tartan.errors import ConfigError
 
 HELP = "sort files of numbers or records, larger than memory; run it again to resume"

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tartan.cli.matrix_options import add_matrix, open_matrix
-from tartan.cli.output import print_json
-from tartan.cli.table import require_folders, write_text
+from tartan.cli.shared.matrix import add_matrix, open_matrix
+from tartan.cli.shared.output import print_json
+from tartan.cli.shared.tables import require_folders, write_text
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:

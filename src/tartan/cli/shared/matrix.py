@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.cli.output import warn_unfinished
+from tartan.cli.shared.output import warn_unfinished
 
 if TYPE_CHECKING:
     from tartan.analytics import Dissimilarities
