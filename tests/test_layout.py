@@ -179,6 +179,20 @@ def test_no_circles() -> None:
     assert circles(imports) == []
 
 
+@pytest.mark.slow
+def test_analytics_are_entered_by_their_packages() -> None:
+    trees = modules_by_name()
+    inside = {name for name in trees if name.startswith("tartan.analytics.") and name.count(".") > 2}
+    found = {
+        f"{name} imports {module}"
+        for name, tree in trees.items()
+        if name.startswith(("tartan.cli", "tartan.run", "tartan.api"))
+        for module in imported_modules(tree, trees)
+        if module in inside
+    }
+    assert found == set()
+
+
 def test_the_search_for_circles_sees_what_it_should() -> None:
     known = {"a", "b", "b.c"}
     source = "import a\nfrom b import c, d\nimport numpy\ndef f():\n    from b.c import e\n"

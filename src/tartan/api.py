@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -188,11 +189,17 @@ quiet
     """
     given = locals()
     from tartan.run.execute import extend
+    from tartan.run.kept_map import grow_map
     from tartan.run.request import run_options
 
     run = extend(path, items, run_options(given), apps, app=app, previous=previous)
-    if extend_map:
-        _extend_map(run)
+    if extend_map and (problem := grow_map(run, quiet=quiet).problem) is not None:
+        warnings.warn(
+            f"all scores of {run.path} are there, but its map was not extended: {problem}; mend that and call "
+            "extend_map(), or make the map afresh by embed(keep=True)",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     return run
 
 
@@ -205,23 +212,3 @@ def open(path: str | Path) -> Run:  # noqa: A001 - tartan.open, as zarr.open
         If there is none.
     """
     return Run(Path(path))
-
-
-def _extend_map(run: Run) -> None:
-    """Place new items on the map of a run, if it keeps one; a failure is no failure of the run."""
-    import warnings
-
-    from tartan.errors import RunCancelledError
-
-    try:
-        if run.map is not None:
-            run.extend_map()
-    except RunCancelledError:
-        raise
-    except Exception as error:
-        warnings.warn(
-            f"all scores of {run.path} are there, but its map was not extended: {error}; mend that and call "
-            "extend_map(), or make the map afresh by embed(keep=True)",
-            RuntimeWarning,
-            stacklevel=3,
-        )

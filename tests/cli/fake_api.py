@@ -31,6 +31,14 @@ class FakeRun:
     keys: list[str] = field(default_factory=lambda: [f"{i}.fa" for i in range(10)])
     map: Any = None
 
+    @property
+    def n_pairs_left(self) -> int:
+        return max(0, self.n_pairs - self.n_pairs_done - self.n_pairs_failed)
+
+    @property
+    def finished(self) -> bool:
+        return self.n_pairs_left == 0
+
 
 class FakeApi:
     """Stands for ``tartan.allpairs`` and its companions."""

@@ -31,7 +31,7 @@ class TestExport:
             path.write_bytes(b"12345")
             return path
 
-        api.opened = SimpleNamespace(export=export, n_pairs=3, n_pairs_done=2, n_pairs_failed=1)
+        api.opened = SimpleNamespace(export=export, n_pairs_left=0)
         return calls
 
     def test_suffix_chooses(self, command: Any, exported: list[Any], tmp_path: Path) -> None:

@@ -26,8 +26,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Add them; return the exit status."""
     import tartan
-    from tartan.cli.shared.maps import extend_after_add
+    from tartan.cli.shared.maps import print_growth
+    from tartan.run.kept_map import MapGrowth, grow_map
 
     run = tartan.add(args.run, args.inputs, extend_map=False, **execution_options(args))
-    placed = extend_after_add(run, quiet=args.quiet) if args.map else None
-    return conclude(run, args, map=placed)
+    growth = grow_map(run, quiet=args.quiet) if args.map else MapGrowth()
+    return conclude(run, args, map=print_growth(run, growth, quiet=args.quiet))

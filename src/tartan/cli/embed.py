@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tartan.cli.shared.maps import about_map, kept, print_map
 from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_matrix
 from tartan.cli.shared.options import count, positive_int
-from tartan.cli.shared.output import print_json
+from tartan.cli.shared.output import print_json, warn_unfinished
 from tartan.cli.shared.tables import require_files, require_folders
-from tartan.errors import ConfigError, TartanError
+from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,7 +55,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--pviz", action="store_true", help="write NAME.pviz too")
     add("--svg", action="store_true", help="write NAME.svg too")
     add("--density", metavar="FILE", type=Path, help="write a PNG of how many pairs have which distance and score")
-    add("--checkpoint", metavar="FILE", type=Path, help="where a stopped map goes on when it is called again")
+    add(
+        "--checkpoint",
+        metavar="FILE",
+        type=Path,
+        help="file from which a stopped map is resumed",
+    )
     add("--quiet", action="store_true", help="no progress and no summary")
 
 
@@ -64,15 +68,17 @@ def execute(args: argparse.Namespace) -> int:
     """Compute and draw; return the exit status."""
     from tartan.analytics import Monitor
     from tartan.base.signals import cancel_on_signals
+    from tartan.view.coordinates import read_labels
 
     require_folders(args.out, args.density)
     require_files(args.labels)
     _base(args)
     run, monitor = _run(args), Monitor(0 if args.quiet else 1, args.checkpoint)
-    matrix = None if args.extend else open_matrix(args)
-    clusters = _clusters(args, matrix, run)
+    matrix: Any = open_matrix(args) if run is None else None
+    keys = item_names(matrix) if run is None else run.keys
+    clusters = None if args.labels is None else read_labels(args.labels, keys)
     with cancel_on_signals(monitor.cancel):
-        found = _extended(args, run, monitor) if matrix is None else _embedded(args, matrix, run, monitor)
+        found = _of_matrix(args, matrix, keys, monitor) if run is None else _of_run(args, run, keys, monitor)
     written = _write(args, found, clusters)
     if args.density is not None:
         with cancel_on_signals(monitor.cancel):
@@ -87,40 +93,48 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _clusters(args: argparse.Namespace, matrix: Dissimilarities | None, run: Run | None) -> list[str] | None:
-    """Return the cluster of each item; what is wrong with the file is told before the work."""
-    from tartan.view.coordinates import read_labels
-
-    if args.labels is None:
-        return None
-    if matrix is None:
-        assert run is not None  # what is extended is the map of a run
-        return read_labels(args.labels, run.keys)
-    return read_labels(args.labels, item_names(matrix))
-
-
 def _run(args: argparse.Namespace) -> Run | None:
     """Return the run that the command line names, unless it is another matrix."""
     import tartan
 
-    if (Path(args.matrix) / "manifest.json").is_file():
-        return tartan.open(args.matrix)
-    if args.extend:
-        raise ConfigError(f"--extend is for a run that keeps a map; {args.matrix} is no run")
-    return None
+    if not (Path(args.matrix) / "manifest.json").is_file():
+        if args.extend:
+            raise ConfigError(f"--extend is for a run that keeps a map; {args.matrix} is no run")
+        return None
+    run = tartan.open(args.matrix)
+    if not args.extend:
+        warn_unfinished(run)
+    return run
 
 
-def _embedded(args: argparse.Namespace, matrix: Dissimilarities, run: Run | None, monitor: Monitor) -> Embedding:
+def _of_matrix(args: argparse.Namespace, matrix: Any, keys: Sequence[str], monitor: Monitor) -> Embedding:
     from tartan.analytics import embed
 
+    return embed(matrix, args.method or "damds", args.dim or 3, monitor=monitor, **_given(args, keys))
+
+
+def _of_run(args: argparse.Namespace, run: Run, keys: Sequence[str], monitor: Monitor) -> Embedding:
+    from tartan.run.kept_map import embedded, extended
+
+    if args.extend:
+        _refuse_decided(args)
+        found, growth = extended(run, monitor)
+        assert growth.map is not None
+        print_map(run, growth.map, growth.n_new, quiet=args.quiet)
+        return found
+    ways = matrix_options(args) | _given(args, keys)
+    found, problem = embedded(run, args.method or "damds", args.dim or 3, keep=args.keep, monitor=monitor, **ways)
+    if problem is not None:
+        print(f"tartan: warning: {problem}", file=sys.stderr)
+    return found
+
+
+def _given(args: argparse.Namespace, keys: Sequence[str]) -> dict[str, Any]:
+    """Return what the command line says of the start."""
     given: dict[str, Any] = {"random_state": args.seed or 0}
     if args.init is not None:
-        given["start"] = _start(args.init, item_names(matrix))
-    found = embed(matrix, args.method or "damds", args.dim or 3, monitor=monitor, **given)
-    found = replace(found, recipe={**found.recipe, "matrix": matrix_options(args)})
-    if run is not None and args.keep:
-        _keep(run, found)
-    return found
+        given["start"] = _start(args.init, keys)
+    return given
 
 
 def _start(path: Path, names: Sequence[str]) -> NDArray[np.float64]:
@@ -134,33 +148,14 @@ def _start(path: Path, names: Sequence[str]) -> NDArray[np.float64]:
     return found.points[[places[name] for name in names]]
 
 
-def _keep(run: Run, found: Embedding) -> None:
-    """Leave the map where ``tartan add`` finds it; the map is drawn even if that cannot be."""
-    from tartan.analytics.maps import keep_map
-
-    try:
-        keep_map(run.folder, found)
-    except TartanError as error:
-        print(f"tartan: warning: the map is not kept for tartan add: {error}", file=sys.stderr)
-
-
 #: Options that a map that is there already has decided.
 _DECIDED = ("method", "dim", "seed", "init", "checkpoint", "output", "similarity", "transform", "missing")
 
 
-def _extended(args: argparse.Namespace, run: Run | None, monitor: Monitor) -> Embedding:
-    """Return the map that a run keeps, with a place for every item."""
-    from tartan.analytics import Embedding
-
-    assert run is not None
+def _refuse_decided(args: argparse.Namespace) -> None:
     for name in _DECIDED:
         if getattr(args, name) is not None:
             raise ConfigError(f"--extend keeps to how the map was made; leave out --{name}, or leave out --extend")
-    before = kept(run)
-    made = run.extend_map(monitor)
-    print_map(run, made, len(made) - len(before or made), quiet=args.quiet)
-    numbers = {**made.numbers, "n_fitted": made.n_fitted, "n_placed": len(made) - made.n_fitted}
-    return Embedding(made.points, tuple(run.keys), made.method, numbers, None, made.stress, dict(made.recipe))
 
 
 def _about_map(run: Run) -> dict[str, Any] | None:
@@ -173,14 +168,11 @@ def _draw_density(
 ) -> Path:
     """Draw the pairs by dissimilarity (to the right) and distance (up)."""
     from tartan.analytics import density
-    from tartan.analytics.matrix import grown
     from tartan.base.files import whole_file
+    from tartan.run.kept_map import matrix_of
     from tartan.view.matrix_image import draw_matrix
 
-    if matrix is None:
-        assert run is not None
-        matrix = grown(run.folder, found.numbers["n_fitted"], **found.recipe["matrix"])
-    pairs = density(matrix, found.points, monitor=monitor)
+    pairs = density(matrix if run is None else matrix_of(run, found), found.points, monitor=monitor)
     end = f"{pairs.dissimilarity_end:.4g}"
     title = f"Pairs: dissimilarity 0 to {end} (right), distance 0 to {end} (up)"
     with whole_file(args.density) as unfinished:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tartan.cli.shared.options import add_execution_options, execution_options
-from tartan.cli.shared.output import conclude, is_finished
+from tartan.cli.shared.output import conclude
 
 HELP = "compute what is missing in a run"
 
@@ -22,7 +22,7 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.cli.shared.maps import hint
 
     before = tartan.open(args.run)
-    finished, statistics = is_finished(before), before.stats
+    finished, statistics = before.finished, before.stats
     run = tartan.resume(args.run, **execution_options(args))
     status = conclude(run, args, finished_before=finished and run.stats == statistics)  # else it was damaged
     hint(run)

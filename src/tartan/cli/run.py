@@ -1,4 +1,4 @@
-"""``tartan run``: compare all pairs; an unfinished run goes on, a finished one says so."""
+"""``tartan run``: compare all pairs; an unfinished run is resumed, a finished one says so."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tartan.cli.shared.options import (
     positive_int,
     setting_texts,
 )
-from tartan.cli.shared.output import conclude, is_finished
+from tartan.cli.shared.output import conclude
 
 HELP = "compare all pairs of the inputs; run it again to resume"
 
@@ -88,6 +88,6 @@ def _is_finished(path: str) -> bool:
     from tartan.errors import TartanError
 
     try:
-        return is_finished(tartan.open(path))
+        return tartan.open(path).finished
     except TartanError:  # nothing there, or nothing whole: the run itself says what is wrong with it
         return False

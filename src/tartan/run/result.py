@@ -97,6 +97,16 @@ class Run:
         return int(self.folder.counts()[[FAILED_ITEM, FAILED_PAIR]].sum())
 
     @property
+    def n_pairs_left(self) -> int:
+        """Number of scores that are still to be computed. Read anew each time."""
+        return self.folder.n_left
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to compute. Read anew each time."""
+        return self.folder.finished
+
+    @property
     def failures(self) -> list[Failure]:
         """Failed items and pairs with their reasons, items first."""
         return self.folder.failures()
@@ -457,7 +467,8 @@ class Run:
             Dimension of the map.
         keep : bool
             Keep the map in the run folder, in place of the one that is there: ``map`` returns it then, and
-            ``tartan.add`` places new items on it.
+            ``tartan.add`` places new items on it. Where that fails (the folder is locked, the disk full) the map is
+            returned all the same, with a RuntimeWarning.
         **options
             As for :func:`tartan.analytics.embed`: ``similarity="1-s"`` where the scores are similarities, ``output``,
             ``random_state`` and the other parameters of the estimator.
@@ -467,17 +478,14 @@ class Run:
         ConfigError
             If the scores are no dissimilarities, or an option is wrong; with ``keep`` also if a conversion is a
             function rather than a formula.
-        StoreError
-            With ``keep``, if the folder is locked or cannot be written.
         """
-        from tartan.analytics import embed
-        from tartan.analytics.maps import keep_map, require_keepable
+        import warnings
 
-        if keep:
-            require_keepable(options)
-        found = embed(self, method, n_components, **options)
-        if keep:
-            keep_map(self.folder, found)
+        from tartan.run.kept_map import embedded
+
+        found, problem = embedded(self, method, n_components, keep=keep, **options)
+        if problem is not None:
+            warnings.warn(problem, RuntimeWarning, stacklevel=2)
         return found
 
     @property

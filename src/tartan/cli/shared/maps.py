@@ -1,4 +1,4 @@
-"""The map that a run keeps, on the command line: extended after ``add``, and what is said of it."""
+"""What commands print of the map that a run keeps."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tartan.errors import RunCancelledError, TartanError
+from tartan.errors import TartanError
 
 if TYPE_CHECKING:
+    from tartan.run.kept_map import MapGrowth
     from tartan.store.maps import StoredMap
 
 _MAX_NAMED = 5
 
 
 def kept(run: Any) -> StoredMap | None:
-    """Return the map of a run; what is wrong with its file is said, and counts as none."""
+    """Return the map of a run; a file that cannot be read is named on stderr and counts as none."""
     try:
         found: StoredMap | None = run.map
     except TartanError as error:
@@ -25,49 +26,23 @@ def kept(run: Any) -> StoredMap | None:
     return found
 
 
-def extend_after_add(run: Any, *, quiet: bool) -> dict[str, Any] | None:
-    """Place the added items on the map of a run, if it keeps one; say how well that went.
-
-    Whatever goes wrong here is said and no more: the scores are there and stay.
-
-    Returns
-    -------
-    dict or None
-        What the JSON object says of the map; None where there is none.
-
-    Raises
-    ------
-    RunCancelledError
-        On Ctrl-C.
-    """
-    from tartan.analytics import Monitor
-    from tartan.base.signals import cancel_on_signals
-
-    before = kept(run)
-    if before is None:
-        return None
+def print_growth(run: Any, growth: MapGrowth, *, quiet: bool) -> dict[str, Any] | None:
+    """Print what became of the map of a run that has grown; return what the JSON object says of it, if there is one."""
     again = f"`tartan embed {shlex.quote(str(run.path))} --extend`"
-    monitor = Monitor(0 if quiet else 1)
-    try:
-        with cancel_on_signals(monitor.cancel):
-            made: StoredMap = run.extend_map(monitor)
-    except RunCancelledError as error:
-        message = f"stopped while new items were placed on the map; all scores are there; {again} places the items"
-        raise RunCancelledError(message, context=error.context) from error
-    except Exception as error:
-        # Broad on purpose: no defect of maps may turn a run that has all its scores into a failed one.
-        said = str(error) if isinstance(error, TartanError) else f"{type(error).__name__}: {error}"
-        print(f"tartan: warning: the map was not extended, all scores are there: {said}", file=sys.stderr)
+    if growth.problem is not None:
+        print(f"tartan: warning: the map was not extended, all scores are there: {growth.problem}", file=sys.stderr)
         print(f"tartan: when that is mended, {again} places the new items", file=sys.stderr)
-        return {"error": said}
-    print_map(run, made, len(made) - len(before), quiet=quiet)
-    if not quiet and len(made) > len(before):
+        return {"error": growth.problem}
+    if growth.map is None:
+        return None
+    print_map(run, growth.map, growth.n_new, quiet=quiet)
+    if not quiet and growth.n_new:
         print(f"{again} writes coordinates and pictures", file=sys.stderr)
-    return about_map(run, made)
+    return about_map(run, growth.map)
 
 
 def print_map(run: Any, made: StoredMap, n_new: int, *, quiet: bool) -> None:
-    """Say how many items were placed and how well they fit; quiet: only what needs attention."""
+    """Print how many items were placed and how well they fit; quiet: only what needs attention."""
     from tartan.analytics.maps import fit_of
 
     fit, keys = fit_of(made), run.keys
@@ -111,7 +86,7 @@ def about_map(run: Any, made: StoredMap) -> dict[str, Any]:
 
 
 def hint(run: Any) -> None:
-    """Say so where a map lacks items of its finished run."""
+    """Print a hint where a map lacks items of its finished run."""
     found = kept(run)
     if found is not None and len(found) < run.n_items:
         print(

@@ -85,15 +85,10 @@ def summary(about: Mapping[str, Any]) -> str:
     return f"{text}; result in {about['path']}"
 
 
-def is_finished(run: Any) -> bool:
-    """Whether nothing is left to compute."""
-    return bool(run.n_pairs_done + run.n_pairs_failed >= run.n_pairs)
-
-
 def warn_unfinished(run: Any) -> None:
-    """Say so where a run has not all its scores yet: what is made of it lacks them."""
-    left = run.n_pairs - run.n_pairs_done - run.n_pairs_failed
-    if left > 0:
+    """Warn where a run is not finished: what is made of it lacks scores."""
+    left = run.n_pairs_left
+    if left:
         print(
             f"tartan: warning: {run.path} is not finished: {left:,} of {run.n_pairs:,} pairs are missing here; "
             f"`tartan resume {shlex.quote(str(run.path))}` computes them",
@@ -102,7 +97,7 @@ def warn_unfinished(run: Any) -> None:
 
 
 def conclude(run: Any, args: argparse.Namespace, *, finished_before: bool = False, **more: Any) -> int:
-    """Say what a run did, list what failed, and return the exit status.
+    """Print what a run did, list what failed, and return the exit status.
 
     Parameters
     ----------

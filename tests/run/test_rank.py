@@ -1,0 +1,77 @@
+"""What a rank has, apart from what a run makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tartan
+from tartan.core.sizing import Costs
+from tartan.core.workload import AllPairs
+from tartan.errors import ConfigError, DeviceError
+from tartan.options import RunOptions, Size
+from tartan.run.plan import ItemFacts, device_slots, plan_grid, plan_run
+from tartan.run.rank import Capacity, open_rank
+from tartan.runtime.items import ItemForm
+
+FORM = ItemForm(np.dtype(np.float32), (25,))  # 100 bytes an item
+FACTS = ItemFacts(FORM, FORM, 100.0, 100, np.zeros(25), np.zeros(25), Costs(), 0.0)
+
+
+class Dot(tartan.Application):
+    """Works in threads."""
+
+    releases_gil = True
+
+    def compare(self, left: Any, right: Any, xp: Any) -> Any:
+        return left @ right.T
+
+
+def test_planning_needs_the_numbers_of_a_rank_and_nothing_else() -> None:
+    """The same run on two ranks: neither has a device open."""
+    workload = AllPairs(1000)
+    small, large = Capacity(50 * 100), Capacity(50_000 * 100)
+    grids = [plan_grid(workload, FACTS, RunOptions(), capacity, Dot()) for capacity in (small, large)]
+    plans = [
+        plan_run(grid, workload, FACTS, RunOptions(), capacity, Dot())
+        for grid, capacity in zip(grids, (small, large), strict=True)
+    ]
+    assert [plan.slots for plan in plans] == [50, 1000]
+    assert all(plan.device_rooms == [None] and plan.device_slots == 0 for plan in plans)
+    assert plans[0].host_bytes < plans[1].host_bytes
+
+
+def test_what_the_user_names_comes_before_what_the_rank_has() -> None:
+    options = RunOptions(host_cache=Size(20, in_items=True), device_cache=Size(700))
+    capacity = Capacity(10**9, ("sim", "cpu"), (10**6, None))
+    assert device_slots(1000, FACTS, options, capacity) == [7, None]
+    assert device_slots(1000, FACTS, RunOptions(), capacity) == [1000, None]
+    grid = plan_grid(AllPairs(1000), FACTS, options, capacity, Dot())
+    assert plan_run(grid, AllPairs(1000), FACTS, options, capacity, Dot()).slots == 20
+
+
+def test_too_small_a_rank_is_refused_with_the_way_out() -> None:
+    with pytest.raises(ConfigError, match="holds 1 items of 100 bytes; .* give --host-cache 200B or more"):
+        plan_grid(AllPairs(9), FACTS, RunOptions(), Capacity(199), Dot())
+    with pytest.raises(ConfigError, match="holds 1 items on cuda; .* give --device-cache 2items or more"):
+        plan_grid(AllPairs(9), FACTS, RunOptions(), Capacity(10**6, ("cuda",), (199,)), Dot())
+
+
+def test_a_rank_is_measured_once_when_it_is_opened() -> None:
+    options = RunOptions(workers=2, device=("cpu", "sim"))
+    with open_rank(Dot(), options) as rank:
+        assert rank.executor.n_workers == 2
+        assert rank.capacity.devices == ("cpu", "sim")
+        assert rank.capacity.device_bytes[0] is None
+        assert (rank.capacity.device_bytes[1] or 0) > 0
+        assert not rank.capacity.in_processes
+        assert rank.capacity.host_bytes.bit_count() == 1, "a power of two, whatever other programs use"
+        assert replace(rank.capacity) == rank.capacity
+
+
+def test_a_device_that_is_not_there_opens_nothing() -> None:
+    with pytest.raises(DeviceError, match="cuda"), open_rank(Dot(), RunOptions(device=("sim", "cuda:97"))):
+        pytest.fail("opened")
