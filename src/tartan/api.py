@@ -189,7 +189,7 @@ quiet
     """
     given = locals()
     from tartan.run.execute import extend
-    from tartan.run.kept_map import grow_map
+    from tartan.run.map_growth import grow_map
     from tartan.run.request import run_options
 
     run = extend(path, items, run_options(given), apps, app=app, previous=previous)

@@ -54,9 +54,9 @@ def test_what_the_user_names_comes_before_what_the_rank_has() -> None:
 
 
 def test_too_small_a_rank_is_refused_with_the_way_out() -> None:
-    with pytest.raises(ConfigError, match="holds 1 items of 100 bytes; .* give --host-cache 200B or more"):
+    with pytest.raises(ConfigError, match=r"holds 1 items of 100 bytes; .* give --host-cache 200B or more"):
         plan_grid(AllPairs(9), FACTS, RunOptions(), Capacity(199), Dot())
-    with pytest.raises(ConfigError, match="holds 1 items on cuda; .* give --device-cache 2items or more"):
+    with pytest.raises(ConfigError, match=r"holds 1 items on cuda; .* give --device-cache 2items or more"):
         plan_grid(AllPairs(9), FACTS, RunOptions(), Capacity(10**6, ("cuda",), (199,)), Dot())
 
 

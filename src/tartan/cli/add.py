@@ -27,7 +27,7 @@ def execute(args: argparse.Namespace) -> int:
     """Add them; return the exit status."""
     import tartan
     from tartan.cli.shared.maps import print_growth
-    from tartan.run.kept_map import MapGrowth, grow_map
+    from tartan.run.map_growth import MapGrowth, grow_map
 
     run = tartan.add(args.run, args.inputs, extend_map=False, **execution_options(args))
     growth = grow_map(run, quiet=args.quiet) if args.map else MapGrowth()

@@ -114,7 +114,8 @@ def _of_matrix(args: argparse.Namespace, matrix: Any, keys: Sequence[str], monit
 
 
 def _of_run(args: argparse.Namespace, run: Run, keys: Sequence[str], monitor: Monitor) -> Embedding:
-    from tartan.run.kept_map import embedded, extended
+    from tartan.run.kept_map import embedded
+    from tartan.run.map_growth import extended
 
     if args.extend:
         _refuse_decided(args)
@@ -122,8 +123,8 @@ def _of_run(args: argparse.Namespace, run: Run, keys: Sequence[str], monitor: Mo
         assert growth.map is not None
         print_map(run, growth.map, growth.n_new, quiet=args.quiet)
         return found
-    ways = matrix_options(args) | _given(args, keys)
-    found, problem = embedded(run, args.method or "damds", args.dim or 3, keep=args.keep, monitor=monitor, **ways)
+    ways = {"keep": args.keep, "monitor": monitor} | matrix_options(args) | _given(args, keys)
+    found, problem = embedded(run.folder, args.method or "damds", args.dim or 3, **ways)
     if problem is not None:
         print(f"tartan: warning: {problem}", file=sys.stderr)
     return found
@@ -169,7 +170,7 @@ def _draw_density(
     """Draw the pairs by dissimilarity (to the right) and distance (up)."""
     from tartan.analytics import density
     from tartan.base.files import whole_file
-    from tartan.run.kept_map import matrix_of
+    from tartan.run.map_growth import matrix_of
     from tartan.view.matrix_image import draw_matrix
 
     pairs = density(matrix if run is None else matrix_of(run, found), found.points, monitor=monitor)

@@ -483,7 +483,7 @@ class Run:
 
         from tartan.run.kept_map import embedded
 
-        found, problem = embedded(self, method, n_components, keep=keep, **options)
+        found, problem = embedded(self.folder, method, n_components, keep=keep, **options)
         if problem is not None:
             warnings.warn(problem, RuntimeWarning, stacklevel=2)
         return found

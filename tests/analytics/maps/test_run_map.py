@@ -189,15 +189,21 @@ def test_what_cannot_be_kept(tmp_path: Path) -> None:
     for options, said in (
         ({"transform": np.sqrt}, "transform: a function cannot be kept"),
         ({"distance_transform": 0.5}, "distance_transform cannot be kept"),
-        ({"method": "lmmds", "formula": "squared"}, "formula='squared'"),
     ):
         with pytest.raises(ConfigError, match=said):
             run.embed(keep=True, **options)
-    with FolderLock(tmp_path / "r"), pytest.raises(StoreError, match="is in use"):
-        run.embed(keep=True, random_state=0)
+    assert run.map is None
+
+
+def test_a_map_that_cannot_be_kept_is_returned_with_a_warning(tmp_path: Path) -> None:
+    run = tartan.allpairs(Places(), list(POINTS[:6]), out=tmp_path / "r")
+    with pytest.warns(RuntimeWarning, match="the map is not kept for tartan add: .*formula='squared'"):
+        assert len(run.embed("lmmds", keep=True, formula="squared").points) == 6
+    with FolderLock(tmp_path / "r"), pytest.warns(RuntimeWarning, match="is in use"):
+        assert len(run.embed(keep=True, random_state=0).points) == 6
     one = tartan.allpairs(Places(), list(POINTS[:1]), out=tmp_path / "one")
-    with pytest.raises(ConfigError, match="a map of one item has no directions"):
-        one.embed(keep=True)
+    with pytest.warns(RuntimeWarning, match="a map of one item has no directions"):
+        assert len(one.embed(keep=True).points) == 1
     assert run.map is None
     assert one.map is None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tartan.errors import TartanError
 
 if TYPE_CHECKING:
-    from tartan.run.kept_map import MapGrowth
+    from tartan.run.map_growth import MapGrowth
     from tartan.store.maps import StoredMap
 
 _MAX_NAMED = 5

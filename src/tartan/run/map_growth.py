@@ -1,0 +1,92 @@
+"""The map of a run that has grown: new items are placed on it, for Python and commands alike."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tartan.base.signals import cancel_on_signals
+from tartan.errors import RunCancelledError, TartanError
+
+if TYPE_CHECKING:
+    from tartan.analytics import Dissimilarities, Embedding, Monitor
+    from tartan.run.result import Run
+    from tartan.store.maps import StoredMap
+
+__all__ = ["MapGrowth", "extended", "grow_map", "matrix_of"]
+
+
+@dataclass(frozen=True)
+class MapGrowth:
+    """What became of the map of a run that has grown.
+
+    Attributes
+    ----------
+    map : StoredMap or None
+        The map as it is now; None where the run keeps none, or it was not extended.
+    n_new : int
+        Items that were placed on it.
+    problem : str or None
+        Why it was not extended.
+    """
+
+    map: StoredMap | None = None
+    n_new: int = 0
+    problem: str | None = None
+
+
+def extended(run: Run, monitor: Monitor) -> tuple[Embedding, MapGrowth]:
+    """Return the map that a run keeps as an embedding, after placing on it the items that were added since.
+
+    Raises
+    ------
+    ConfigError, StoreError
+        As ``tartan.Run.extend_map``.
+    """
+    from tartan.analytics import Embedding
+
+    before = run.map
+    made = run.extend_map(monitor)
+    numbers = {**made.numbers, "n_fitted": made.n_fitted, "n_placed": len(made) - made.n_fitted}
+    found = Embedding(made.points, tuple(run.keys), made.method, numbers, None, made.stress, dict(made.recipe))
+    return found, MapGrowth(made, len(made) - len(before or made))
+
+
+def matrix_of(run: Run, found: Embedding) -> Dissimilarities:
+    """Return the matrix that a map of a run shows, with the items that were added since it was made."""
+    from tartan.analytics.matrix import grown
+
+    ways = found.recipe["matrix"]
+    if "n_fitted" in found.numbers:
+        return grown(run.folder, found.numbers["n_fitted"], **ways)
+    return run.dissimilarities(**ways)
+
+
+def grow_map(run: Run, *, quiet: bool) -> MapGrowth:
+    """Place added items on the map of a run, if it keeps one; whatever goes wrong, the scores stay.
+
+    Raises
+    ------
+    RunCancelledError
+        On SIGINT or SIGTERM.
+    """
+    from tartan.analytics import Monitor
+
+    monitor = Monitor(0 if quiet else 1)
+    try:
+        before = run.map
+        if before is None:
+            return MapGrowth()
+        with cancel_on_signals(monitor.cancel):
+            made = run.extend_map(monitor)
+    except RunCancelledError as error:
+        message = (
+            "stopped while new items were placed on the map; all scores are there; "
+            f"`tartan embed {shlex.quote(str(run.path))} --extend` places the items"
+        )
+        raise RunCancelledError(message, context=error.context) from error
+    except Exception as error:
+        # Broad on purpose: no defect of maps may turn a run that has all its scores into a failed one.
+        return MapGrowth(problem=str(error) if isinstance(error, TartanError) else f"{type(error).__name__}: {error}")
+    return MapGrowth(made, len(made) - len(before))
