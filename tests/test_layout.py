@@ -179,20 +179,6 @@ def test_no_circles() -> None:
     assert circles(imports) == []
 
 
-@pytest.mark.slow
-def test_analytics_are_entered_by_their_packages() -> None:
-    modules = modules_by_name()
-    inside = {name for name in modules if name.startswith("tartan.analytics.") and name.count(".") > 2}
-    found = {
-        f"{name} imports {module}"
-        for name, path in modules.items()
-        if name.startswith(("tartan.cli", "tartan.run", "tartan.api"))
-        for module in imported_modules(imports_of(path), modules)
-        if module in inside
-    }
-    assert found == set()
-
-
 def test_the_search_for_circles_sees_what_it_should() -> None:
     known = {"a", "b", "b.c"}
     source = "import a\nfrom b import c, d\nimport numpy\ndef f():\n    from b.c import e\n"
