@@ -10,8 +10,6 @@ from tartan.store.folder import RunFolder
 if TYPE_CHECKING:
     from tartan.analytics import Embedding
 
-__all__ = ["embedded"]
-
 
 def embedded(
     folder: RunFolder, method: str, n_components: int, *, keep: bool, **options: Any

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tartan.run.result import Run
     from tartan.store.maps import StoredMap
 
-__all__ = ["MapGrowth", "extended", "grow_map", "matrix_of"]
-
 
 @dataclass(frozen=True)
 class MapGrowth:
