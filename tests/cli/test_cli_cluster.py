@@ -102,7 +102,7 @@ def test_truth_that_is_no_text(command, matrix, tmp_path):
     (tmp_path / "bytes").write_bytes(bytes(range(256)))
     done = command("cluster", matrix, "-k", 3, "--truth", tmp_path / "bytes")
     assert done.status == 2
-    assert "bytes is no text in UTF-8" in done.err
+    assert "bytes is not text in UTF-8" in done.err
 
 
 def test_truth_without_some_items(command, matrix, tmp_path):

@@ -115,7 +115,7 @@ def test_pairs_with_themselves() -> None:
         ("host_slots = 20", "host_slots = 2\ndevices = 3", "machine.devices", "a list of tables"),
         ("host_slots = 20", "host_slots = 2\n[[machine.devices]]\nspeed = 0", "machine.devices[0].speed", "above zero"),
         ("host_slots = 20", "host_slots = 2\n[[machine.devices]]\nram = 1", "machine.devices[0].ram", "unknown"),
-        ("[workload]", "machine = 3\n[workload]", None, "no TOML"),
+        ("[workload]", "machine = 3\n[workload]", None, "not TOML"),
         ("[workload]", "name = 3\n[workload]", "name", "must be text"),
         ("host_slots = 20", "host_slots = 20\n[published]\nload_factor = 2", "published.source", "is missing"),
     ],

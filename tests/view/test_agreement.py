@@ -39,5 +39,5 @@ def test_nothing():
 
 
 def test_lengths_must_agree():
-    with pytest.raises(ConfigError, match="one of each an item"):
+    with pytest.raises(ConfigError, match="each item needs one of both"):
         agreement([1], [])

@@ -81,7 +81,7 @@ def test_files_of_spreadsheets_are_read(tmp_path: Path) -> None:
 def test_a_quotation_mark_without_its_other_half_is_said(tmp_path: Path) -> None:
     file = tmp_path / "points.csv"
     file.write_text('key,x,y\n"a,1,2\n' + "b,1,2\n" * 30_000)
-    with pytest.raises(ConfigError, match="a quotation mark without its other half"):
+    with pytest.raises(ConfigError, match="a quotation mark unclosed"):
         read_coordinates(file)
 
 

@@ -71,7 +71,7 @@ WORD, INFINITE, EMPTY = '<location x="one"/>', '<location x="inf"/>', "<location
         (
             f"<plotviz><points>{POINT.format(EMPTY)}</points><edges><edge><vertices>"
             '<vertex key="7"/></vertices></edge></edges></plotviz>',
-            "which there is not",
+            "which does not exist",
         ),
     ],
 )  # fmt: skip

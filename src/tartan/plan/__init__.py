@@ -1,4 +1,4 @@
-"""Plans: machines and workloads described in TOML, read, replayed side by side and reported.
+"""Read plans of machines and workloads in TOML, replay them side by side and report.
 
 The three files here are those of the Rocket paper; docs/plan.md describes the format.
 """
@@ -29,12 +29,12 @@ def plan_report(files: Sequence[Path] = (), *, processes: int | None = None) -> 
     files : sequence of Path
         TOML files; none means those of the Rocket paper.
     processes : int, optional
-        Replays at a time; default one a core. With 1, everything happens in this process.
+        Replays at a time; default: one per core. With 1, everything runs in this process.
 
     Raises
     ------
     ConfigError
-        If a file cannot be read or says what it must not.
+        If a file cannot be read or has a wrong entry.
 
     Notes
     -----

@@ -1,7 +1,7 @@
-"""Reads a plan from TOML and says plainly what is wrong with it. docs/plan.md describes the format.
+"""Read plans in TOML, with clear errors. docs/plan.md describes the format.
 
-The structures are what a file may hold, with the type of every value; msgspec checks one value after the other, so that
-an error names the key and says, in the words beside its type, what it must be.
+The structures list what a file may hold, with the type of every value; msgspec checks one value after the other, so
+that an error names the key and says, with the description of its type, what it must be.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class DeviceTable(Struct):
 
 
 class PublishedTable(Struct):
-    """``[published]``: what somebody measured."""
+    """``[published]``: measured figures."""
 
     source: Text
     load_factor: Number | None = None
@@ -123,7 +123,7 @@ def read_plan(path: Path) -> Plan:
     Raises
     ------
     ConfigError
-        If the file cannot be read, is no TOML, or has an unknown, a missing or a wrong key; names file and key.
+        If the file cannot be read, is not TOML, or has an unknown, a missing or a wrong key; names file and key.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -138,7 +138,7 @@ def parse_plan(text: str, file: str = "plan") -> Plan:
 
 
 class _PlanReader:
-    """Turns the tables of one file into what the replay takes; errors name the file."""
+    """Turn the tables of one file into the arguments of a replay; errors name the file."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -147,7 +147,7 @@ class _PlanReader:
         try:
             data = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"{self._file}: this is no TOML: {error}", context={"file": self._file}) from error
+            raise ConfigError(f"{self._file}: this is not TOML: {error}", context={"file": self._file}) from error
         top = self._table(PlanTable, data)
         work = self._table(WorkloadTable, top.workload, "workload")
         machine = self._machine(self._table(MachineTable, top.machine, "machine"), work.item_bytes)
@@ -225,14 +225,14 @@ class _PlanReader:
 
 
 def _description(hint: Any) -> str:
-    """Return the words beside a type, also where None is allowed besides."""
+    """Return the description of a type, or of the type that may be None."""
     hints = (hint, *getattr(hint, "__args__", ()))
     metas: Iterator[Meta] = (meta for one in hints for meta in getattr(one, "__metadata__", ()))
     return next(meta.description for meta in metas if meta.description)
 
 
 def _read_bytes(kind: type[ByteCount], value: object) -> ByteCount:
-    """Read an amount for msgspec; ValueError if it is none."""
+    """Read an amount for msgspec; raise ValueError if it is none."""
     amount = parse_bytes(value) if isinstance(value, str) else msgspec.convert(value, Number)
     if kind is Rate and amount == 0:
         raise ValueError

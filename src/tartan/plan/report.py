@@ -1,4 +1,4 @@
-"""What ``tartan plan`` says: predictions of described runs, beside published figures where there are any.
+"""Report predictions of described runs, beside published figures where there are any.
 
 Pure: descriptions in, numbers and text out. ``tartan.plan`` reads descriptions from files.
 """
@@ -21,7 +21,7 @@ RESOURCES = ("read", "parse", "upload", "compute", "download", "disk")
 
 @dataclass(frozen=True)
 class Published:
-    """What somebody measured for the same workload and machine; None where nothing is said."""
+    """Published figures for the same workload and machine; None where there is none."""
 
     source: str
     load_factor: float | None = None
@@ -61,7 +61,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the replay of one plan in one variant tells.
+    """Result of the replay of one plan in one variant.
 
     Attributes
     ----------
@@ -135,7 +135,7 @@ class PlanReport:
         return {"plans": [self._entry(plan) for plan in self.plans]}
 
     def as_text(self) -> str:
-        """Return a table a plan."""
+        """Return one table for each plan."""
         return "\n\n".join(_table(plan, self._of(plan)) for plan in self.plans)
 
     def _of(self, plan: Plan) -> list[Prediction]:
@@ -182,8 +182,8 @@ def _title(plan: Plan) -> str:
 
 
 def _device(slots: int | None, count: int) -> str:
-    room = "in host memory" if slots is None else f"of {_number(slots, 'slot')}"
-    return f"{_number(count, 'device')} {room}"
+    place = "in host memory" if slots is None else f"of {_number(slots, 'slot')}"
+    return f"{_number(count, 'device')} {place}"
 
 
 def _number(count: int, noun: str) -> str:

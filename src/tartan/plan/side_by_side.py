@@ -1,7 +1,7 @@
-"""Replays in processes of their own, so that they share the cores.
+"""Run replays in processes of their own, so that they use all cores.
 
-A child is a fresh interpreter that gets its task through a pipe: no main guard is needed in the caller's script, and
-what the caller has running (threads, locks) is not copied.
+A child is a fresh interpreter that gets its task through a pipe: the caller's script needs no main guard, and
+its threads and locks are not copied.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Task = tuple[Plan, str, bool]
 
 
 def predict_all(tasks: Sequence[Task], processes: int) -> list[Prediction]:
-    """Return ``predict(*task)`` of every task, ``processes`` at a time.
+    """Return ``predict(*task)`` for every task, ``processes`` at a time.
 
     Raises
     ------
     TartanError
-        The first that a replay raised.
+        The first error of a replay.
     InternalError
         If a child ended without an answer.
     """
@@ -49,7 +49,7 @@ def _predict_in_child(task: Task) -> Prediction:
 
 
 def _answer() -> None:
-    """Answer the task on stdin; what the child runs."""
+    """Answer the task on stdin, in the child."""
     try:
         answer: Prediction | TartanError = predict(*pickle.loads(sys.stdin.buffer.read()))
     except TartanError as error:

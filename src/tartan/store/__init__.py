@@ -1,1 +1,1 @@
-"""The run folder: manifest, ledger, results, disk cache, exports, and the view of a finished or unfinished run."""
+"""Keep run folders: manifest, ledger, results, disk cache, exports, and the view of a finished or unfinished run."""

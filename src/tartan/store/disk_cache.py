@@ -1,10 +1,10 @@
-"""The disk level: loaded items that outlive the run. A cache, so it may forget, and never fails a run.
+"""Keep loaded items on disk beyond the run. It is a cache: entries may vanish, and it never fails a run.
 
 One file an entry, named by a digest that the caller derives from everything the entry depends on. An entry holds
-a list of arrays behind a header with a checksum; what is damaged, torn or of another format counts as absent and
-is removed. Entries are compressed where a sample shrinks. The cache is bounded: when it is full, the entries that
-were used longest ago go. Two processes may share a folder; each sees what the other put, and the bound holds up to
-what both write between two looks at the folder.
+a list of arrays after a header with a checksum; a damaged, torn or foreign entry counts as absent and is removed.
+Entries are compressed where a sample shrinks. The cache is bounded: when it is full, the least recently used entries
+are removed. Two processes may share a folder; each sees the entries of the other, and the bound holds up to what both
+write between two scans of the folder.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class DiskCache:
     Parameters
     ----------
     folder : path
-        Made if absent.
+        Created if absent.
     capacity_bytes : int
         Largest total size of the entries on disk.
     """
 
     def __init__(self, folder: str | Path, capacity_bytes: int) -> None:
         if capacity_bytes <= 0:
-            raise ConfigError(f"disk cache: {capacity_bytes} bytes is no capacity; give a positive size")
+            raise ConfigError(f"disk cache: a capacity of {capacity_bytes} bytes is not possible; give a positive size")
         self.folder = Path(folder)
         self.capacity_bytes = capacity_bytes
         self._lock = threading.Lock()
@@ -56,7 +56,7 @@ class DiskCache:
         return self._used_bytes
 
     def get(self, digest: str) -> list[np.ndarray] | None:
-        """Return the arrays of an entry, new and writable, or None when there is no sound one."""
+        """Return the arrays of an entry, new and writable, or None if there is no intact one."""
         path = self._path(digest)
         try:
             data = np.fromfile(path, np.uint8)
@@ -72,12 +72,12 @@ class DiskCache:
         return arrays
 
     def put(self, digest: str, arrays: Sequence[np.ndarray]) -> bool:
-        """Store arrays; return whether they were stored. A full disk, or an entry larger than the cache, is no error.
+        """Store arrays; return whether they were stored, which a full disk or too large an entry may prevent.
 
         Raises
         ------
         ConfigError
-            If an array has a dtype that holds Python objects, or the digest is no file name.
+            If an array has a dtype that holds Python objects, or the digest is not a file name.
         """
         path = self._path(digest)
         buffers = encode(arrays)
@@ -95,7 +95,7 @@ class DiskCache:
 
     def _path(self, digest: str) -> Path:
         if not digest.isalnum() or len(digest) < 4:
-            raise ConfigError(f"disk cache: {digest!r} is no digest")
+            raise ConfigError(f"disk cache: {digest!r} is not a digest")
         return self.folder / digest[:2] / digest
 
     def _write(self, path: Path, buffers: Sequence[Any]) -> bool:
@@ -124,7 +124,7 @@ class DiskCache:
         return found
 
     def _evict(self) -> None:
-        """Look at the folder anew and remove the least recently used entries while there are too many bytes."""
+        """Scan the folder and remove the least recently used entries while there are too many bytes."""
         entries = sorted(self._entries())
         used = sum(size for _, size, _ in entries)
         if used > self.capacity_bytes:

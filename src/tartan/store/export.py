@@ -65,9 +65,9 @@ def export(
     output : str, optional
         Default: the first; Parquet then has a column for each.
     diagonal : number, optional
-        What stands on a diagonal that was not computed. Default: 0 for declared distances and PHYLIP, else missing.
+        Value of a diagonal that was not computed. Default: 0 for declared distances and PHYLIP, else missing.
     missing : number, optional
-        What stands for missing and failed scores. Default: NaN, or -1 in int16; PHYLIP needs one.
+        Value of missing and failed scores. Default: NaN, or -1 in int16; PHYLIP needs one.
     clip : bool
         int16 only: scores outside 0..1 become 0 or 1 instead of an error.
     overwrite : bool
@@ -84,11 +84,11 @@ def export(
     StoreError
         If the file exists, or cannot be written.
     DiskFullError
-        If there is no room; nothing is left behind.
+        If the disk is full; no partial file remains.
     """
     path = Path(path)
     name = format_of(path, format)
-    _refuse_unheard(name, diagonal is not None or missing is not None, clip)
+    _refuse_unused(name, diagonal is not None or missing is not None, clip)
     with new_export(path, folder.path, overwrite=overwrite) as temporary:
         if name == "parquet":
             _write_pairs(folder, temporary, output)
@@ -97,7 +97,7 @@ def export(
     return path
 
 
-def _refuse_unheard(name: str, fills: bool, clip: bool) -> None:
+def _refuse_unused(name: str, fills: bool, clip: bool) -> None:
     if name == "parquet" and fills:
         raise ConfigError("diagonal and missing are for matrices; Parquet holds pairs, and null for failed ones")
     if clip and not name.startswith("int16"):
@@ -105,7 +105,7 @@ def _refuse_unheard(name: str, fills: bool, clip: bool) -> None:
 
 
 def format_of(path: Path, name: str | None = None) -> str:
-    """Return the format that is named, or that the suffix of a path stands for.
+    """Return the named format, or that of the suffix of a path.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def format_of(path: Path, name: str | None = None) -> str:
 
 @contextlib.contextmanager
 def new_export(path: Path, run: Path, *, overwrite: bool) -> Iterator[Path]:
-    """Yield a name beside the target that becomes it if all goes well; whatever is left under it else is removed.
+    """Yield a temporary name beside the target: renamed to it on success, else removed.
 
     Parameters
     ----------
@@ -138,16 +138,16 @@ def new_export(path: Path, run: Path, *, overwrite: bool) -> Iterator[Path]:
     StoreError
         If the file exists and may not be replaced, or there is no folder for it.
     DiskFullError
-        If there is no room.
+        If the disk is full.
     """
     if path.exists() and not path.is_file():
-        raise StoreError(f"{path} is no regular file and is not replaced; choose another name", code="exists")
+        raise StoreError(f"{path} is not a regular file and is not replaced; choose another name", code="exists")
     if path.exists() and not overwrite:
-        raise StoreError(f"{path} exists; choose another name, or say overwrite", code="exists")
+        raise StoreError(f"{path} exists; choose another name, or allow overwriting", code="exists")
     if path.exists() and run.resolve() in path.resolve().parents:
         raise StoreError(f"{path} lies in the run itself, which is never written over; choose another name")
     if not path.parent.is_dir():
-        raise StoreError(f"cannot write {path}: no folder {path.parent}; make it first", code="no-folder")
+        raise StoreError(f"cannot write {path}: there is no folder {path.parent}; create it first", code="no-folder")
     with whole_file(path) as temporary:
         yield temporary
 

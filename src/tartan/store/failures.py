@@ -1,8 +1,8 @@
-"""Failed items and pairs with their reasons: a log while the run goes on, ``failures.parquet`` when it rests.
+"""Record failed items and pairs with their reasons: in a log during a run, in ``failures.parquet`` after it.
 
 A line is appended to ``failures.jsonl`` before the status of the chunk it belongs to, so that a kill never
 leaves a failed pair without its reason. ``merge`` moves the log into the Parquet file; killed in between, the
-same failure is in both, and reading counts it once. A failed item is one row, however many pairs it takes along.
+same failure is in both, and reading counts it once. A failed item is one row, however many pairs fail with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOG_NAME = "failures.jsonl"
 
 
 class FailureLog:
-    """Writer's side; may be called from several threads."""
+    """Write failures; methods may be called from several threads."""
 
     def __init__(self, folder: Path, writer: FileWriter) -> None:
         self._folder = folder
@@ -44,7 +44,7 @@ class FailureLog:
             self._known_items |= {f.i for f in new if f.j is None}
 
     def merge(self) -> None:
-        """Move the log into ``failures.parquet``; nobody may add at the same time."""
+        """Move the log into ``failures.parquet``; must not run at the same time as ``add``."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -54,7 +54,7 @@ class FailureLog:
         table = pa.Table.from_pylist(rows, _schema(pa))
         with self._writer.new_file(self._folder / FILE_NAME) as temporary, arrow_file(temporary, "wb") as file:
             pq.write_table(table, file, compression="zstd", write_page_checksum=True)
-        self._writer.sync()  # the log goes only when its contents are safe elsewhere
+        self._writer.sync()  # remove the log only when its contents are safe
         self._writer.remove(self._folder / LOG_NAME)
 
 
@@ -85,7 +85,7 @@ def _read_table(path: Path) -> Iterable[Failure]:
 
 
 def _read_log(path: Path) -> Iterable[Failure]:
-    """Read whole lines; one that a kill or a power cut tore is left out, its chunk is computed again."""
+    """Read whole lines; skip one that a kill or a power cut tore, as its chunk is computed again."""
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The run folder: created, opened, locked, extended. What is committed to it is in ledger.py."""
+"""Create, open, lock and extend run folders; ledger.py commits to them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class RunFolder(Ledger):
-    """A run on disk; make one with ``create`` or ``open``.
+    """A run on disk; use ``create`` or ``open``.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class RunFolder(Ledger):
     manifest : Manifest
     writable : bool
     pairs : WantedPairs
-        Which pairs and chunks the run is asked for.
+        Pairs and chunks that the run computes.
     """
 
     def __init__(self, path: Path, manifest: Manifest, writer: FileWriter | None) -> None:
@@ -74,14 +74,14 @@ class RunFolder(Ledger):
         samples : dict of arrays, optional
             A few scores of each output, from which the codec is chosen; it is fixed here.
         writer : FileWriter, optional
-            What writes files; made for ``path`` where not given.
+            Writer of files; default: a new one for ``path``.
 
         Raises
         ------
         StoreError
             If the folder holds a run or something else, is locked, or cannot be written.
         DiskFullError
-            If there is no room.
+            If the disk is full.
         """
         path = Path(path)
         check_request(manifest, items)
@@ -119,7 +119,7 @@ class RunFolder(Ledger):
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[RunFolder]:
-        """Hold the exclusive right to write; on leaving, everything is flushed and failures are merged.
+        """Hold the exclusive right to write; on leaving, flush everything and merge failures.
 
         Raises
         ------
@@ -164,7 +164,7 @@ class RunFolder(Ledger):
 
     @property
     def stats(self) -> dict[str, Any]:
-        """What the last ``write_stats`` recorded; empty before."""
+        """Statistics that the last ``write_stats`` recorded; empty before."""
         try:
             stats: dict[str, Any] = json.loads((self.path / "stats.json").read_bytes())
         except FileNotFoundError:
@@ -178,8 +178,8 @@ class RunFolder(Ledger):
     def extend(self, n_items: int, items: ItemTable | None = None, inputs: Mapping[str, Any] | None = None) -> None:
         """Start a new generation of ``n_items`` items in all: the old ones first, then the new ones.
 
-        Old pairs stay; the chunks at the old edge become partial. Atomic: killed before the end, the run is
-        what it was. ``inputs`` replaces the manifest's record of where the items come from.
+        Old pairs stay; the chunks at the old edge become partial. Atomic: if killed before the end, the run is
+        unchanged. ``inputs`` replaces the manifest's record of where the items come from.
 
         Raises
         ------

@@ -1,6 +1,6 @@
-"""Writers of the export formats. Each takes bands of rows and a binary stream, and holds one band.
+"""Write the export formats. Each writer takes bands of rows and a binary stream, and holds one band.
 
-Not here: files, names, overwriting (export.py).
+export.py handles files, names and overwriting.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HALF_STEP = 0.5 / INT16_ONE
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """What is exported and how.
+    """Parameters of an export.
 
     Attributes
     ----------
@@ -32,9 +32,9 @@ class ExportRequest:
     view : ResultView
         The output, with NaN where a score is missing.
     diagonal : float or None
-        What stands on a diagonal that was not computed; None: missing.
+        Value of a diagonal that was not computed; None: missing.
     missing : float or None
-        What stands for missing scores; None: the format's own way, if it has one.
+        Value of missing scores; None: as the format has it, if it does.
     clip : bool
         int16: values outside 0..1 become 0 or 1 instead of an error.
     """
@@ -109,7 +109,7 @@ def write_phylip(request: ExportRequest, stream: BinaryIO) -> None:
     Raises
     ------
     ConfigError
-        If a score is missing: the format has no word for that. ``missing=1.0`` gives it one.
+        If a score is missing, which the format cannot express; give a number, such as ``missing=1.0``.
     """
     request.require(symmetric=True, what="PHYLIP")
     if request.diagonal is None:
@@ -138,7 +138,7 @@ def write_table(request: ExportRequest, stream: BinaryIO, separator: str) -> Non
 
 
 def phylip_names(keys: Sequence[str]) -> list[str]:
-    """Return names that PHYLIP programs read: blanks become underscores, no name is empty or there twice."""
+    """Return names that PHYLIP programs read: blanks become underscores, no name is empty or repeated."""
     names = [re.sub(r"\s", "_", key) or f"item_{index}" for index, key in enumerate(keys)]
     taken = set(keys)
     for index, (key, name) in enumerate(zip(keys, names, strict=True)):

@@ -1,11 +1,11 @@
-"""One n x n result grid on disk: a Zarr v3 array whose chunk files are written and read here.
+"""Read and write one n x n result grid on disk: a Zarr v3 array.
 
 ``zarr.open`` reads the array; this module writes it without zarr's event loop, through the same codecs: bytes
-(little endian), zstd where it pays, crc32c. A chunk file exists exactly when the chunk was written, whatever it
+(little endian), zstd where it helps, crc32c. A chunk file exists exactly when the chunk was written, whatever it
 holds (``write_empty_chunks``); chunks at the ragged edge are padded to full size with the fill value, so that
 more items only change ``zarr.json``.
 
-Not here: the order of writing that makes a commit (folder.py, README.md).
+ledger.py knows the order of writing that makes a commit (README.md).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def compress(data: np.ndarray) -> bytes:
 
 
 def decompress(data: np.ndarray, target: np.ndarray) -> None:
-    """Decode one zstd frame into ``target``; RuntimeError or ValueError when it does not fit."""
+    """Decode one zstd frame into ``target``; raise RuntimeError or ValueError if it does not fit."""
     from numcodecs.zstd import Zstd
 
     Zstd().decode(data, out=target)

@@ -193,7 +193,7 @@ class Ledger:
         Raises
         ------
         DiskFullError
-            If there is no room; the chunk is then as it was before.
+            If the disk is full; the chunk is then as it was before.
         """
         writer = self._write_access()
         outputs, status, mirrored = self._one_block(row, column, outputs, status, mirrored)

@@ -295,7 +295,7 @@ def _count_differences(
     before = None if old_items is None else old_items.keys
     now = None if new_items is None else new_items.keys
     if after in old.generations and (before is None or now is None or list(now) == list(before[:after])):
-        return [Difference("input", f"{text}; it has grown by `tartan add`: go on with `tartan resume`")]
+        return [Difference("input", f"{text}; it has grown by `tartan add`: use `tartan resume`")]
     if after > old.n_items:
         text += "; use `tartan add` for new items"
     if before is None or now is None:

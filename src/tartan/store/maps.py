@@ -40,7 +40,7 @@ class StoredMap:
         Squared errors of an item's distances to the items that the map was made from, over the squared
         dissimilarities; NaN: no place.
     n_fitted : int
-        The map was made from so many items, the first ones; the others were placed on it later.
+        Number of items that the map was made from, the first ones; the others were placed on it later.
     method : str
     run : str
         When the run was created: a map of another run is not read.

@@ -105,7 +105,7 @@ def _cells(items: range, side: int) -> range:
 
 
 def digest(pairs: np.ndarray) -> str:
-    """Tell lists of candidates apart, whatever their order: int64 (m, 2) to a text."""
+    """Return a text that identifies a list of candidates in any order, int64 (m, 2)."""
     return hashlib.sha256(np.unique(np.sort(pairs, axis=1), axis=0).astype("<i8").tobytes()).hexdigest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""Results that are less than the matrix: the k best of each item, or the pairs beyond a threshold.
+"""Keep less than the matrix: the k best of each item, or the pairs beyond a threshold.
 
 Each chunk leaves one file, ``parts/<I>-<J>.parquet``, committed like a dense chunk: the part, then its status.
 A part has columns i, j and one for each output. Top-k parts have two row groups: rows that count for the items
@@ -192,7 +192,7 @@ class Parts:
         return i, j
 
     def _row_bars(self) -> Bars | None:
-        """Return what is known of the best scores so far; None where that would take too much memory."""
+        """Return the best scores known so far; None if that would take too much memory."""
         n, k = self._manifest.n_items, int(self._rule["k"])
         if n * k * 16 > BARS_BYTES:
             return None

@@ -1,4 +1,4 @@
-"""The k best of many scores, row by row, with ties decided by the lower index. Pure array code."""
+"""Choose the k best of many scores, row by row; the lower index wins ties. Pure array code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def sort_keys(scores: np.ndarray, valid: np.ndarray, largest: bool) -> np.ndarray:
-    """Return float keys whose ascending order is the order of preference; what is not valid comes last."""
+    """Return float keys whose ascending order is the order of preference; invalid scores come last."""
     single = scores.dtype.kind == "f" and scores.dtype.itemsize <= 4
     keys: np.ndarray = scores.astype(np.float32 if single else np.float64)
     if largest:
@@ -27,7 +27,7 @@ def select(scores: np.ndarray, valid: np.ndarray, k: int, *, largest: bool) -> n
     ----------
     scores : array (rows, columns) of numbers
     valid : bool array (rows, columns)
-        What may be chosen; NaN never is.
+        Scores that may be chosen; NaN never is.
     k : int
     largest : bool
         Whether large scores are good.
@@ -93,7 +93,7 @@ class TopK:
 
 
 class Bars:
-    """What a score must reach to be among the k best of its row, as far as is known: lets most scores be passed over.
+    """Bounds that a score must reach to be among the k best of its row, as far as is known, so that most are skipped.
 
     The k best of each row are remembered, so a bar only ever rises. Used by several threads.
 

@@ -1,8 +1,7 @@
-"""Reading a run block by block: the one place that knows where a score lies and when it counts.
+"""Read a run block by block: the only module that knows where a score lies and when it counts.
 
-Blocks are cut from chunks; what is not committed or not DONE is the fill value. Everything that reads a whole result
-(Run, the exports) is built on the iterators here. What is returned whole is as large as it says; everything else holds
-a chunk or a band at a time.
+Blocks are cut from chunks; scores that are not committed or not DONE are the fill value. Everything that reads a whole
+result (Run, the exports) uses the iterators here, which hold a chunk or a band at a time.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class ResultView:
     output : str or None
         None takes the first.
     fill : number
-        What stands for scores that are missing. Integer outputs become floats where it is NaN.
+        Value of missing scores. Integer outputs become floats if it is NaN.
 
     Attributes
     ----------
@@ -66,7 +65,7 @@ class ResultView:
         Parameters
         ----------
         diagonal : number, optional
-            What stands on the diagonal where the run did not compute it. Default: 0 for declared distances, else the
+            Value of the diagonal where the run did not compute it. Default: 0 for declared distances, else the
             fill value.
         """
         manifest = self.folder.manifest
@@ -145,7 +144,7 @@ class ResultView:
         return found
 
     def _blocks_of(self, row: int, column: int) -> Iterator[ScoreBlock]:
-        """Yield what is stored of one chunk of the whole matrix, mirrored where it is."""
+        """Yield the stored blocks of one chunk of the whole matrix, mirrored where they are stored so."""
         mirror = self.folder.manifest.symmetric and column <= row
         if mirror:
             yield self._transposed(self._block(column, row))

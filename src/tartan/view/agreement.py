@@ -13,7 +13,7 @@ from tartan.errors import ConfigError
 
 @dataclass(frozen=True)
 class Agreement:
-    """How well clusters match the truth.
+    """Agreement of clusters with the truth.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ def agreement(found: Sequence[Hashable], truth: Sequence[Hashable]) -> Agreement
     from scipy.optimize import linear_sum_assignment
 
     if len(found) != len(truth):
-        raise ConfigError(f"{len(found)} clusters and {len(truth)} true groups: one of each an item is needed")
+        raise ConfigError(f"{len(found)} clusters and {len(truth)} true groups: each item needs one of both")
     rows, columns = _numbered(found), _numbered(sorted({str(group) for group in truth}))
     counts = np.zeros((len(rows), len(columns)), dtype=np.int64)
     for cluster, group in zip(found, truth, strict=True):

@@ -1,4 +1,4 @@
-"""Clusters as a picture: the matrix with its rows and columns sorted by cluster, and lines between the clusters."""
+"""Draw clusters: the matrix with its rows and columns sorted by cluster, and lines between the clusters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["save_cluster_image"]
 
 _SIDE = 840
-_SQUARE = 1500  # items along a side of what is read at once
+_SQUARE = 1500  # side of the squares that are read at once, in items
 
 
 def save_cluster_image(
@@ -52,7 +52,7 @@ def save_cluster_image(
     Raises
     ------
     ConfigError
-        If there is not one label an item, or the file is no .png.
+        If an item has no label, or the file is not a .png.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def save_cluster_image(
     target, matrix = require_png(path), as_dissimilarities(D)
     names = [str(label) for label in labels]
     if len(names) != matrix.n:
-        raise ConfigError(f"{len(names)} labels for {matrix.n} items: one of each item is needed")
+        raise ConfigError(f"{len(names)} labels for {matrix.n} items: each item needs one")
     counts = Counter(names)  # in the order of their first items
     places = {name: place for place, name in enumerate(counts)}
     order = np.argsort([places[name] for name in names], kind="stable")

@@ -1,4 +1,4 @@
-"""Coordinates of maps in files: tables with keys, the text formats of PlotViz, .npy and .pviz."""
+"""Read and write coordinates of maps: tables with keys, the text formats of PlotViz, .npy and .pviz."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _array(place: Path) -> NDArray[np.float64]:
     try:
         points = np.load(place, allow_pickle=False)
     except ValueError as error:
-        raise ConfigError(f"{place} is no .npy file of numbers: {error}") from error
+        raise ConfigError(f"{place} is not an .npy file of numbers: {error}") from error
     if points.ndim != 2 or points.dtype.kind not in "fiu":
         raise ConfigError(
             f"{place} has {points.dtype} of shape {points.shape}; a map has a row of numbers for each point"
@@ -131,7 +131,7 @@ def _text(place: Path) -> str:
         with open(place, encoding="utf-8-sig", newline="") as file:
             return file.read()
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{place} is no text in UTF-8: {error}") from error
+        raise ConfigError(f"{place} is not text in UTF-8: {error}") from error
 
 
 def _cells(place: Path, text: str, mark: str | None) -> list[list[str]]:
@@ -140,7 +140,7 @@ def _cells(place: Path, text: str, mark: str | None) -> list[list[str]]:
         found = csv.reader(io.StringIO(text, newline=""), delimiter=mark) if mark else map(str.split, _lines(text))
         return [row for row in found if any(cell.strip() for cell in row)]
     except csv.Error as error:
-        raise ConfigError(f"{place} is no table: {error}; is there a quotation mark without its other half?") from error
+        raise ConfigError(f"{place} is not a table: {error}; is a quotation mark unclosed?") from error
 
 
 def _lines(text: str) -> list[str]:
@@ -151,9 +151,9 @@ def _lines(text: str) -> list[str]:
 def _with_head(place: Path, rows: list[list[str]]) -> Coordinates:
     head = [name.strip().lower() for name in rows[0]]
     axes = [k for k, name in enumerate(head) if name in _AXES or (name[:1] == "x" and name[1:].isdigit())]
-    axes.sort(key=lambda k: (len(head[k]), head[k]))  # x, y, z, or x1 to x12, in whatever order they stand
+    axes.sort(key=lambda k: (len(head[k]), head[k]))  # x, y, z, or x1 to x12, in any order
     if not axes or len(rows) < 2:
-        raise ConfigError(f"{place}: the head is {', '.join(rows[0])}; columns x, y, z are needed, and a line a point")
+        raise ConfigError(f"{place}: the head is {', '.join(rows[0])}; columns x, y, z are needed, one line a point")
     keys = _column(rows[1:], head, ("key", "label", "name"))
     return Coordinates(_numbers(place, rows[1:], axes, 2), keys, _column(rows[1:], head, ("cluster",)))
 
@@ -198,12 +198,12 @@ def _is_number(text: str) -> bool:
 def read_labels(path: str | Path, keys: Sequence[str]) -> list[str]:
     """Read the cluster of each point: a line a point, or lines of key and cluster, separated by a tab or comma.
 
-    Lines of other keys are no harm, such as the line of names that ``tartan cluster`` begins with.
+    Lines of other keys are ignored, such as the line of names that ``tartan cluster`` begins with.
 
     Raises
     ------
     ConfigError
-        If there is not one for each key.
+        If a key has none.
     """
     place = Path(path)
     if not place.is_file():
@@ -215,7 +215,7 @@ def read_labels(path: str | Path, keys: Sequence[str]) -> list[str]:
     if mark is None:
         lines = _lines(text)
         if len(lines) != len(keys):
-            raise ConfigError(f"{place} has {len(lines)} labels for {len(keys)} points; give one a line")
+            raise ConfigError(f"{place} has {len(lines)} labels for {len(keys)} points; give one on each line")
         return [line.strip() for line in lines]
     pairs = {mark.join(words[:-1]): words[-1] for words in rows}
     missing = [key for key in keys if key not in pairs]

@@ -1,7 +1,7 @@
-"""The demonstration: simulate photos of several cameras, compare all, say which share a camera, show it.
+"""Run the demonstration: simulate photos of several cameras, compare all, find which share a camera, show it.
 
-Everything stays in one folder, and running it again there uses what is there. The program never looks at the
-truth before it has its answer: photos are grouped by the scores alone.
+Everything stays in one folder, and another run there reuses it. The program does not look at the truth before it has
+its answer: photos are grouped by the scores alone.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def run_demo(
     Parameters
     ----------
     folder : Path
-        Where everything goes: ``photos/``, ``photos.tartan/``, ``matrix.png``, ``map.html``, ``report.html``.
+        Folder for everything: ``photos/``, ``photos.tartan/``, ``matrix.png``, ``map.html``, ``report.html``.
     n_photos, n_cameras, seed : int
-        What is simulated. A folder keeps the values it was first used with.
+        What to simulate. A folder keeps the values that it was first used with.
     quiet : bool
         Write no progress to stderr.
     json : bool
@@ -86,7 +86,7 @@ def run_demo(
 
 
 class _Teller:
-    """Says what is going on, where somebody wants to know."""
+    """Report progress on stderr, unless quiet."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
@@ -163,7 +163,7 @@ def _grouped(run: Any, folder: Path, matrix: NDArray[np.float64]) -> tuple[list[
 
 
 def _order(found: Sequence[str]) -> NDArray[np.intp]:
-    """Put the groups one after the other, and what was not compared at the end."""
+    """Put the groups one after the other, and photos that were not compared at the end."""
     names = sorted(set(found), key=lambda name: (name == _ASIDE, len(name), name))
     return np.argsort([names.index(name) for name in found], kind="stable")
 
@@ -192,7 +192,7 @@ def _mapped(run: Any, folder: Path, found: Sequence[str], title: str, tell: _Tel
     from tartan.view.scene import scene
     from tartan.view.scene_page import write_scene_page
 
-    # The most alike pair is at distance 0: photos of one camera come to lie together, whatever their scores.
+    # The most alike pair is at distance 0: photos of one camera lie close together, whatever their scores.
     options: dict[str, Any] = {"similarity": "max-s", "random_state": 0}
     try:
         run.embed("damds", 2, keep=True, **options)

@@ -1,4 +1,4 @@
-"""Bring a run's matrix to the size of a picture, in bounded memory.
+"""Reduce the matrix of a run to the size of a picture, in bounded memory.
 
 A matrix of up to `DENSE_SIDE` rows and columns is read whole. A larger one is read chunk by chunk, each committed
 chunk once, and averaged in blocks; memory is a few copies of one chunk and of the picture.
@@ -39,7 +39,7 @@ def block_means(run: Any, side: int = DENSE_SIDE, *, order: NDArray[np.integer] 
     Raises
     ------
     ConfigError
-        If ``order`` is no permutation of the items, or the matrix is not square.
+        If ``order`` is not a permutation of the items, or the matrix is not square.
     """
     shape = run.shape
     order = _checked_order(order, shape)

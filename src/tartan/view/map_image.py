@@ -1,4 +1,4 @@
-"""Maps as still pictures: PNG of any number of points, SVG of moderate numbers, clusters in their colours.
+"""Draw maps: PNG for any number of points, SVG for up to 50,000, clusters in their colours.
 
 A map of three dimensions is seen from its widest side, a little turned, near points over far ones. Where there are few
 points, their labels stand beside them, as far as they do not cover each other.
@@ -125,9 +125,9 @@ def _names(scene: Scene, places: Floats, order: NDArray[np.int64], width: int) -
 
 
 def map_svg(scene: Scene, *, number: int = 0, width: int = 1200, height: int = 900, standalone: bool = True) -> str:
-    """Return a picture of one map as SVG; labels of points show when pointed at.
+    """Return a picture of one map as SVG; the label of the point under the cursor is shown.
 
-    With ``standalone=False`` it is a part of an HTML page: as wide as there is room, without a name space.
+    With ``standalone=False`` it is a part of an HTML page: as wide as the page, without a name space.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def map_svg(scene: Scene, *, number: int = 0, width: int = 1200, height: int = 9
         x, y = places[i, :2].round(1).tolist()
         parts.append(
             f'<circle cx="{x}" cy="{y}" r="{radii[i]:.3g}" fill="{_hex(shades[i])}">'
-            f"<title>{_xml(_told(scene, i))}</title></circle>"
+            f"<title>{_xml(_tooltip(scene, i))}</title></circle>"
         )
     for name, x, y, leftward in _names(scene, places, order, width):
         anchor = "end" if leftward else "start"
@@ -166,8 +166,8 @@ def map_svg(scene: Scene, *, number: int = 0, width: int = 1200, height: int = 9
     return "\n".join([*parts, "</svg>\n"])
 
 
-def _told(scene: Scene, i: int) -> str:
-    """Return what is said of a point that is pointed at."""
+def _tooltip(scene: Scene, i: int) -> str:
+    """Return the text of the point under the cursor."""
     label = scene.labels[i]
     return label if len(scene.clusters) < 2 else f"{label}, {scene.clusters[int(scene.cluster_of[i])].label}"
 
@@ -182,12 +182,12 @@ def _places(scene: Scene, number: int, width: int, height: int) -> tuple[Floats,
     seen = _turned(seen, known) if points.shape[1] == 3 else np.column_stack([seen, np.zeros(len(seen))])
     low, high = seen[known].min(axis=0), seen[known].max(axis=0)
     size = np.maximum(high - low, 1e-300)
-    room = np.array([width - 2 * _MARGIN - (_LEGEND if len(scene.clusters) > 1 else 0), height - 2 * _MARGIN - 16])
-    scale = float((room / size[:2]).min()) if (high - low)[:2].any() else 1.0
+    free = np.array([width - 2 * _MARGIN - (_LEGEND if len(scene.clusters) > 1 else 0), height - 2 * _MARGIN - 16])
+    scale = float((free / size[:2]).min()) if (high - low)[:2].any() else 1.0
     middle = (low + high) / 2
     places = np.empty((len(seen), 3))
-    places[:, 0] = _MARGIN + room[0] / 2 + scale * (seen[:, 0] - middle[0])
-    places[:, 1] = _MARGIN + 16 + room[1] / 2 - scale * (seen[:, 1] - middle[1])
+    places[:, 0] = _MARGIN + free[0] / 2 + scale * (seen[:, 0] - middle[0])
+    places[:, 1] = _MARGIN + 16 + free[1] / 2 - scale * (seen[:, 1] - middle[1])
     places[:, 2] = (seen[:, 2] - low[2]) / size[2]
     visible = np.array([cluster.visible for cluster in scene.clusters])[scene.cluster_of]
     shown = np.flatnonzero(known & visible)

@@ -1,4 +1,4 @@
-"""Fills the templates of pages, in ``pages/``; every text is escaped unless a template calls it ``safe``."""
+"""Fill the templates of pages, in ``pages/``; every text is escaped unless a template calls it ``safe``."""
 
 from __future__ import annotations
 

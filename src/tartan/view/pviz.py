@@ -235,14 +235,14 @@ class _PvizReader:
     def _way(self, edge: list[str], keys: dict[str, int]) -> tuple[int, ...]:
         for key in edge:
             if key.strip() not in keys:
-                raise self._wrong(f"an edge leads to the point {key!r}, which there is not")
+                raise self._wrong(f"an edge leads to the point {key!r}, which does not exist")
         return tuple(keys[key.strip()] for key in edge)
 
     def _number(self, text: str) -> float:
         try:
             number = float(text)
         except ValueError:
-            raise self._wrong(f"{text!r} is no number") from None
+            raise self._wrong(f"{text!r} is not a number") from None
         if not math.isfinite(number):
             raise self._wrong(f"{text!r} is not finite")
         return number

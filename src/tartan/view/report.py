@@ -66,7 +66,7 @@ def write_report(
     """
     for name, given in (("clusters", clusters), ("truth", truth)):
         if given is not None and len(given) != run.n_items:
-            raise ConfigError(f"{len(given)} {name} for {run.n_items} items: one of each an item is needed")
+            raise ConfigError(f"{len(given)} {name} for {run.n_items} items: each item needs one of both")
     match = agreement(clusters, truth) if clusters is not None and truth is not None else None
     findings = parts.Findings(clusters, truth, match, thumbnails or {}, points)
     page = _page(run, title or Path(run.path).name, findings)

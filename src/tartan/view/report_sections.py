@@ -1,4 +1,4 @@
-"""What the sections of a report say: each takes a run and returns what the template puts into words and tables.
+"""Gather the contents of a report: each function takes a run and returns the values that the template needs.
 
 Nothing here is HTML: texts are escaped, and shortened where users wrote them, by ``pages/report.html``.
 """
@@ -30,7 +30,7 @@ _STAGES: Final = ("read", "parse", "upload", "preprocess", "compare", "download"
 
 @dataclass(frozen=True)
 class Findings:
-    """What is known of the items besides their scores.
+    """Knowledge of the items besides their scores.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a picture of maps shows: points with labels in coloured clusters, and lines between them.
+"""Describe pictures of maps: points with labels in coloured clusters, and lines between them.
 
 A scene is data only. It is written as a page (``scene_page``), a picture (``map_image``) or a .pviz file (``pviz``).
 """
@@ -150,7 +150,7 @@ def scene(
     n = len(shown[0].points)
     texts = tuple(map(str, range(n) if labels is None else labels))
     if clusters is not None and len(clusters) != n:
-        raise ConfigError(f"{len(clusters)} clusters for {n} points: one of each point is needed")
+        raise ConfigError(f"{len(clusters)} clusters for {n} points: each point needs one")
     of_points = ["points"] * n if clusters is None else list(map(str, clusters))
     order = {name: place for place, name in enumerate(dict.fromkeys(of_points))}
     return Scene(

@@ -1,6 +1,6 @@
-"""A scene as one HTML page with everything in it: rotate, zoom, hide, recolour, look up, play, save a picture.
+"""Write a scene as one HTML page with everything in it: rotate, zoom, hide, recolour, find, play, save a picture.
 
-The page needs no network. Its content policy lets in only the script that is in it, by its hash; all text of the
+The page needs no network. Its content policy allows only its own script, by its hash; all text of the
 scene is data, which the script writes as text.
 """
 

@@ -44,8 +44,8 @@ class Terminal:
 def terminal_of(stream: TextIO, environ: Mapping[str, str] | None = None) -> Terminal:
     """Find out what a stream can show; NO_COLOR and a missing COLORTERM are obeyed."""
     env = os.environ if environ is None else environ
-    told = env.get("COLORTERM", "").lower() in ("truecolor", "24bit")
-    colour = told and stream.isatty() and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
+    has_colour = env.get("COLORTERM", "").lower() in ("truecolor", "24bit")
+    colour = has_colour and stream.isatty() and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
     encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "")
     columns = shutil.get_terminal_size((80, 24)).columns if stream.isatty() else 80
     return Terminal(columns=columns, colour=colour, blocks=encoding.startswith("utf"))
@@ -82,9 +82,9 @@ def matrix_text(
     if values.size == 0:
         return "(no pairs)"
     bounds = limits or value_limits(values)
-    room = max(4, min(terminal.columns, max_columns))
-    cells = shrink(values, room)
-    times = max(1, min(room, 64) // max(cells.shape))
+    width = max(4, min(terminal.columns, max_columns))
+    cells = shrink(values, width)
+    times = max(1, min(width, 64) // max(cells.shape))
     cells = cells.repeat(times, 0).repeat(times, 1)
     if terminal.colour and terminal.blocks:
         lines = _colour_lines(cells, bounds, palette)

@@ -1,4 +1,4 @@
-"""Small JPEG pictures of photos, for reports. Files are not trusted: what cannot be read has no thumbnail."""
+"""Make small JPEG pictures of photos for reports. Files are not trusted: unreadable ones have no thumbnail."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def require_picture(path: str | Path) -> str:
 
 
 def _matplotlib() -> Any:
-    """Import what draws, here only."""
+    """Import matplotlib, here only."""
     try:
         import matplotlib
         import matplotlib.collections
@@ -170,14 +170,14 @@ def _fit(axes: Any, names: list[Any], deepest: float) -> None:
     # One for all names: each has the whole picture in memory, and without it every name would make one of its own.
     canvas: Any = FigureCanvasAgg(axes.figure)
     renderer = canvas.get_renderer()
-    room = axes.get_window_extent(renderer).width
+    width = axes.get_window_extent(renderer).width
     deepest = deepest or 1.0
-    scale = room / deepest
+    scale = width / deepest
     for name in names:
         needed = name.get_window_extent(renderer).width + 6
         if name.xy[0] > 0:
-            scale = min(scale, (room - needed) / name.xy[0])
-    axes.set_xlim(0.0, room / max(scale, room / deepest / 3))
+            scale = min(scale, (width - needed) / name.xy[0])
+    axes.set_xlim(0.0, width / max(scale, width / deepest / 3))
 
 
 def _draw_scale(axes: Any, deepest: float, line: float) -> None:
@@ -195,6 +195,6 @@ def _draw_scale(axes: Any, deepest: float, line: float) -> None:
 
 
 def _clean(name: str) -> str:
-    """Return a name on one line; what is too long loses its middle, for names often differ at their ends."""
+    """Return a name on one line; a long one loses its middle, because names often differ at their ends."""
     flat, half = " ".join(name.split()), _LABEL_CHARACTERS // 2
     return flat if len(flat) <= _LABEL_CHARACTERS else f"{flat[:half]}…{flat[1 - half :]}"
