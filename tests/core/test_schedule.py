@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tartan.core.cache import Room
-from tartan.core.grid import Grid
-from tartan.core.schedule import DeviceSlots, Scheduler
+from tartan.core.grid import Grid, Tile
+from tartan.core.order import Segment
+from tartan.core.schedule import DeviceSlots, Load, Origin, Prepare, Scheduler, Upload
 from tartan.core.sizing import tile_filter
 from tartan.core.workload import AllPairs, NewAgainstOld
 from tartan.errors import ConfigError
@@ -141,6 +143,28 @@ def scheduler(grid: Grid, host: Room, device: Room | None) -> Scheduler:
     workload = AllPairs(grid.n_items)
     needed = tile_filter(grid, workload)
     return Scheduler(grid, needed, host, [DeviceSlots(device, 4)])
+
+
+@pytest.mark.parametrize("origin", list(Origin))
+def test_loads_are_counted_by_where_they_come_from(origin: Origin) -> None:
+    """A span that was evicted is fetched from the nearest place that has it; only storage has unprepared items."""
+    grid = Grid(3, 3, 0, 1, 1)
+    needed = tile_filter(grid, AllPairs(3))
+    made = Scheduler(grid, needed, Room(0, 2), [DeviceSlots(Room(1, 1, row_frame=1), 4)], prepare_on_device=True)
+    made.start()
+    tiles = [Tile(0, 1), Tile(1, 2), Tile(0, 2)]
+    order = Segment(0)
+    for tile in tiles:
+        order.append(tile)
+    made.located(0, origin)
+    actions = made.granted([order], last=True)
+    first, second = actions[:2]
+    assert (first, second) == (Load(0, first.address, origin), Load(1, second.address, Origin.STORAGE))
+    followed = [*made.loaded(0, origin=origin), *made.loaded(1)]
+    assert {type(action) for action in followed if action.span == 0} == {Upload if origin.ready else Prepare}
+    assert {type(action) for action in followed if action.span == 1} == {Prepare}
+    assert made.fills == Counter({origin: 1}) + Counter({Origin.STORAGE: 1})
+    assert made.n_loads == 2
 
 
 def test_a_cache_smaller_than_a_tile_is_refused_before_anything_starts() -> None:

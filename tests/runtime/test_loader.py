@@ -13,6 +13,7 @@ import numpy as np
 from tartan.application import Application
 from tartan.base.daemon_pool import DaemonPool
 from tartan.base.trace import NO_TRACER
+from tartan.core.schedule import Origin
 from tartan.errors import ItemError, RunFailedError
 from tartan.runtime.disk_level import DiskLevel
 from tartan.runtime.events import Event, NodeBroken, SpanFilled
@@ -228,7 +229,7 @@ def test_what_is_no_item_in_the_disk_level_is_read_anew(tmp_path: Path) -> None:
     rig = Rig(SequenceSource([b"abc"]), ragged=True, cache=cache)
     assert rig.disk is not None
     cache.put(rig.disk.digest(0), [np.arange(7, dtype=np.uint8)])
-    assert not rig.load(1).from_disk
+    assert rig.load(1).origin is Origin.STORAGE
 
 
 def test_what_is_on_its_way_to_the_disk_level_is_not_read_anew(tmp_path: Path) -> None:
@@ -238,7 +239,7 @@ def test_what_is_on_its_way_to_the_disk_level_is_not_read_anew(tmp_path: Path) -
     assert rig.disk is not None
     kept = [np.zeros(3, np.float32), np.ones(2, np.float32)]
     assert rig.disk.keep(place(2), lambda: kept, set(), n_bytes=20)
-    assert rig.load(2).from_disk
+    assert rig.load(2).origin is Origin.DISK
     assert rig.loader.counts.parses == 0
     allowed.set()
     rig.io.finish(DEADLINE_SECONDS)

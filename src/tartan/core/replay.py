@@ -19,7 +19,7 @@ import numpy as np
 from tartan.core.bound import workload_bound
 from tartan.core.grid import Grid
 from tartan.core.model import StageTimes, modelled_seconds, system_efficiency
-from tartan.core.schedule import Action, AskSegments, Commit, Compare, Evict, Load, Move, Prepare, Upload
+from tartan.core.schedule import Action, AskSegments, Commit, Compare, Evict, Load, Move, Origin, Prepare, Upload
 from tartan.core.setup import RunSetup, grant, make_scheduler, make_segments, prepares_on_device
 from tartan.core.sizing import PAIR_BYTES, Costs, choose_grid, choose_layout, device_room
 from tartan.core.workload import AllPairs, Workload
@@ -162,8 +162,6 @@ class Replay:
         self._events: list[tuple[float, int, Callable[[], list[Action]]]] = []
         self._serial = 0
         self._now = 0.0
-        self._on_disk: set[int] = set()
-        self._disk_hits = 0
         self._uploads = 0
         self._tiles = 0
         devices = len(machine.device_slots)
@@ -198,8 +196,8 @@ class Replay:
                     self._at(self._now, partial(grant, self.scheduler, self._segments, count))
                 case Evict():
                     pass
-                case Load(span):
-                    self._load(span)
+                case Load(span, _, origin):
+                    self._load(span, origin)
                 case Move(span):
                     self._at(self._now, partial(self.scheduler.moved, span))
                 case Prepare(device, span):
@@ -221,13 +219,12 @@ class Replay:
         n_bytes = self.scheduler.grid.span_length(span) * self._costs.item_bytes
         return engine.serve(now, n_bytes / self._machine.copy_bytes_per_second)
 
-    def _load(self, span: int) -> None:
+    def _load(self, span: int, origin: Origin) -> None:
         self.loads.append(span)
         length = self.scheduler.grid.span_length(span)
-        if span in self._on_disk:
-            self._disk_hits += length
+        if origin is Origin.DISK:
             end = self._disk.serve(self._now, length * self._costs.item_bytes / self._machine.disk_bytes_per_second)
-            self._at(end, lambda: self.scheduler.loaded(span, ready=True))
+            self._at(end, lambda: self.scheduler.loaded(span, origin=origin))
             return
         end = self._now
         for _ in range(length):
@@ -265,8 +262,8 @@ class Replay:
 
     def _keep(self, span: int, length: int) -> None:
         """Write a ready span to the disk level."""
-        if self._machine.disk_level and span not in self._on_disk:
-            self._on_disk.add(span)
+        if self._machine.disk_level:
+            self.scheduler.located(span, Origin.DISK)
             self._disk.serve(self._now, length * self._costs.item_bytes / self._machine.disk_bytes_per_second)
 
     def _computed(self, device: int, seconds: float) -> float:
@@ -316,7 +313,7 @@ class Replay:
                 "disk": self._disk.busy,
             },
             uploads=self._uploads,
-            disk_hits=self._disk_hits,
+            disk_hits=self.scheduler.fills[Origin.DISK],
             tiles=self._tiles,
             load_sequence=tuple(self.loads),
         )

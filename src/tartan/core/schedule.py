@@ -14,9 +14,10 @@ false a load ends ready, because it includes preprocessing.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple
 
 from tartan.core.cache import Arrival, Level, Need, Room, SpanState
@@ -44,11 +45,28 @@ class Evict(NamedTuple):
     device: int | None = None
 
 
+class Origin(Enum):
+    """Where a span comes from when it is loaded."""
+
+    STORAGE = "storage"
+    DISK = "disk"
+    RANK = "rank"
+
+    @property
+    def ready(self) -> bool:
+        """Whether items come preprocessed from there: the disk level and other ranks keep no others."""
+        return self is not Origin.STORAGE
+
+
 class Load(NamedTuple):
-    """Fill a host slot from outside the host level; where slots have no addresses, a window."""
+    """Fill a host slot from outside the host level; where slots have no addresses, a window.
+
+    ``origin`` is the nearest place that is known to have the span. It may come from another one; ``loaded`` says which.
+    """
 
     span: int
     address: int
+    origin: Origin
 
 
 class Move(NamedTuple):
@@ -152,7 +170,14 @@ class Scheduler:
     max_admitted, max_open_chunks : int
         Tiles and chunks under way at a time.
     prepare_on_device : bool
-        Whether loads end parsed and a device preprocesses them.
+        Whether loads from storage end parsed and a device preprocesses them.
+
+    Attributes
+    ----------
+    n_loads : int
+        Loads so far, in items.
+    fills : Counter of Origin to int
+        Items that were loaded, by where they came from.
     """
 
     def __init__(
@@ -172,6 +197,7 @@ class Scheduler:
         self.grid = grid
         self.host = Level(host, "lru" if policy == "lru" else "planned")
         self.n_loads = 0
+        self.fills: Counter[Origin] = Counter()
         self._needed = needed
         self._size = span_size or grid.span_length
         self._max_admitted = max_admitted
@@ -181,6 +207,7 @@ class Scheduler:
         self._grants = Grants(grid)
         self._jobs: dict[Tile, _Job] = {}
         self._host_waiting: dict[int, list[_Job]] = {}
+        self._origins: dict[int, Origin] = {}
         self._parsed: set[int] = set()
         self._moving_parsed: set[int] = set()
         self._preparing: dict[int, int] = {}
@@ -251,17 +278,18 @@ class Scheduler:
         """Admit nothing more; what is under way may end."""
         self._stopped = True
 
-    def loaded(self, span: int, size: int | None = None, *, ready: bool = False) -> list[Action]:
-        """A Load ended; ``size`` corrects the size of an unaddressed span.
+    def located(self, span: int, origin: Origin) -> None:
+        """From now on a span can be loaded from ``origin``."""
+        self._origins[span] = origin
 
-        ``ready`` says that the span needs no preprocessing: it came preprocessed from the disk level.
-        """
+    def loaded(self, span: int, size: int | None = None, *, origin: Origin = Origin.STORAGE) -> list[Action]:
+        """A Load ended; ``size`` corrects the size of an unaddressed span, ``origin`` is where it came from."""
+        self.fills[origin] += self.grid.span_length(span)
         if size is not None:
             self.host.resize(span, size)
-        actions: list[Action] = []
-        if self._prepare_on_device and not ready:
-            return self._host_parsed(span, actions)
-        return self._host_ready(span, actions)
+        if self._prepare_on_device and not origin.ready:
+            return self._host_parsed(span, [])
+        return self._host_ready(span, [])
 
     def moved(self, span: int) -> list[Action]:
         """A Move ended."""
@@ -366,7 +394,8 @@ class Scheduler:
         for arrival in arrivals:
             if arrival.source is None:
                 self.n_loads += self.grid.span_length(arrival.span)
-                actions.append(Load(arrival.span, arrival.address))
+                origin = self._origins.get(arrival.span, Origin.STORAGE)
+                actions.append(Load(arrival.span, arrival.address, origin))
             else:
                 if arrival.span in self._parsed:
                     self._parsed.remove(arrival.span)

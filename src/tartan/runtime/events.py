@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from tartan.core.schedule import Origin
 from tartan.core.verdict import PairCounts
 from tartan.runtime.compare import PairFailure
 from tartan.runtime.host import Place
@@ -24,14 +25,14 @@ class SpanFilled(NamedTuple):
         What the place takes.
     failures : mapping of int to ItemFailure
         Items that failed, by position in the place.
-    from_disk : bool
-        Whether it came preprocessed from the disk level.
+    origin : Origin
+        Where it came from.
     """
 
     place: Place
     n_bytes: int
     failures: Mapping[int, ItemFailure]
-    from_disk: bool = False
+    origin: Origin = Origin.STORAGE
 
 
 class SpanMoved(NamedTuple):

@@ -129,8 +129,8 @@ class ItemDesk:
         place = event.place
         self._note(place, event.failures)
         size = max(1, event.n_bytes) if self._measured else None
-        actions = self._scheduler.loaded(place.span, size, ready=event.from_disk)
-        if self._wiring.item_plan.parsed is None and not event.from_disk:
+        actions = self._scheduler.loaded(place.span, size, origin=event.origin)
+        if self._wiring.item_plan.parsed is None and not event.origin.ready:
             self._keep(place, event.n_bytes)
         return actions
 

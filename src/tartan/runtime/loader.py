@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tartan.base.daemon_pool import ByteBudget, DaemonPool
+from tartan.core.schedule import Origin
 from tartan.errors import RunFailedError, TartanError
 from tartan.runtime.disk_level import DiskLevel
 from tartan.runtime.events import NodeBroken, SpanFilled
@@ -145,7 +146,7 @@ class Loader:
             self.counts.disk_bytes += n_bytes
             self.counts.read_seconds += (end - start) / 1e9
         self._tracer.record(f"disk {place.first}+{place.length}", "read", "host/disk", start, end)
-        self._wiring.post(SpanFilled(place, n_bytes, {}, from_disk=True))
+        self._wiring.post(SpanFilled(place, n_bytes, {}, Origin.DISK))
         return True
 
     def _read_rows(self, place: Place) -> None:
