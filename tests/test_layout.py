@@ -189,7 +189,7 @@ def test_the_search_for_circles_sees_what_it_should() -> None:
 
 @pytest.mark.slow
 def test_analytics_are_entered_by_their_floors() -> None:
-    """Other rooms take public names, from ``tartan.analytics`` or one of its folders."""
+    """Other packages take public names, from ``tartan.analytics`` or one of its folders."""
     modules = modules_by_name()
     inside = {name for name in modules if name.startswith("tartan.analytics.")}
     files = {name for name in inside if modules[name].name != "__init__.py"}

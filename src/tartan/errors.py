@@ -124,7 +124,7 @@ class DeviceMemoryError(ResourceError):
 
 
 class DiskFullError(ResourceError):
-    """The file system of the run folder is full; the run can be resumed when there is room."""
+    """The file system of the run folder is full; the run can be resumed when there is space again."""
 
     default_code = "disk-full"
 
@@ -172,7 +172,7 @@ class CorruptResultError(StoreError):
 
 
 class SortError(TartanError):
-    """A disk-to-disk sort stopped; the same call goes on from the run files that are whole."""
+    """A disk-to-disk sort stopped; the same call resumes from the run files that are whole."""
 
     default_code = "sort"
 

@@ -124,8 +124,8 @@ def test_items_may_be_read_only_views() -> None:
     item = app.parse("a", fasta(proteins(6, 80, 1)))
     views = []
     for array in item:
-        room = np.frombuffer(bytes(64) + array.tobytes(), np.uint8)[64:]
-        views.append(room.view(array.dtype).reshape(array.shape))
+        padded = np.frombuffer(bytes(64) + array.tobytes(), np.uint8)[64:]
+        views.append(padded.view(array.dtype).reshape(array.shape))
     assert not views[0].flags.writeable
     assert app.compare([tuple(views)], [item], np)[0, 0] == pytest.approx(0, abs=1e-12)
 

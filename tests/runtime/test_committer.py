@@ -58,5 +58,5 @@ def test_statistics_are_written_with_every_flush() -> None:
 
 
 def test_a_full_disk_breaks_the_node() -> None:
-    full = DiskFullError("no room left")
+    full = DiskFullError("no space left")
     assert commit_each(Recorded(full), 1, 0.0) == [NodeBroken(full)]

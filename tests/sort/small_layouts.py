@@ -27,8 +27,8 @@ def layouts(layout: EngineLayout) -> Iterator[None]:
 
     def plan(shape: Shape, *_: object) -> SortPlan:
         pieces = max(1, shape.pieces(layout.buffer_bytes))
-        room = 2 * shape.n_records * shape.record_bytes
-        return SortPlan(layout, 0, pieces, 0, 1, room, shape.n_records // pieces)
+        memory = 2 * shape.n_records * shape.record_bytes
+        return SortPlan(layout, 0, pieces, 0, 1, memory, shape.n_records // pieces)
 
     original, engine.plan_sort = engine.plan_sort, plan  # type: ignore[assignment]
     try:

@@ -120,7 +120,7 @@ class TestNumbers:
         }[shape]
         found, result = sort_values(values, folder, pack=pack)
         assert same(found, np.sort(values))
-        assert result.ranges < 5 * n * 8 / small_layout(8).buffer_bytes  # each needs room for what others left over
+        assert result.ranges < 5 * n * 8 / small_layout(8).buffer_bytes  # each needs space for what others left over
         assert result.packed or pack != "always"
         assert not (result.packed and pack == "never")
 

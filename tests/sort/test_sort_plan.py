@@ -71,8 +71,8 @@ def test_the_engine_accepts_plans_that_it_measures_itself(kind: str, memory_byte
     def measured(layout: EngineLayout) -> int:
         return sort_overhead(record_bytes=width, key=key, threads=2, **vars(layout))
 
-    room = memory_for_engine(memory_bytes, 32 * MB)
-    plan = plan_sort(shape(n_bytes, width), room, measured)
+    memory = memory_for_engine(memory_bytes, 32 * MB)
+    plan = plan_sort(shape(n_bytes, width), memory, measured)
     with SortJob(
         record_bytes=width, key=key, fingerprint=bytes(32), folders=["."], threads=2, **vars(plan.layout)
     ) as engine:
@@ -90,8 +90,8 @@ def test_merge_levels_are_the_least_that_do(pieces: int, fan_in: int) -> None:
 @pytest.mark.parametrize("record_bytes", [8, 100])
 @pytest.mark.parametrize("memory_bytes", [128 * MB, 256 * MB, GB])
 def test_real_sizes_need_one_merge(n_bytes: int, record_bytes: int, memory_bytes: int) -> None:
-    room = memory_for_engine(memory_bytes, 32 * MB)
-    plan = plan_sort(shape(n_bytes, record_bytes), room, overhead)
+    memory = memory_for_engine(memory_bytes, 32 * MB)
+    plan = plan_sort(shape(n_bytes, record_bytes), memory, overhead)
     assert plan.levels <= (1 if n_bytes <= 4 * GB or (n_bytes <= 100 * GB and memory_bytes >= GB) else 2)
 
 
@@ -102,8 +102,8 @@ def test_what_fits_into_one_buffer_needs_no_disk() -> None:
 
 
 def test_several_levels_need_room_twice() -> None:
-    room = least_memory_bytes(shape(10 * GB), overhead) + MB
-    plan = plan_sort(shape(10 * GB), room, overhead)
+    memory = least_memory_bytes(shape(10 * GB), overhead) + MB
+    plan = plan_sort(shape(10 * GB), memory, overhead)
     assert plan.levels > 1
     assert plan.temporary_bytes > 10.01 * GB
 
@@ -154,10 +154,10 @@ class TestSpace:
     def test_just_enough(self, temporary: list[Disk], destination: Disk) -> None:
         spare = 16 << 20
         shared = 400 * MB if destination in temporary else 0
-        room = len(temporary) * (GB - spare) - shared
-        check_space(temporary, room, destination, 400 * MB)
+        space = len(temporary) * (GB - spare) - shared
+        check_space(temporary, space, destination, 400 * MB)
         with pytest.raises(DiskFullError):
-            check_space(temporary, room + 1, destination, 400 * MB)
+            check_space(temporary, space + 1, destination, 400 * MB)
         check_space(temporary, 0, destination, GB - spare)
         with pytest.raises(DiskFullError):
             check_space(temporary, 0, destination, GB - spare + 1)

@@ -301,32 +301,32 @@ def test_a_folder_opened_for_reading_cannot_be_written(folder: RunFolder, path: 
 
 
 class FullDisk:
-    """A write function that runs out of room after some bytes."""
+    """A write function that runs out of space after some bytes."""
 
-    def __init__(self, room: int) -> None:
-        self.room = room
+    def __init__(self, space: int) -> None:
+        self.space = space
 
     def __call__(self, descriptor: int, buffers: Sequence[Any]) -> int:
         size = sum(memoryview(b).nbytes for b in buffers)
-        if self.room <= 0:
+        if self.space <= 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        data = b"".join(bytes(b) for b in buffers)[: self.room]
-        self.room -= size
+        data = b"".join(bytes(b) for b in buffers)[: self.space]
+        self.space -= size
         return os.write(descriptor, data)
 
 
-@pytest.mark.parametrize("room", [0, 30, 64 + 4, 64 + 20, 2 * (64 + 4) + 3])
-def test_a_full_disk_commits_nothing_by_halves(folder: RunFolder, path: Path, room: int) -> None:
+@pytest.mark.parametrize("space", [0, 30, 64 + 4, 64 + 20, 2 * (64 + 4) + 3])
+def test_a_full_disk_commits_nothing_by_halves(folder: RunFolder, path: Path, space: int) -> None:
     disk = FullDisk(10**6)
     full = RunFolder.open(path, writable=True, writer=FileWriter(path, write=disk))
     with full.lock():
-        disk.room = room
+        disk.space = space
         with pytest.raises(DiskFullError, match="no space left"):
             commit_missing(full, ONE)
         assert list((path / "tmp").iterdir()) == []
         missing = full.missing()
         assert missing
-        disk.room = 10**6
+        disk.space = 10**6
         commit_missing(full, ONE)
     np.testing.assert_array_equal(Run(path).matrix(diagonal=0), ONE["scores"])
 

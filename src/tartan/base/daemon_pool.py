@@ -81,18 +81,18 @@ class ByteBudget:
         self._changed = threading.Condition()
 
     def take(self, n_bytes: int, *, wait: bool = True) -> None:
-        """Take bytes, after waiting until there is room for them, unless the budget is closed."""
+        """Take bytes, after waiting until they fit, unless the budget is closed."""
         with self._changed:
-            while wait and not self._closed and not self._has_room(n_bytes):
+            while wait and not self._closed and not self._fits(n_bytes):
                 self._changed.wait()
             self._used += n_bytes
 
     def offer(self, n_bytes: int) -> bool:
-        """Take bytes if there is room at once; return whether there was."""
+        """Take bytes if they fit at once; return whether they did."""
         with self._changed:
-            room = self._has_room(n_bytes)
-            self._used += n_bytes if room else 0
-            return room
+            fits = self._fits(n_bytes)
+            self._used += n_bytes if fits else 0
+            return fits
 
     def give(self, n_bytes: int) -> None:
         """Give bytes back."""
@@ -106,5 +106,5 @@ class ByteBudget:
             self._closed = True
             self._changed.notify_all()
 
-    def _has_room(self, n_bytes: int) -> bool:
+    def _fits(self, n_bytes: int) -> bool:
         return not self._used or self._used + n_bytes <= self._limit

@@ -86,7 +86,7 @@ def _of_matrix(args: argparse.Namespace) -> _Nearest:
     monitor = Monitor(0 if args.quiet else 1)
     matrix = open_matrix(args)
     with cancel_on_signals(monitor.cancel):
-        # More than all others there are not: no room is taken for them.
+        # There are no more neighbours than other items: no memory is taken for them.
         indices, distances = neighbors(matrix, min(args.count, max(1, matrix.n - 1)), monitor=monitor)
     keys = item_names(matrix)
     return _Nearest(keys, keys, indices, distances, "distance")

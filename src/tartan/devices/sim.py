@@ -196,7 +196,7 @@ class SimDevice:
         try:
             array = self._guard.wrap(raw := np.empty(shape, dtype))
         except MemoryError as error:
-            raise DeviceMemoryError(f"{self.name}: the host has no room for {np.dtype(dtype)}{shape}") from error
+            raise DeviceMemoryError(f"{self.name}: the host has no memory for {np.dtype(dtype)}{shape}") from error
         raw.reshape(-1).view(np.uint8).fill(0xFF)
         return array
 

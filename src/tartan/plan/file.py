@@ -183,7 +183,7 @@ class _PlanReader:
         )
 
     def _slots(self, name: str, count: int | None, size: float | None, item_bytes: float) -> int | None:
-        """Return the room of a level in items: given as such, or as a size."""
+        """Return the room of a level in items, given as such or as a size."""
         if size is None:
             return count
         if count is not None:

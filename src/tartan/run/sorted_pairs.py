@@ -78,7 +78,7 @@ def sorted_pairs(folder: RunFolder, order: PairOrder) -> pa.RecordBatchReader:
     ConfigError
         If there is no such output, the limit is negative, or the memory is too little.
     DiskFullError
-        If the folders have too little room.
+        If the folders have too little space.
     """
     import pyarrow as pa
 

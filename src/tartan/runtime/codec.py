@@ -27,7 +27,7 @@ def encoded_parts(items: Any) -> tuple[list[Any], int]:
 
 
 def encode(parts: list[Any], memory: np.ndarray) -> None:
-    """Write parts into a uint8 array that has room for them."""
+    """Write parts into a uint8 array that is large enough."""
     lengths = [len(part) for part in parts]
     header = np.array([len(parts), *lengths], "<i8").view(np.uint8)
     memory[: len(header)] = header

@@ -108,7 +108,7 @@ class RaggedBlobs:
     Attributes
     ----------
     window_bytes : int
-        Address room of one span. Only pages that are written take memory.
+        Address space of one span. Only pages that are written take memory.
     remembered_bytes : int
         How much of decoded spans each process keeps beside the arena: objects, not the arrays, which are views.
     """

@@ -58,7 +58,7 @@ class BlockSorter:
     ConfigError
         If an option is wrong or memory is too little.
     DiskFullError
-        If the folders have too little room for what will come.
+        If the folders have too little space for the records to come.
 
     Notes
     -----

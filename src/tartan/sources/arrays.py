@@ -88,7 +88,7 @@ class ZarrSource(ArraySource):
     path : str
         Folder or URL it was opened from.
     budget_bytes : int
-        Room for decoded bands.
+        Memory for decoded bands.
     """
 
     def __init__(self, array: Any, path: str, budget_bytes: int = _BAND_BUDGET_BYTES) -> None:

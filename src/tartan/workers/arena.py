@@ -179,13 +179,13 @@ class Arena:
 def memory_file(n_bytes: int, folder: Path | None = None) -> int:
     """Return the descriptor of a nameless file of ``n_bytes`` zeros in memory, close-on-exec.
 
-    Falls back to an unlinked file in ``folder`` where memory files are refused; its room is then reserved at
+    Falls back to an unlinked file in ``folder`` where memory files are refused; its space is then reserved at
     once, so that a full disk is an error here instead of a bus error at the first touch.
 
     Raises
     ------
     OSError
-        If neither has room.
+        If neither has enough space.
     """
     try:
         fd = _memfd()

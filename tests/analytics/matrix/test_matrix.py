@@ -90,7 +90,7 @@ def test_a_disk_without_room_is_said_before_anything_is_written(tmp_path, monkey
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.posix_fallocate", full)
-    with pytest.raises(DiskFullError, match=r"no room for a matrix of 1\.1e-05 GB: No space left.*another folder"):
+    with pytest.raises(DiskFullError, match=r"no space for a matrix of 1\.1e-05 GB: No space left.*another folder"):
         as_dissimilarities(squareform(square())).materialized(memory_bytes=0, folder=tmp_path)
     with pytest.raises(ConfigError, match="kept as int16, float32 or float64, not as int32"):
         as_dissimilarities(square()).materialized("int32")

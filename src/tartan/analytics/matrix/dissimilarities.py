@@ -116,7 +116,7 @@ class Dissimilarities(Rows):
         Raises
         ------
         DiskFullError
-            If there is no room for the file.
+            If there is no space for the file.
         """
         wanted = native(self.dtype) if dtype is None else np.dtype(dtype)
         if self.array is not None and (dtype is None or wanted == self.dtype):

@@ -65,7 +65,7 @@ def new_square(
     Raises
     ------
     DiskFullError
-        If the file system has no room for the file.
+        If the file system has no space for the file.
     """
     size = n * n * dtype.itemsize
     if size <= memory_bytes:
@@ -76,7 +76,7 @@ def new_square(
         except OSError as error:
             where = folder or tempfile.gettempdir()
             raise DiskFullError(
-                f"{where} has no room for a matrix of {size / 1e9:.3g} GB: {error.strerror}; name another folder"
+                f"{where} has no space for a matrix of {size / 1e9:.3g} GB: {error.strerror}; name another folder"
             ) from error
         mapped = mmap.mmap(file.fileno(), size)
     return np.frombuffer(mapped, dtype).reshape(n, n)

@@ -50,7 +50,7 @@ class Phylogeny(Application):
 
     A parsed item is a tuple of five arrays, where g middles (strings of length k - 2) have neighbours on both sides and
     p strings of length k are present: middles (g,) uint32 (uint64 above k = 7), masks (g, 2) uint32, codes (p,)
-    uint16, values (p,) float32 (a of the strings that are present; absent ones have -1 and take no room), numbers
+    uint16, values (p,) float32 (a of the strings that are present; absent ones have -1 and take no memory), numbers
     (3,) float64: the norm of the vector, how many strings have f0 > 0, n_k. A bacterium takes 4 to 9 MB at k = 6.
 
     Values are rounded to float32 once; the distances have errors near 5e-11, and do not depend on the tile or on the

@@ -405,7 +405,7 @@ class Viewer {
   }
 }
 
-// Take the room of a text, from x to the right and with y in the middle, where it is free; say whether it was.
+// Reserve the space of a text, from x to the right and with y in the middle, where it is free; say whether it was.
 function takes(taken, x, y, text) {
   const wanted = [];
   for (const row of new Set([Math.floor((y - 7) / 15), Math.floor((y + 7) / 15)])) {
