@@ -4,8 +4,9 @@ The run has one item, compared with itself, in one file on disk: it makes one lo
 worker process, on the CPU device. A profile hook in every thread of both processes notes each call of a function of
 ``tartan``.
 
-An *item* goes from the start of the scheduler to the end of the event that says it was loaded. A *tile* goes from there
-to the end of the event that says its chunk was committed, and so through the ledger.
+An *item* goes from the event that grants the scheduler its segment (where none is granted: from the start of the
+scheduler) to the end of the event that says it was loaded. A *tile* goes from there to the end of the event that says
+its chunk was committed, and so through the ledger.
 
 A *visit* is a longest sequence of calls of functions of one file, in one thread. A *return* is a visit to a file that
 was visited before, by any thread. So ``returns = visits - files``. Not counted, because they are no stations:
@@ -147,10 +148,11 @@ def _visits(events: list[Event]) -> list[str]:
 def _ways(events: list[Event]) -> tuple[list[str], list[str]]:
     """Return the visits of the item and of the tile."""
 
-    def last(kind: str, *names: str) -> int:
-        return max(at for at, event in enumerate(events) if event.kind == kind and event.name in names)
+    def found(kind: str, *names: str) -> list[int]:
+        return [at for at, event in enumerate(events) if event.kind == kind and event.name in names]
 
-    start, loaded, end = last("call", "Scheduler.start"), last("return", *LOADED), last("return", "Scheduler.committed")
+    start = min(found("call", "Scheduler.granted") or found("call", "Scheduler.start"))
+    loaded, end = max(found("return", *LOADED)), max(found("return", "Scheduler.committed"))
     return _visits(events[start : loaded + 1]), _visits(events[loaded + 1 : end + 1])
 
 
