@@ -45,7 +45,7 @@ def test_an_error_of_ours_speaks_for_itself() -> None:
     assert parse_item(Broken(), "a.txt", b"x") == ItemFailure("parse", "a.txt: too large")
 
 
-def test_running_out_of_memory_is_nobodys_fault() -> None:
+def test_running_out_of_memory_fails_no_item() -> None:
     class Full(Plain):
         def preprocess(self, item: Any, xp: Any) -> Any:
             raise DeviceMemoryError("full")

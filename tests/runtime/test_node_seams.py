@@ -99,7 +99,7 @@ def test_a_defect_in_the_loop_ends_the_run_without_waiting_for_what_runs() -> No
     assert it.sink.chunks == {}
 
 
-def test_a_cancelled_node_says_how_to_go_on() -> None:
+def test_a_cancelled_node_says_how_to_resume() -> None:
     it = world(Dot(), ROWS)
     node = Node(it.execution)
     node.cancel(15)

@@ -80,7 +80,7 @@ def test_an_impossible_size_names_the_option(shared: bool, n_bytes: int) -> None
     assert caught.value.context["option"] == "--host-cache"
 
 
-def test_a_full_disk_is_told_at_once_where_memory_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_at_once_where_memory_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -40,7 +40,7 @@ class CpuDevice:
 
     def allocate(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
         check_open(self._closed, self.name)
-        # Asked before, because Linux promises memory that it does not have and kills whoever touches it.
+        # Asked before, because Linux promises memory that it does not have and kills the process that touches it.
         wanted, free = nbytes_of(shape, dtype), self.free_bytes()
         if wanted > free:
             raise DeviceMemoryError(

@@ -2,7 +2,7 @@
 
 A ``GuardedArray`` is no ``ndarray``. Every operation on it, and every function of its ``Namespace``, asks the
 ``Guard`` first. The guard refuses use outside the device's compute engine, a mixture with host arrays, and more
-memory than there is, as a GPU would. So a test that passes with guarded arrays shows that nobody takes host memory
+memory than there is, as a GPU would. So a test that passes with guarded arrays shows that no code takes host memory
 for device memory. The simulator and the stand-in for CuPy are built from these parts.
 
 Speed is that of NumPy plus a few microseconds an operation. 0-d results stay arrays, as in CuPy.

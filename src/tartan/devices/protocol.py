@@ -19,7 +19,7 @@ The runtime promises
 
 - at most one thread at a time in ``upload`` and ``download`` and two in ``compute`` (all at once are fine);
   ``allocate``, ``free_bytes`` and ``staging`` may be called from any thread at any time;
-- that nobody writes to an array while another engine uses it: a slot is uploaded, then compared, then filled anew;
+- that no thread writes to an array while another engine uses it: a slot is uploaded, then compared, then filled anew;
 - that device arrays are read, written and created (through ``xp``) only inside ``compute``. Taking a slice with
   integers and slices is allowed anywhere, because it touches no memory;
 - that host arrays given to ``upload`` and ``download`` are C-contiguous and have the shape and dtype of the device
@@ -105,7 +105,7 @@ class Device(Protocol):
         """Run ``call`` on the compute engine, wait until all its device work is done, return what it returned.
 
         Two threads may be inside: one ``call`` runs at a time, its device work queues behind that of the one before.
-        So the engine has its next work while the runtime still hears of the last.
+        So the engine has its next work while the runtime still learns the end of the last.
 
         Parameters
         ----------

@@ -2,7 +2,7 @@
 
 Results are computed by NumPy and are right. Time is spent as the options say: each engine is busy from the moment
 that work arrives, or from the end of its previous work, for bytes / bandwidth (copies) or count x cost (stages).
-The arrays are fenced off (see ``tartan.devices.guarded``): whoever forgets an upload gets an error, not a number.
+The arrays are fenced off (see ``tartan.devices.guarded``): a forgotten upload is an error, not a number.
 Fresh memory is filled with NaN patterns, so that a slot that was never filled shows in the scores.
 """
 

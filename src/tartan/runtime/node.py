@@ -105,7 +105,7 @@ class Node:
                     break
                 event = self._inbox.get()
                 actions = self._handle[type(event)](event)
-        except BaseException as error:  # nothing that runs is waited for
+        except BaseException as error:  # do not wait for what runs
             self._broken = True
             traceback.clear_frames(error.__traceback__)  # they hold views of the arenas
             raise

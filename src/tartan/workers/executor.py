@@ -164,7 +164,7 @@ class Executor(Protocol):
     def close(self, *, kill: bool = False) -> None:
         """Drop what has not started, wait for what has, and stop the workers.
 
-        With ``kill`` nothing is waited for: processes are killed, threads abandoned. Harmless when repeated.
+        With ``kill`` it does not wait: processes are killed, threads abandoned. Harmless when repeated.
         """
 
 
