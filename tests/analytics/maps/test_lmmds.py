@@ -150,7 +150,7 @@ def test_exact_distances_are_found_again(dimension: int, formula: str) -> None:
     assert found.stop_reason_ == "small_gain"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_oracle_of_a_thousand_points() -> None:
     D, x = clustered(1000)
     off = D[np.triu_indices(1000, 1)]
