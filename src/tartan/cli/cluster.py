@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="of a run that keeps a map (see embed): draw it in the colours of the clusters, .png, .svg or .html",
     )
     add("--seed", metavar="N", type=count, default=0, help="seed of pwc; default: 0")
-    add("--checkpoint", metavar="FILE.npz", type=Path, help="file from which an interrupted pwc goes on")
+    add("--checkpoint", metavar="FILE.npz", type=Path, help="file from which an interrupted pwc is resumed")
     add_table_options(parser)
 
 
@@ -107,13 +107,13 @@ def _labels(args: argparse.Namespace, matrix: Dissimilarities, monitor: Monitor)
 
 
 def _refuse_idle_options(args: argparse.Namespace) -> None:
-    """Refuse what would be left unheard."""
+    """Refuse options that would have no effect."""
     if args.clusters is None and args.method == "pwc":
         raise ConfigError("--threshold is for a linkage; --method pwc takes a number of clusters (-k)")
     if args.checkpoint is not None and args.method != "pwc":
         raise ConfigError(f"--checkpoint is for --method pwc; {args.method} linkage is over soon and keeps none")
     if args.centres is not None and not args.json:
-        raise ConfigError("--centres is told in the JSON object only; add --json")
+        raise ConfigError("--centres appears in the JSON object only; add --json")
 
 
 def _kept_map(args: argparse.Namespace) -> StoredMap | None:

@@ -181,7 +181,7 @@ def _accelerators(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if not found["gpus"]:
         yield "GPU", "none"
     cuda = found["cuda"]
-    told = f"runtime {cuda['runtime']}, driver {cuda['driver']}, CuPy {cuda['cupy']}"
-    yield "CUDA", told if cuda["cupy"] else cuda.get("error", "CuPy is not installed")
+    versions = f"runtime {cuda['runtime']}, driver {cuda['driver']}, CuPy {cuda['cupy']}"
+    yield "CUDA", versions if cuda["cupy"] else cuda.get("error", "CuPy is not installed")
     launcher = found["mpi"]["launcher"] or "no launcher"
     yield "MPI", f"{launcher}, mpi4py {'installed' if found['mpi']['mpi4py'] else 'not installed'}"

@@ -51,7 +51,7 @@ def execute(args: argparse.Namespace) -> int:
     make_folder(args.out)
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
     with warnings.catch_warnings(), cancel_on_signals(monitor.cancel):
-        warnings.simplefilter("ignore", DeprecationWarning)  # what goes has been said
+        warnings.simplefilter("ignore", DeprecationWarning)  # already printed
         found = lcms.cluster_peaks(peaks, mode=args.mode, earlier=earlier, monitor=monitor, **options)
     about = lcms.describe(peaks, found, references)
     lcms.write_result(args.out, peaks, found, options)
@@ -66,7 +66,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace, known: Mapping[str, str]) -> dict[str, Any]:
-    """Return what ``--set`` said; numbers separated by commas are several."""
+    """Return the settings of ``--set``; numbers separated by commas are several."""
     given = settings(args)
     for name in given:
         if name not in known:

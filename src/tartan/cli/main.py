@@ -1,4 +1,4 @@
-"""``tartan COMMAND``: chooses the command and turns what went wrong into one line and an exit status.
+"""``tartan COMMAND``: chooses the command and turns errors into one line and an exit status.
 
 0 all is done; 1 failed; 2 wrong use; 3 finished with failed items or pairs; 128 + n ended by signal n.
 """
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = argparse.Namespace(json=False)  # as long as the words are not understood
     try:
         return _guarded(words, args)
-    except BrokenPipeError:  # whoever read our stdout (head, less) has enough
+    except BrokenPipeError:  # the reader of stdout (head, less) has closed it
         drop_stdout()
         return 128 + signal.SIGPIPE
 
@@ -146,7 +146,7 @@ def _guarded(words: Sequence[str], args: argparse.Namespace) -> int:
 def _parse_and_execute(words: Sequence[str], args: argparse.Namespace) -> int:
     try:
         build_parser().parse_args(words, args)
-    except SystemExit as stop:  # argparse has said why
+    except SystemExit as stop:  # argparse has printed why
         status = int(stop.code or 0)
     else:
         status = args.execute(args)
@@ -155,7 +155,7 @@ def _parse_and_execute(words: Sequence[str], args: argparse.Namespace) -> int:
 
 
 def _of_the_machine(error: Exception) -> TartanError | None:
-    """Return what the system refused, where no other place has said it better; None for defects."""
+    """Return what the system refused, where no other place has a better message; None for defects."""
     if isinstance(error, MemoryError):
         return ResourceError(f"out of memory ({error}); stop other programs, or give Tartan a smaller share")
     if isinstance(error, OSError) and error.filename is not None:

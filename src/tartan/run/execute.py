@@ -143,7 +143,7 @@ class Session:
 
     @property
     def facts(self) -> ItemFacts:
-        """What a few items told; learnt when first asked."""
+        """What a few items show; learnt when first asked."""
         if self._facts is None:
             asked = self.asked
             self._facts = learn(asked.app, asked.source, self.rank.executor, self._options, self._known)

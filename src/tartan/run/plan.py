@@ -41,7 +41,7 @@ LARGEST_ADDRESSES = 2**43
 
 @dataclass(frozen=True)
 class ItemFacts:
-    """What a few items of a run told.
+    """What a few items of a run show.
 
     Attributes
     ----------

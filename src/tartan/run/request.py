@@ -120,7 +120,7 @@ def request(
         As in ``tartan.allpairs``, and more than eight for that reason.
     options : RunOptions
     described : dict, optional
-        Where the application comes from; default: what can be said of the object.
+        Where the application comes from; default: described from the object.
     registry : Registry, optional
         The built-in applications.
 

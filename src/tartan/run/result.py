@@ -15,6 +15,7 @@ import numpy as np
 
 from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
 from tartan.errors import ConfigError
+from tartan.run.describe import described
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import Manifest
 from tartan.store.view import ResultView
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from tartan.analytics import Dissimilarities, Embedding, Monitor, Outliers, Tree
     from tartan.analytics.trees import SpanningTree
-    from tartan.run.sorted_pairs import PairOrder
     from tartan.store.maps import StoredMap
 
 
@@ -347,7 +347,7 @@ class Run:
         ascending : bool, optional
             Default: the nearest first, that is, descending for applications that declare a similarity.
         limit : int, optional
-            Only so many pairs, the first ones; failed pairs are left out then.
+            At most this many pairs, the first ones; failed pairs are left out then.
         output : str, optional
             By which output; default: the first.
         memory : size, optional
@@ -361,9 +361,10 @@ class Run:
             Columns i, j, key_i, key_j and score. Equal scores are in the order of i, then j; failed pairs come last,
             with a null score.
         """
-        from tartan.run.sorted_pairs import sorted_pairs
+        from tartan.run.sorted_pairs import pair_order, sorted_pairs
 
-        return sorted_pairs(self.folder, self._pair_order(ascending, limit, output, memory, tmp))
+        order = pair_order(self.folder, output, ascending=ascending, limit=limit, memory=memory, tmp=tmp)
+        return sorted_pairs(self.folder, order)
 
     def spanning_tree(
         self,
@@ -415,46 +416,20 @@ class Run:
         sort : bool
             Parquet only: the pairs in the order of their scores.
         count : int, optional
-            Parquet only: the so many best pairs of all, exactly, in the order of their scores.
+            Parquet only: exactly this many of the best pairs of all, in the order of their scores.
         ascending, memory, tmp
             As in ``pairs_sorted``; refused where the pairs are not sorted.
         """
-        from tartan.run.sorted_pairs import write_sorted_pairs
-        from tartan.store.export import export, format_of
+        from tartan.run.sorted_pairs import export_sorted
+        from tartan.store.export import export
 
-        if not sort and count is None:
-            for name, value in (("ascending", ascending), ("memory", memory), ("tmp", tmp)):
-                if value is not None:
-                    raise ConfigError(f"{name} is for pairs in the order of their scores: ask for these (--sorted)")
-            return export(self.folder, path, format, **options)
-
-        name = format_of(Path(path), format)
-        rest = {"overwrite", "output"}
-        if name != "parquet" or set(options) - rest:
-            wrong = f"format {name}" if name != "parquet" else ", ".join(sorted(set(options) - rest))
-            raise ConfigError(f"sorted pairs are written as Parquet, without more options; {wrong} does not apply")
-        order = self._pair_order(ascending, count, options.get("output"), memory, tmp)
-        write_sorted_pairs(self.folder, Path(path), order, overwrite=bool(options.get("overwrite")))
-        return Path(path)
-
-    def _pair_order(
-        self,
-        ascending: bool | None,
-        limit: int | None,
-        output: str | None,
-        memory: str | int | None,
-        tmp: str | Path | Sequence[str | Path] | None,
-    ) -> PairOrder:
-        from tartan.options import parse_bytes
-        from tartan.run.sorted_pairs import PairOrder
-        from tartan.sort.space import rss_bytes
-        from tartan.sort.work import check_folders
-
-        memory_bytes = rss_bytes() + 10**9 if memory is None else parse_bytes(memory, option="memory")
-        folders = [tmp] if isinstance(tmp, str | Path) else list(tmp or ())
-        checked = tuple(check_folders([Path(folder) for folder in folders])) if folders else ()
-        up = not self.larger_is_nearer if ascending is None else ascending
-        return PairOrder(output, up, limit, memory_bytes, checked)
+        if sort or count is not None:
+            order = {"ascending": ascending, "limit": count, "memory": memory, "tmp": tmp}
+            return export_sorted(self.folder, Path(path), format, order, **options)
+        for name, value in (("ascending", ascending), ("memory", memory), ("tmp", tmp)):
+            if value is not None:
+                raise ConfigError(f"{name} is for pairs in the order of their scores: ask for these (--sorted)")
+        return export(self.folder, path, format, **options)
 
     def embed(self, method: str = "damds", n_components: int = 3, *, keep: bool = False, **options: Any) -> Embedding:
         """Place the items so that distances of the map match the scores of a run.
@@ -528,25 +503,12 @@ class Run:
 
         return extend_map(self.folder, monitor)
 
-    def _facts(self) -> dict[str, str]:
-        done, total = self.n_pairs_done, self.n_pairs
-        share = f" ({100 * done / total:.1f} %)" if total and done < total else ""
-        facts = {
-            "application": str(self.manifest.application.get("name")),
-            "items": f"{self.n_items:,}",
-            "pairs": f"{done:,} of {total:,}{share}",
-            "outputs": ", ".join(f"{name} {dtype}" for name, dtype in self.manifest.outputs.items()),
-        }
-        if self.manifest.reduce is not None:
-            facts["keeps"] = self.folder.kept
-        return facts
-
     def __repr__(self) -> str:
-        facts = self._facts()
+        facts = described(self.folder)
         return f"<Run {self.path.name}: {facts['application']}, {facts['items']} items, {facts['pairs']} pairs>"
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in self._facts().items()
+            f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in described(self.folder).items()
         )
         return f"<table><caption>{html.escape(self.path.name)}</caption>{rows}</table>"

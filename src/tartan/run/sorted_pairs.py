@@ -9,7 +9,7 @@ the first are sorted. So the best million of a billion pairs cost two readings o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,8 +19,11 @@ import numpy as np
 from tartan._native import count_pairs, decode_pairs, encode_pairs
 from tartan.base.files import arrow_file
 from tartan.errors import ConfigError
+from tartan.options import parse_bytes
+from tartan.sort.space import rss_bytes
 from tartan.sort.stages import BlockSorter
-from tartan.store.export import new_export
+from tartan.sort.work import check_folders
+from tartan.store.export import format_of, new_export
 from tartan.store.reduced import Parts
 from tartan.store.tables import chunks_both_ways, key_column, pair_rows
 from tartan.store.view import output_name, require_real
@@ -62,6 +65,64 @@ class PairOrder:
     limit: int | None = None
     memory_bytes: int = 10**9
     folders: tuple[Path, ...] = field(default=())
+
+
+def pair_order(
+    folder: RunFolder,
+    output: str | None = None,
+    *,
+    ascending: bool | None = None,
+    limit: int | None = None,
+    memory: str | int | None = None,
+    tmp: str | Path | Sequence[str | Path] | None = None,
+) -> PairOrder:
+    """Check what ``tartan.Run.pairs_sorted`` was given.
+
+    Raises
+    ------
+    ConfigError
+        If the memory is no number of bytes, or a folder is not there.
+    """
+    memory_bytes = rss_bytes() + 10**9 if memory is None else parse_bytes(memory, option="memory")
+    folders = [tmp] if isinstance(tmp, str | Path) else list(tmp or ())
+    checked = tuple(check_folders([Path(one) for one in folders])) if folders else ()
+    up = not folder.manifest.larger_is_nearer if ascending is None else ascending
+    return PairOrder(output, up, limit, memory_bytes, checked)
+
+
+def export_sorted(
+    folder: RunFolder,
+    path: Path,
+    kind: str | None,
+    order: dict[str, Any],
+    **options: Any,
+) -> Path:
+    """Write the pairs of a run to a Parquet file, in the order of their scores; see ``tartan.Run.export``.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    path : Path
+    kind : str or None
+        Parquet, or None where the suffix says so.
+    order : dict
+        Keyword arguments of ``pair_order``.
+    **options
+        ``output`` and ``overwrite``.
+
+    Raises
+    ------
+    ConfigError
+        If another format or another option is asked for.
+    """
+    name = format_of(path, kind)
+    more = sorted(options.keys() - {"overwrite", "output"})
+    if name != "parquet" or more:
+        wrong = f"format {name}" if name != "parquet" else ", ".join(more)
+        raise ConfigError(f"sorted pairs are written as Parquet, without more options; {wrong} does not apply")
+    chosen = pair_order(folder, options.get("output"), **order)
+    write_sorted_pairs(folder, path, chosen, overwrite=bool(options.get("overwrite")))
+    return path
 
 
 def sorted_pairs(folder: RunFolder, order: PairOrder) -> pa.RecordBatchReader:
@@ -154,7 +215,7 @@ class _Pairs(Protocol):
     reading_bytes: int
 
     def bar(self, limit: int | None) -> tuple[int, int]:
-        """Return what ``records`` may leave out if so many pairs are wanted, and how many it then yields at most."""
+        """Return what ``records`` may leave out if ``limit`` pairs are wanted, and how many it then yields at most."""
 
     def records(self, bar: int) -> Iterator[np.ndarray]:
         """Yield all pairs up to a bar."""
@@ -195,7 +256,7 @@ class _Words:
             count_pairs(scores, codes, self._descending, counts)
         up_to = np.cumsum(counts)
         last = int(np.searchsorted(up_to, limit))
-        if last == len(counts):  # so many have no score
+        if last == len(counts):  # more have no score than have one
             return NO_SCORE - 1, int(up_to[-1])
         return min(last << 16 | 0xFFFF, NO_SCORE - 1), int(up_to[last])
 

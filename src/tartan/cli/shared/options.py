@@ -37,7 +37,7 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="cpu, cuda, cuda:1 or sim; repeat it or separate by commas for several; default: cpu",
     )
-    add("--on-error", choices=("skip", "raise"), help="record a failed item or pair and go on (skip), or stop")
+    add("--on-error", choices=("skip", "raise"), help="record a failed item or pair and continue (skip), or stop")
     add("--max-failures", type=count, metavar="N", help="stop when more than N items and pairs have failed")
     add(
         "--tile-timeout",
@@ -78,12 +78,12 @@ def add_settings(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def setting_texts(args: argparse.Namespace) -> dict[str, str]:
-    """Return what ``--set`` said as text, by name; the last one counts."""
+    """Return the settings of ``--set`` as text, by name; the last one counts."""
     return dict(args.settings)
 
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:
-    """Return what ``--set`` said: numbers, true, false and none as such, everything else as text."""
+    """Return the settings of ``--set``: numbers, true, false and none as such, everything else as text."""
     return {name: _value(text) for name, text in args.settings}
 
 

@@ -1,8 +1,8 @@
 """The standard streams, as the shell leaves them: closed, on a full disk, or without a reader.
 
 Data on stdout that cannot be written end the command with one line. Messages on stderr that cannot be written are
-dropped: a full disk under a log stops no run. Streams that somebody else has put in the place of those of the
-process (tests, notebooks) are left alone.
+dropped: a full disk under a log stops no run. Streams that have been put in the place of those of the process
+(by tests, notebooks) are left alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def prepare_streams() -> None:
 
 
 def drop_stdout() -> None:
-    """Let what is still written to stdout vanish: nobody gets it, and Python would complain when it flushes at exit."""
+    """Discard what is still written to stdout: it has no reader, and Python would complain when it flushes at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)
@@ -57,7 +57,7 @@ class _Data(io.FileIO):
 
 
 def _occupy(descriptor: int) -> None:
-    """Open a closed descriptor on nothing, lest the next file that is opened takes what others write to it."""
+    """Open a closed descriptor on nothing, so that the next file to be opened does not receive what is meant for it."""
     try:
         os.fstat(descriptor)
     except OSError:
