@@ -34,7 +34,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"host_cache": "1items"}, "--host-cache 1items holds 1 items of 8 bytes; comparing needs at least 2: give --host"),
     ({"host_cache": "15B"}, "--host-cache 15B holds 1 items of 8 bytes; .* give --host-cache 16B or more"),
     ({"device": "sim", "device_cache": "1items"}, "--device-cache 1items holds 1 items on sim; comparing needs at l"),
-    ({"disk_cache": "5items"}, "--disk-cache takes a size in bytes, such as 10GB"),
+    ({"disk_cache": "5items"}, "--disk-cache: 5items counts items; write bytes, such as 2GB"),
     ({"device": "gpu"}, "there is no device 'gpu'; use cpu, cuda"),
     ({"device": ()}, "no device is named"),
     ({"reduce": "top-k"}, "reduce: 'top-k' is not understood; write"),

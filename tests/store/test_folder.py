@@ -489,13 +489,11 @@ def test_a_list_of_pairs_that_is_another_one_is_refused(path: Path) -> None:
         RunFolder.open(path).counts()
 
 
-def test_stats_and_trace_round_trip(folder: RunFolder, path: Path) -> None:
+def test_stats_round_trip(folder: RunFolder, path: Path) -> None:
     assert folder.stats == {}
     with folder.lock():
         folder.write_stats({"loads": np.int64(3), "bytes": {"host": 1.5}})
-        folder.write_trace([{"name": "read", "ph": "X", "ts": 0, "dur": 1}])
     assert RunFolder.open(path).stats == {"loads": 3, "bytes": {"host": 1.5}}
-    assert b"traceEvents" in (path / "trace.json").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["status", "i", "../x", "a b"])

@@ -24,7 +24,7 @@ from tartan.core.grid import Grid
 from tartan.core.verdict import FailureRules
 from tartan.devices.protocol import Device
 from tartan.errors import ConfigError, DeviceMemoryError, TartanError
-from tartan.options import RunOptions, Size
+from tartan.options import RunOptions, Size, parse_bytes
 from tartan.run.oversight import Oversight
 from tartan.run.plan import ItemFacts, KnownForm, MemoryPlan, learn, plan_grid, plan_run
 from tartan.run.rank import Rank, open_rank
@@ -296,9 +296,7 @@ def _refuse_unwritable(path: Path) -> None:
 def _disk_cache(folder: RunFolder, options: RunOptions) -> DiskCache | None:
     if options.disk_cache is None:
         return None
-    if options.disk_cache.in_items:
-        raise ConfigError("--disk-cache takes a size in bytes, such as 10GB", context={"option": "--disk-cache"})
-    return DiskCache(folder.path / "cache", options.disk_cache.amount)
+    return DiskCache(folder.path / "cache", parse_bytes(options.disk_cache, option="--disk-cache"))
 
 
 def _digest_base(folder: RunFolder, devices: Sequence[Device]) -> bytes:

@@ -250,10 +250,6 @@ class RunFolder(Ledger):
         """Replace ``stats.json``."""
         self._write_json("stats.json", dict(stats))
 
-    def write_trace(self, events: Sequence[Mapping[str, Any]]) -> None:
-        """Replace ``trace.json`` with events of the Chrome trace format."""
-        self._write_json("trace.json", {"traceEvents": list(events)})
-
     def replace_result(self, write: Callable[[Path], None]) -> Path:
         """Let ``write`` write the merged result of a reduced run to a path; return where it is then."""
         target = self.path / RESULT_NAME
