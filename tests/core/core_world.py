@@ -14,21 +14,10 @@ from functools import partial
 
 import numpy as np
 
+from tartan.core.actions import Action, AskSegments, Commit, Compare, Evict, Load, Move, Prepare, Upload
 from tartan.core.cache import Room
 from tartan.core.grid import Grid, Tile
-from tartan.core.schedule import (
-    Action,
-    AskSegments,
-    Commit,
-    Compare,
-    DeviceSlots,
-    Evict,
-    Load,
-    Move,
-    Prepare,
-    Scheduler,
-    Upload,
-)
+from tartan.core.schedule import DeviceSlots, Scheduler
 from tartan.core.setup import grant
 from tartan.core.sizing import Costs, Layout, choose_grid, choose_layout, device_room, make_order
 from tartan.core.workload import Workload

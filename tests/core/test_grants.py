@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from core_world import Problem, World
 
+from tartan.core.actions import AskSegments, Load
 from tartan.core.cache import Room
 from tartan.core.grid import Grid
 from tartan.core.order import Segment, panel_order
-from tartan.core.schedule import AskSegments, DeviceSlots, Load, Scheduler
+from tartan.core.schedule import DeviceSlots, Scheduler
 from tartan.core.sizing import tile_filter
 from tartan.core.workload import AllPairs
 

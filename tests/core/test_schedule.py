@@ -12,10 +12,11 @@ from core_world import Problem, World
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tartan.core.actions import Load, Origin, Prepare, Upload
 from tartan.core.cache import Room
 from tartan.core.grid import Grid, Tile
 from tartan.core.order import Segment
-from tartan.core.schedule import DeviceSlots, Load, Origin, Prepare, Scheduler, Upload
+from tartan.core.schedule import DeviceSlots, Scheduler
 from tartan.core.sizing import tile_filter
 from tartan.core.workload import AllPairs, NewAgainstOld
 from tartan.errors import ConfigError

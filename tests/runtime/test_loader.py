@@ -13,7 +13,7 @@ import numpy as np
 from tartan.application import Application
 from tartan.base.daemon_pool import DaemonPool
 from tartan.base.trace import NO_TRACER
-from tartan.core.schedule import Origin
+from tartan.core.actions import Origin
 from tartan.errors import ItemError, RunFailedError
 from tartan.runtime.disk_level import DiskLevel
 from tartan.runtime.events import Event, NodeBroken, SpanFilled

@@ -16,10 +16,10 @@ from functools import partial
 
 import numpy as np
 
+from tartan.core.actions import Action, AskSegments, Commit, Compare, Evict, Load, Move, Origin, Prepare, Upload
 from tartan.core.bound import workload_bound
 from tartan.core.grid import Grid
 from tartan.core.model import StageTimes, modelled_seconds, system_efficiency
-from tartan.core.schedule import Action, AskSegments, Commit, Compare, Evict, Load, Move, Origin, Prepare, Upload
 from tartan.core.setup import RunSetup, grant, make_scheduler, make_segments, prepares_on_device
 from tartan.core.sizing import PAIR_BYTES, Costs, choose_grid, choose_layout, device_room
 from tartan.core.workload import AllPairs, Workload

@@ -17,9 +17,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import NamedTuple
 
+from tartan.core.actions import Action, AskSegments, Chunk, Commit, Compare, Evict, Load, Move, Origin, Prepare, Upload
 from tartan.core.cache import Arrival, Level, Need, Room, SpanState
 from tartan.core.grants import Grants, Upcoming
 from tartan.core.grid import Grid, Tile
@@ -27,92 +26,10 @@ from tartan.core.needs import Needs, check_room
 from tartan.core.order import Segment
 from tartan.errors import ConfigError, InternalError
 
-Chunk = tuple[int, int]
-
 # Tiles that each of several devices may hold at least, so that copies run while it compares.
 FEWEST_HELD = 4
 # Tiles that come one after the other to one device in an order without resident rows: they share items.
 TILES_A_TURN = 96
-
-
-class Evict(NamedTuple):
-    """Drop a span: from the host level, or from a device with memory of its own.
-
-    It comes before the action that fills its slots anew.
-    """
-
-    span: int
-    device: int | None = None
-
-
-class Origin(Enum):
-    """Where a span comes from when it is loaded."""
-
-    STORAGE = "storage"
-    DISK = "disk"
-    RANK = "rank"
-
-    @property
-    def ready(self) -> bool:
-        """Whether items come preprocessed from there: the disk level and other ranks keep no others."""
-        return self is not Origin.STORAGE
-
-
-class Load(NamedTuple):
-    """Fill a host slot from outside the host level; where slots have no addresses, a window.
-
-    ``origin`` is the nearest place that is known to have the span. It may come from another one; ``loaded`` says which.
-    """
-
-    span: int
-    address: int
-    origin: Origin
-
-
-class Move(NamedTuple):
-    """Copy a span within the host level, to where its strip lies."""
-
-    span: int
-    address: int
-    source: int
-
-
-class Prepare(NamedTuple):
-    """Upload a parsed span, preprocess it on a device, and store the outcome in its host slot."""
-
-    device: int
-    span: int
-    address: int
-
-
-class Upload(NamedTuple):
-    """Copy a ready span from its host slot to a device slot."""
-
-    device: int
-    span: int
-    address: int
-
-
-class Compare(NamedTuple):
-    """Compare a tile on a device; all its items are there."""
-
-    device: int
-    tile: Tile
-
-
-class AskSegments(NamedTuple):
-    """Answer with ``granted``: at most this number of segments. It is the last action of a list."""
-
-    most: int
-
-
-class Commit(NamedTuple):
-    """All tiles of a chunk are compared."""
-
-    chunk: Chunk
-
-
-Action = AskSegments | Evict | Load | Move | Prepare | Upload | Compare | Commit
 
 
 @dataclass

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from tartan.core.actions import Action
 from tartan.core.cache import Room
 from tartan.core.grid import Grid
 from tartan.core.order import Needed, Segment
-from tartan.core.schedule import Action, DeviceSlots, Scheduler
+from tartan.core.schedule import DeviceSlots, Scheduler
 from tartan.core.sizing import Layout, make_order, tile_filter
 from tartan.core.workload import Workload
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tartan.core.actions import Action, Commit
 from tartan.core.grid import Grid
 from tartan.core.ledger import Failure
-from tartan.core.schedule import Action, Commit, Scheduler
+from tartan.core.schedule import Scheduler
 from tartan.errors import InternalError, ResourceError
 from tartan.runtime.events import ChunkCommitted, Event
 from tartan.runtime.execution import Wanted

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tartan.core.schedule import Origin
+from tartan.core.actions import Origin
 from tartan.core.verdict import PairCounts
 from tartan.runtime.compare import PairFailure
 from tartan.runtime.host import Place

@@ -6,9 +6,10 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from tartan.core.actions import Action, Evict, Load, Move, Prepare, Upload
 from tartan.core.grid import Grid
 from tartan.core.ledger import Failure
-from tartan.core.schedule import Action, Evict, Load, Move, Prepare, Scheduler, Upload
+from tartan.core.schedule import Scheduler
 from tartan.core.verdict import NodeReport
 from tartan.runtime.device_lane import DeviceLane
 from tartan.runtime.disk_level import DiskLevel

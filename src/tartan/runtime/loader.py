@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tartan.base.daemon_pool import ByteBudget, DaemonPool
-from tartan.core.schedule import Origin
+from tartan.core.actions import Origin
 from tartan.errors import RunFailedError, TartanError
 from tartan.runtime.disk_level import DiskLevel
 from tartan.runtime.events import NodeBroken, SpanFilled

@@ -15,17 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tartan.base.daemon_pool import DaemonPool
-from tartan.core.schedule import (
-    Action,
-    AskSegments,
-    Commit,
-    Compare,
-    Evict,
-    Load,
-    Move,
-    Prepare,
-    Upload,
-)
+from tartan.core.actions import Action, AskSegments, Commit, Compare, Evict, Load, Move, Prepare, Upload
 from tartan.core.setup import RunSetup, grant, make_scheduler, make_segments
 from tartan.errors import RunCancelledError
 from tartan.runtime.chunk_desk import ChunkBuffers, ChunkDesk

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from tartan.core.actions import Action, Compare
 from tartan.core.grid import Grid, Tile
 from tartan.core.ledger import DONE, FAILED_PAIR, Failure
-from tartan.core.schedule import Action, Compare, Scheduler
+from tartan.core.schedule import Scheduler
 from tartan.core.setup import HALVES_A_WORKER
 from tartan.core.verdict import NodeReport, PairCounts
 from tartan.errors import DeviceMemoryError, RunFailedError
