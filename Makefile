@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n logical --dist worksteal
 SOURCES := pyproject.toml Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml' 2>/dev/null)
 
-.PHONY: help build demo test test-all test-gpu lint format bench clean
+.PHONY: help build demo test test-all coverage test-gpu lint format bench clean
 
 help:
 	@echo "make demo      simulate photos, compare all of them, open a report (sets everything up)"
@@ -14,6 +14,7 @@ help:
 	@echo "make build     .venv with tartan in release mode and every extra but the GPU one"
 	@echo "make lint      ruff, mypy, rustfmt, clippy"
 	@echo "make test-all  also the slow and exhaustive suites"
+	@echo "make coverage  lines and branches that the Python tests reach, those of workers included"
 	@echo "make test-gpu  the CUDA suite; a missing GPU is a failure"
 	@echo "make bench     every benchmark against its peer"
 
@@ -39,6 +40,12 @@ test: build
 test-all: build
 	cargo test --workspace --exclude tartan-python --release --quiet
 	$(PYTEST)
+
+coverage: build
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n logical --dist worksteal -m "not exhaustive"
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered --sort=cover
 
 test-gpu: build
 	TARTAN_REQUIRE_GPU=1 $(BIN)/python -m pytest -m gpu
