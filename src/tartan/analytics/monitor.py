@@ -174,7 +174,7 @@ class Monitor:
             with np.load(self.checkpoint, allow_pickle=False) as file:
                 about = json.loads(str(file[_ABOUT][()]))
                 state = {name: _value(file[name]) for name in file.files if name != _ABOUT}
-        except Exception as error:  # a damaged archive raises whatever its layers raise
+        except Exception as error:  # a damaged archive raises errors of every layer
             raise ConfigError(
                 f"{self.checkpoint} cannot be read as a checkpoint ({error}); remove it to start afresh"
             ) from error

@@ -143,7 +143,7 @@ def test_a_file_of_the_wrong_size_is_explained(tmp_path, size, kind, n, message)
 @pytest.mark.parametrize(
     ("name", "content", "options", "message"),
     [
-        ("m.bin", b"abcd", {}, "its name does not say what it is; say format="),
+        ("m.bin", b"abcd", {}, "its name does not tell the format; give format="),
         ("m.npy", b"\x93NUMPY\x01\x00", {}, "cannot be read as npy"),
         ("m.npy", b"hello", {"format": "npy"}, "cannot be read as npy"),
         ("m.csv", b"0,1\n1,0\n", {"n": 2}, "n and byteorder are for raw files; csv says both itself"),

@@ -11,7 +11,7 @@ from tartan.base.checks import floats
 from tartan.errors import ConfigError
 
 Floats = NDArray[np.float64]
-_FARTHEST = 1e75  # the product of two squares is a number still
+_FARTHEST = 1e75  # the product of two squares is still finite
 
 
 @dataclass(frozen=True, eq=False)

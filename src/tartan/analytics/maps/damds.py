@@ -22,11 +22,11 @@ from tartan.base.checks import generator, whole
 from tartan.comm.communicator import Communicator
 from tartan.errors import ConfigError
 
-#: What does not change the result, and so is no part of what a checkpoint must match.
+#: Parameters that do not change the result, and so need not match those of a checkpoint.
 _NOT_THE_RESULT = {"verbose", "checkpoint", "communicator", "n_neighbors"}
 
 
-#: The square of a larger dissimilarity, and the square of that, are no numbers.
+#: The square of a larger dissimilarity, or the square of that, overflows.
 _LARGEST = 1e75
 
 

@@ -20,7 +20,7 @@ from tartan import _native
 from tartan.analytics.maps.smacof import Floats, Rule, native_order
 from tartan.analytics.monitor import Monitor
 
-#: Steps that a leap may be long.
+#: Length of a leap in steps, at most.
 _FARTHEST = 1000.0
 
 
@@ -91,8 +91,8 @@ class Interpolation:
     def _starts(self, values: Floats, near: NDArray[np.intp]) -> list[Floats]:
         """Return where points may begin: in the middle of the nearest old ones (a simplex), and at the nearest one.
 
-        All a little aside: where old points are all one there is no direction otherwise, and out of a flat map none
-        leads. On a line no point gets past another, so it begins on either side of the nearest one too.
+        All are moved a little aside: where all old points coincide there is no direction otherwise, and none leads out
+        of a flat map. On a line no point can pass another, so it begins on either side of the nearest one, too.
         """
         dim = self.points.shape[1]
         few = near[:, : dim + 1]
@@ -171,7 +171,7 @@ def nearest(values: Floats, k: int) -> NDArray[np.intp]:
         return np.argsort(values, axis=1, kind="stable")
     last = np.partition(values, k - 1, axis=1)[:, k - 1 : k]
     below, level = values < last, values == last
-    # What is as large as the last one is taken from the left, until there are k.
+    # Of values as large as the last one the first are taken, until there are k.
     taken = below | (level & (np.cumsum(level, axis=1) <= k - below.sum(axis=1, keepdims=True)))
     near = np.nonzero(taken)[1].reshape(len(values), k)
     order = np.argsort(np.take_along_axis(values, near, axis=1), axis=1, kind="stable")

@@ -28,7 +28,7 @@ from tartan.store.folder import RunFolder
 from tartan.store.maps import FILE_NAME, StoredMap, read_map, write_map
 
 BLOCK_BYTES = 32 << 20
-#: New items that fit so much worse than the old ones call for a new map: the median stress is above this, ...
+#: The map should be made afresh where new items fit much worse: their median stress is above this, ...
 _POOR_STRESS = 0.01
 #: ... and this many times that of the items that the map was made from.
 _POOR_FACTOR = 2.0

@@ -13,7 +13,7 @@ import numpy as np
 from tartan.analytics.maps.smacof import Floats, Problem
 from tartan.analytics.monitor import Monitor
 
-#: Pairs of one block; a block takes some ten arrays of as many numbers.
+#: Pairs of one block; a block takes about ten arrays of this length.
 BLOCK_PAIRS = 16_000_000
 #: Share of the free memory that the matrix may take.
 _RESIDENT_SHARE = 0.6

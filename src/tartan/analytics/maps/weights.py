@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _INT16_ONE = 32767
 _SIDE = 512
-_LARGEST = 1e15  # the product of two, times the square of a dissimilarity, is a float32 still
+_LARGEST = 1e15  # the product of two, times the square of a dissimilarity, is still a float32
 _TOO_LARGE = f"weights are at most {_LARGEST:g}: divide all of them by the largest"
 
 

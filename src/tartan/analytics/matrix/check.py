@@ -26,7 +26,7 @@ _FAULT_BYTES = 64 << 10  # the kernel maps this much around every page that is t
 RELEASED_BYTES = 128 << 20
 _NAMED = 5  # members of a component that a message lists
 
-# Of the largest dissimilarity where squares are summed: its fourth power is a number still.
+# Of the largest dissimilarity where squares are summed: its fourth power is still finite.
 _SMALLEST = 1e-75
 
 

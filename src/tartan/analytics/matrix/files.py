@@ -63,8 +63,8 @@ def format_of(path: Path) -> str:
     kind = _SUFFIXES.get(path.suffix.lower())
     if kind is None:
         raise ConfigError(
-            f"{path}: its name does not say what it is; say format= one of {', '.join(FORMATS)} (raw int16 of n items "
-            "has 2 n^2 bytes)"
+            f"{path}: its name does not tell the format; give format= one of {', '.join(FORMATS)} (raw int16 of n "
+            "items has 2 n^2 bytes)"
         )
     return kind
 
@@ -120,7 +120,7 @@ def zarr_source(given: Any, label: str, name: str | None = None, triangle: str |
     if given.ndim == 1:
         return Condensed(np.asarray(given[:]), side_of(given.shape[0], label))
     require_square(given.shape, label)
-    # Zarr has no byte order of its own in memory: what it hands out is native.
+    # Zarr has no byte order of its own in memory: its arrays are native.
     window = Windowed(given.shape[0], given.dtype, lambda rows, columns: given[rows, columns])
     return window if triangle is None else Triangle(window, upper=triangle == "upper")
 

@@ -18,7 +18,7 @@ from tartan.errors import ConfigError
 
 Values = NDArray[np.float64]
 
-# What is below the domain of a function by so much is there by rounding: the cosine of equal vectors in float32.
+# A value this little below the domain of a function is there by rounding: the cosine of equal vectors in float32.
 _ROUNDING = 1e-5
 
 

@@ -42,7 +42,7 @@ def read_phylip(path: Path) -> Named:
         _place(square, shape, item, values)
         names.append(name)
     if (left := next(lines, None)) is not None:
-        raise ConfigError(f"{path}, line {left[0]}: more follows after the {n} items that line 1 says")
+        raise ConfigError(f"{path}, line {left[0]}: more follows after the {n} items of line 1")
     return square, tuple(names)
 
 

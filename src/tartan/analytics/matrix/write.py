@@ -50,7 +50,7 @@ def write_int16(
     if largest > one:
         raise ConfigError(f"{matrix.label}: the largest dissimilarity is {largest:.9g}, above the maximum {one:.9g}")
     dtype = np.dtype("<i2" if byteorder == "little" else ">i2")
-    # Under another name first: the matrix may be mapped from the very file.
+    # Under another name first: the matrix may be mapped from the same file.
     with whole_file(Path(path)) as unfinished, open(unfinished, "wb") as file:
         for start, block in matrix.blocks():
             file.write(_scaled(matrix, start, block, one).astype(dtype).data)

@@ -17,7 +17,7 @@ from tartan.errors import ConfigError
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# Of the paper's run on charge-2 peaks, but for the lowest temperature: below 1 clusters of the assumed width split.
+# From the paper's run on charge-2 peaks, except the lowest temperature: below 1 clusters of the assumed width split.
 SETTINGS: dict[str, Any] = {
     "sigma": (5.98e-6, 2.35),
     "scaling": "annealed",

@@ -19,9 +19,9 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 COLUMNS = ("index", "m/z", "RT", "charge", "peptide", "peptideId", "mclust", "medea", "experiment")
-# What stands for the last five columns where there are only the first four.
+# The last five columns where a file has only the first four.
 _UNKNOWN = ["-", "-1", "0", "0", "0"]
-# What the original program writes as the cluster of a centre.
+# The cluster that the original program writes for a centre.
 _CENTRE = 100_000_000
 
 

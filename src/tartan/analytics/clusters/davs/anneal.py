@@ -319,7 +319,7 @@ class SpongeAnnealing:
         if gone.all():
             gone[np.argmax(state.counts)] = False
         self._keep(~gone)
-        # Many clusters always leave something to remove: a look for splits must come between two removals.
+        # Among many clusters there is always one to remove: a search for splits must come between two removals.
         wait = self.settings.splitting.wait_after_removal
         state.until_test, state.until_cleanup = max(state.until_test, wait), wait + 1
         return True

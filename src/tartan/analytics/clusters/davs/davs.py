@@ -283,7 +283,7 @@ class DAVS(ClusterMixin, RetiringEstimator):  # type: ignore[misc]
             X = floats("X", X)
         try:
             points = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite=False, order="C")
-        except ValueError as error:  # what is no number at all stays a TypeError, as scikit-learn has it
+        except ValueError as error:  # other types stay a TypeError, as in scikit-learn
             raise ConfigError(f"X is no array of points, (n_samples, n_features): {error}") from error
         bad = np.argwhere(~np.isfinite(points))
         if len(bad):

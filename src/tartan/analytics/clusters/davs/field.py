@@ -20,7 +20,7 @@ from tartan.comm.communicator import Communicator, partition
 Floats = NDArray[np.float64]
 
 CHUNK = 256
-# Points whose lists are searched, or that are passed over, between two looks for a signal.
+# Points whose lists are searched, or that a pass covers, between two checks for a cancelled call.
 _BLOCK = 64 * CHUNK
 
 

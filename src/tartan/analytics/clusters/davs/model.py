@@ -18,9 +18,9 @@ from tartan.errors import ConfigError
 
 Floats = NDArray[np.float64]
 
-# Coordinates and standard deviations, in units of each other: the squares of these are numbers, and so are their sums.
+# Coordinates and standard deviations, in units of each other: the squares of these and their sums are finite.
 _LARGEST = 1e140
-# Temperatures fall by no more than this: the energies of the coldest are then what rounding makes of the hottest.
+# Temperatures fall by no more than this: beyond it the energies at the coldest are rounding errors of the hottest.
 _MOST_COOLING = 1e30
 
 

@@ -113,7 +113,7 @@ def _masses(given: Mapping[str, Any]) -> Masses:
         if temperatures[0] <= temperatures[1]:
             raise _wrong("sponge_temperatures", temperatures, "a higher temperature and a lower one")
     if sponge == "late" and temperatures is None and width is None:
-        raise ConfigError("sponge is 'late', and nothing says when: give sponge_temperatures or sponge_width")
+        raise ConfigError("sponge is 'late' without a time: give sponge_temperatures or sponge_width")
     return Masses(
         priors=flag("priors", given["priors"]),
         sponge=sponge,

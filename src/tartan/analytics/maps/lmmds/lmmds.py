@@ -280,7 +280,7 @@ class LMMDS(RetiringEstimator):
             first = self._first(setting, D, random, monitor)
             starts = [random.uniform(-size, size, shape) for _ in range(self.n_init)]
             if first is not None:
-                # It may be flat or have points in one place, whence there is no way down: hence the noise.
+                # It may be flat or have points in one place, from where no step leads down: hence the noise.
                 starts[0] = first + _SHAKEN * starts[0]
             return starts
         start = floats("init", init)

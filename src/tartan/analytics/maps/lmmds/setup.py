@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Marks = NDArray[np.bool_]
 
-#: Numbers of one problem are no farther apart than this: the fourth power of it is a number still.
+#: Numbers of one problem are no farther apart than this: its fourth power is still finite.
 _APART = 1e50
 
 
