@@ -16,6 +16,7 @@ from tartan.sort.keys import parse_key
 from tartan.sort.result import SortResult
 
 
+# Public, for a call without a dictionary of options: hence more than eight parameters.
 def sort_file(
     src: PathLike | Iterable[PathLike],
     dst: PathLike | None = None,

@@ -73,6 +73,7 @@ class BlockSorter:
     [1 3 5]
     """
 
+    # Public, with the keywords of ``sort_file``: hence more than eight parameters.
     def __init__(
         self,
         *,
