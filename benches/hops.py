@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tartan
+from _measure import options_of
 
 PACKAGE = f"{Path(tartan.__file__).parent}/"
 NOT_COUNTED = (
@@ -158,16 +159,16 @@ def _ways(events: list[Event]) -> tuple[list[str], list[str]]:
 
 def main(words: list[str]) -> None:
     """Count and print."""
-    rounds = next((int(word.removeprefix("rounds=")) for word in words if word.startswith("rounds=")), 5)
+    chosen = options_of(words, rounds=5, way=False)
     found: list[tuple[list[str], list[str]]] = []
-    for _ in range(rounds):
+    for _ in range(chosen.rounds):
         with tempfile.TemporaryDirectory() as folder:
             found.append(_ways(_run_once(Path(folder))))
     for at, name in enumerate(("item", "tile")):
         files = statistics.median(len(set(ways[at])) for ways in found)
         returns = statistics.median(len(ways[at]) - len(set(ways[at])) for ways in found)
         print(f"{name}: {files:g} files, {returns:g} returns")
-        if "way" in words:
+        if chosen.way:
             print("   " + " > ".join(found[-1][at]))
 
 

@@ -1,8 +1,8 @@
 """Counts lines of code: without blank lines, comments, docstrings and tests; Python and Rust apart, by package.
 
-    python benches/lines.py [ROOT]
+    python benches/lines.py [root=CHECKOUT]
 
-ROOT is a checkout, by default this one. Python is read with its own parser and tokenizer, so that a string that
+The checkout is this one by default. Python is read with its own parser and tokenizer, so that a string that
 documents is told from one that is used. In Rust, what stands behind ``#[cfg(test)]`` is left out.
 """
 
@@ -15,6 +15,8 @@ import sys
 import tokenize
 from collections import Counter
 from pathlib import Path
+
+from _measure import options_of
 
 _SILENT = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING,
@@ -105,8 +107,9 @@ def count(root: Path) -> tuple[Counter[str], Counter[str]]:
     return python, rust
 
 
-def main(root: Path) -> None:
+def main(words: list[str]) -> None:
     """Print both tables."""
+    root = Path(options_of(words, root=str(Path(__file__).resolve().parents[1])).root)
     for language, lines in zip(("Python", "Rust"), count(root)):
         for name, number in sorted(lines.items()):
             print(f"{language:8}{name:20}{number:8,}")
@@ -114,4 +117,4 @@ def main(root: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1])
+    main(sys.argv[1:])

@@ -40,7 +40,7 @@ def test_a_wrong_plan_is_wrong_use(command: Callable[..., Any], tmp_path: Path) 
     (tmp_path / "a.toml").write_text(PLAN.replace("host_slots", "host_slot"))
     outcome = command("plan", tmp_path / "a.toml")
     assert outcome.status == 2
-    assert "a.toml: machine.host_slots (or host_cache) is missing" in outcome.err
+    assert "a.toml: machine.host_slot is unknown; k" in outcome.err
     assert outcome.out == ""
 
 

@@ -143,7 +143,9 @@ def new_export(path: Path, run: Path, *, overwrite: bool) -> Iterator[Path]:
     if path.exists() and not path.is_file():
         raise StoreError(f"{path} is not a regular file and is not replaced; choose another name", code="exists")
     if path.exists() and not overwrite:
-        raise StoreError(f"{path} exists; choose another name, or allow overwriting", code="exists")
+        raise StoreError(
+            f"{path} exists; choose another name, or overwrite it (overwrite=True, --overwrite)", code="exists"
+        )
     if path.exists() and run.resolve() in path.resolve().parents:
         raise StoreError(f"{path} lies in the run itself, which is never written over; choose another name")
     if not path.parent.is_dir():
