@@ -415,32 +415,36 @@ class Level:
         if isinstance(region, _Anchored):
             candidates = [self._blocks[rows][key] for key in region.in_the_way(wanted) if key not in kept]
         else:
-            candidates = self._ranked(rows, kept, next_use)
+            candidates = [block for block in self._blocks[rows].values() if block.key not in kept]
+        moving = list(self._leaving.values())
+        latest = next((block for block in reversed(candidates) if block not in moving), None)
         if not self._waits:
             self._awaited = [block for block in candidates if block.in_use]
             candidates = [block for block in candidates if not block.in_use]
+        if sum(map(region.weight, candidates)) < lacking:
+            return None
         victims = []
-        for block in candidates:
+        for block in self._ranked(candidates, latest, next_use):
             if lacking <= 0:
                 break
             victims.append(block)
             lacking -= region.weight(block)
-        return victims if lacking <= 0 else None
+        return victims
 
-    def _ranked(self, rows: bool, kept: set[BlockKey], next_use: NextUse) -> list[_CacheBlock]:
-        """Return the blocks that may leave, in the order in which they must.
+    def _ranked(
+        self, candidates: list[_CacheBlock], latest: _CacheBlock | None, next_use: NextUse
+    ) -> list[_CacheBlock]:
+        """Return the blocks that may leave, in the order in which they must; those that are being moved first.
 
         The block that was reserved last is the last one: tiles that were admitted just now still use it, and where
         spans stream, waiting for it would leave a single slot to stream through.
         """
-        leaving = [block for block in self._leaving.values() if block.key[0] == rows]
-        blocks = [b for b in self._blocks[rows].values() if b.key not in kept and b not in leaving]
+        moving = list(self._leaving.values())
+        blocks = [block for block in candidates if block not in moving]
         if self.policy == "planned":
-            latest = blocks[-1:]
-            del blocks[-1:]
-            blocks.sort(key=lambda b: min((next_use(s) or NEVER for s in b.spans), default=NEVER), reverse=True)
-            blocks += latest
-        return leaving + blocks
+            uses = {id(b): min((next_use(s) or NEVER for s in b.spans), default=NEVER) for b in blocks}
+            blocks.sort(key=lambda b: (b is not latest, uses[id(b)]), reverse=True)
+        return [block for block in candidates if block in moving] + blocks
 
     def _make_block(self, need: Need) -> None:
         rows = need.key[0]
