@@ -54,7 +54,7 @@ def test_what_a_grown_run_says(numbers: Numbers, tmp_path: Path) -> None:
         tartan.add(run, old / "000.txt", app=app)
     tartan.add(run, new, app=app)
     with pytest.raises(
-        StoreError, match="the run has 9, now there are 6; it has grown by `tartan add`: go on with `tartan resume`"
+        StoreError, match="the run has 9, now there are 6; it has grown by `tartan add`: use `tartan resume`"
     ):
         tartan.allpairs(app, old, run)
     assert tartan.resume(run).n_pairs_done == 36
