@@ -11,7 +11,6 @@ pub mod linkage;
 pub mod pairs;
 pub mod pwc;
 pub mod smacof;
-pub mod sort;
 pub mod spanning;
 pub mod sparse;
 pub mod sponge;

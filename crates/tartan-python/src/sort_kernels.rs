@@ -1,9 +1,9 @@
-//! Sort of numbers in memory: `tartan_kernels::sort` on a NumPy array, for tests and benchmarks.
+//! Sort of numbers in memory: `tartan_sort::kernels` on a NumPy array, for tests and benchmarks.
 
 use numpy::{Element, PyArray1, PyArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use tartan_kernels::sort::{self, Key, Kind, Path};
+use tartan_sort::kernels::{self, Key, Kind, Path};
 
 use crate::in_order::InOrderMut;
 
@@ -74,12 +74,12 @@ fn sort_array<T: Element, K: Key>(
         let room = if path == Path::Radix {
             keys.len()
         } else {
-            sort::scratch_len::<K>(keys.len())
+            kernels::scratch_len::<K>(keys.len())
         };
         let mut scratch = vec![K::default(); room];
-        sort::encode(keys, kind, false);
-        sort::sort(keys, &mut scratch, path, threads);
-        sort::decode(keys, kind, false);
+        kernels::encode(keys, kind, false);
+        kernels::sort(keys, &mut scratch, path, threads);
+        kernels::decode(keys, kind, false);
     });
     Ok(())
 }

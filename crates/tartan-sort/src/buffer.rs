@@ -1,6 +1,6 @@
 //! One large buffer: records while they are read, sorted in place or into a spare buffer, and taken out in order.
 
-use tartan_kernels::sort::{self, Order, Path};
+use crate::kernels::{self, Order, Path};
 
 use crate::error::Result;
 use crate::form::Form;
@@ -82,8 +82,8 @@ impl Buffer {
     /// Whether the way to sort on this machine is faster with a spare buffer.
     pub fn wants_spare(form: &Form) -> bool {
         match form {
-            Form::Word32(_) => sort::scratch_len::<u32>(1) > 0,
-            Form::Word64(_) => sort::scratch_len::<u64>(1) > 0,
+            Form::Word32(_) => kernels::scratch_len::<u32>(1) > 0,
+            Form::Word64(_) => kernels::scratch_len::<u64>(1) > 0,
             Form::Record(_) => false,
         }
     }
@@ -95,21 +95,21 @@ impl Buffer {
             Form::Word64(_) => self.sort_words::<u64>(spare, threads),
             Form::Record(plan) => {
                 let (records, order) = self.split(form);
-                let _ = sort::order_records(records, &plan.layout(), order, Path::Auto, threads);
+                let _ = kernels::order_records(records, &plan.layout(), order, Path::Auto, threads);
             }
         }
         self.sorted = true;
     }
 
-    fn sort_words<K: Word + sort::Key>(&mut self, spare: Option<&mut Buffer>, threads: usize) {
+    fn sort_words<K: Word + kernels::Key>(&mut self, spare: Option<&mut Buffer>, threads: usize) {
         let keys = words_mut::<K>(&mut self.memory[..self.filled]);
         match spare {
             Some(spare) => {
                 let target = words_mut::<K>(&mut spare.memory[..self.filled]);
-                sort::sort_into(keys, target, Path::Auto, threads);
+                kernels::sort_into(keys, target, Path::Auto, threads);
                 std::mem::swap(&mut self.memory, &mut spare.memory);
             }
-            None => sort::sort(keys, &mut [], Path::Auto, threads),
+            None => kernels::sort(keys, &mut [], Path::Auto, threads),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use tartan_kernels::sort;
+use crate::kernels;
 
 use crate::buffer::Buffer;
 use crate::control::Edge;
@@ -272,8 +272,8 @@ pub fn unpack(
         return Ok(());
     }
     let unpacked = match form {
-        Form::Word32(_) => sort::unpack(stored, words_mut::<u32>(plain)),
-        Form::Word64(_) => sort::unpack(stored, words_mut::<u64>(plain)),
+        Form::Word32(_) => kernels::unpack(stored, words_mut::<u32>(plain)),
+        Form::Word64(_) => kernels::unpack(stored, words_mut::<u64>(plain)),
         Form::Record(_) => return Err("a block of records has another size than its records"),
     };
     match unpacked {

@@ -6,7 +6,7 @@
 
 use std::cmp::Ordering;
 
-use tartan_kernels::sort::{self, Field, FieldKind, KeyPlan};
+use crate::kernels::{self, Field, FieldKind, KeyPlan};
 
 use crate::error::{Failure, Kind, Result};
 use crate::memory::words_mut;
@@ -14,7 +14,7 @@ use crate::memory::words_mut;
 /// A lone number.
 #[derive(Clone, Copy, Debug)]
 pub struct Scalar {
-    kind: sort::Kind,
+    kind: kernels::Kind,
     descending: bool,
     swap: bool,
 }
@@ -90,12 +90,12 @@ impl Form {
             Form::Word32(scalar) => {
                 let words = words_mut::<u32>(bytes);
                 swap(words, scalar.swap, u32::swap_bytes);
-                sort::encode(words, scalar.kind, scalar.descending);
+                kernels::encode(words, scalar.kind, scalar.descending);
             }
             Form::Word64(scalar) => {
                 let words = words_mut::<u64>(bytes);
                 swap(words, scalar.swap, u64::swap_bytes);
-                sort::encode(words, scalar.kind, scalar.descending);
+                kernels::encode(words, scalar.kind, scalar.descending);
             }
             Form::Record(plan) => plan.encode(bytes, 1),
         }
@@ -106,12 +106,12 @@ impl Form {
         match self {
             Form::Word32(scalar) => {
                 let words = words_mut::<u32>(bytes);
-                sort::decode(words, scalar.kind, scalar.descending);
+                kernels::decode(words, scalar.kind, scalar.descending);
                 swap(words, scalar.swap, u32::swap_bytes);
             }
             Form::Word64(scalar) => {
                 let words = words_mut::<u64>(bytes);
-                sort::decode(words, scalar.kind, scalar.descending);
+                kernels::decode(words, scalar.kind, scalar.descending);
                 swap(words, scalar.swap, u64::swap_bytes);
             }
             Form::Record(plan) => plan.decode(bytes, 1),
@@ -195,17 +195,17 @@ pub fn parse_field(offset: usize, text: &str, descending: bool) -> Result<Field>
     let kind = match (&rest[..1], size) {
         ("S" | "V" | "a", 1..) => Ok(FieldKind::Bytes(size)),
         ("b", 1) => Ok(FieldKind::Bool),
-        ("i", 1) => scalar(sort::Kind::I8),
-        ("i", 2) => scalar(sort::Kind::I16),
-        ("i", 4) => scalar(sort::Kind::I32),
-        ("i", 8) => scalar(sort::Kind::I64),
-        ("u", 1) => scalar(sort::Kind::U8),
-        ("u", 2) => scalar(sort::Kind::U16),
-        ("u", 4) => scalar(sort::Kind::U32),
-        ("u", 8) => scalar(sort::Kind::U64),
-        ("f", 2) => scalar(sort::Kind::F16),
-        ("f", 4) => scalar(sort::Kind::F32),
-        ("f", 8) => scalar(sort::Kind::F64),
+        ("i", 1) => scalar(kernels::Kind::I8),
+        ("i", 2) => scalar(kernels::Kind::I16),
+        ("i", 4) => scalar(kernels::Kind::I32),
+        ("i", 8) => scalar(kernels::Kind::I64),
+        ("u", 1) => scalar(kernels::Kind::U8),
+        ("u", 2) => scalar(kernels::Kind::U16),
+        ("u", 4) => scalar(kernels::Kind::U32),
+        ("u", 8) => scalar(kernels::Kind::U64),
+        ("f", 2) => scalar(kernels::Kind::F16),
+        ("f", 4) => scalar(kernels::Kind::F32),
+        ("f", 8) => scalar(kernels::Kind::F64),
         _ => Err(unknown()),
     }?;
     let big_endian = order == '>' || order == '=' && cfg!(target_endian = "big");

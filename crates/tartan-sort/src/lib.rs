@@ -19,6 +19,7 @@ pub mod folders;
 pub mod forecast;
 pub mod form;
 pub mod job;
+pub mod kernels;
 pub mod levels;
 pub mod memory;
 pub mod merge_phase;

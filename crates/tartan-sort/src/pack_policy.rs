@@ -1,6 +1,6 @@
 //! Whether runs are packed: decided from the first chunk, by what packing saves and costs.
 
-use tartan_kernels::sort;
+use crate::kernels;
 
 use crate::control::thread_seconds;
 use crate::form::Form;
@@ -136,9 +136,9 @@ fn unpack_trial(form: &Form, packed: Option<&[u8]>, block: &[u8], back: &mut [u6
             let n = words::<u32>(block).len();
             // SAFETY: u64 memory holds any u32 values, and is aligned for them.
             let (_, back, _) = unsafe { back.align_to_mut::<u32>() };
-            sort::unpack(packed, &mut back[..n]).is_ok()
+            kernels::unpack(packed, &mut back[..n]).is_ok()
         }
-        _ => sort::unpack(packed, &mut back[..block.len() / 8]).is_ok(),
+        _ => kernels::unpack(packed, &mut back[..block.len() / 8]).is_ok(),
     };
     debug_assert!(whole, "what was packed can be unpacked");
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tartan_kernels::sort;
+use crate::kernels;
 
 use super::format::{Footer, Header, Run, PAGE};
 use super::index::{write_entry, Block};
@@ -37,8 +37,8 @@ impl PackRoom {
 
 fn pack_bound(form: &Form, records: usize) -> usize {
     match form {
-        Form::Word32(_) => sort::pack_bound::<u32>(records),
-        Form::Word64(_) => sort::pack_bound::<u64>(records),
+        Form::Word32(_) => kernels::pack_bound::<u32>(records),
+        Form::Word64(_) => kernels::pack_bound::<u64>(records),
         Form::Record(_) => 0,
     }
 }
@@ -46,8 +46,8 @@ fn pack_bound(form: &Form, records: usize) -> usize {
 /// Pack the words of a block; None where records are no words or packing saves nothing.
 pub fn pack<'a>(form: &Form, block: &[u8], room: &'a mut PackRoom) -> Option<&'a [u8]> {
     let packed = match form {
-        Form::Word32(_) => sort::pack(words::<u32>(block), &mut room.0),
-        Form::Word64(_) => sort::pack(words::<u64>(block), &mut room.0),
+        Form::Word32(_) => kernels::pack(words::<u32>(block), &mut room.0),
+        Form::Word64(_) => kernels::pack(words::<u64>(block), &mut room.0),
         Form::Record(_) => return None,
     };
     (packed < block.len()).then(|| &room.0[..packed])

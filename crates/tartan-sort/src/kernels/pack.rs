@@ -343,7 +343,7 @@ pub fn bits_per_value_expected(key_bits: u32, n_values: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sort::testing::{paths, Random};
+    use crate::kernels::testing::{paths, Random};
 
     fn round_trip<K: Key>(path: Path, keys: &[K]) -> usize {
         let mut bytes = vec![0xA5; pack_bound::<K>(keys.len())];

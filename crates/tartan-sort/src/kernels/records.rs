@@ -414,7 +414,7 @@ impl Keys<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sort::testing::{paths, Random};
+    use crate::kernels::testing::{paths, Random};
 
     fn check(records: &[u8], layout: &Layout) {
         let mut expected: Vec<&[u8]> = records.chunks_exact(layout.width).collect();

@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::thread;
 
-use super::kernels::Kernels;
 use super::parallel::{for_each, part, Shared};
 use super::random::Random;
+use super::table::Kernels;
 use super::Key;
 
 /// Keys of a sample: threads get parts that differ by a percent or so.

@@ -27,7 +27,7 @@ pub mod scalars;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-mod kernels;
+
 mod key;
 mod network;
 mod parallel;
@@ -36,6 +36,7 @@ mod quick;
 mod random;
 mod split;
 mod spread;
+mod table;
 #[cfg(test)]
 mod testing;
 mod vector;

@@ -1,9 +1,9 @@
 //! Sort of keys.
 
 use super::check::is_sorted;
-use super::kernels::Kernels;
 use super::plain::radix_sort;
 use super::split::sort_in_place;
+use super::table::Kernels;
 use super::{Key, Path};
 
 /// Length of the scratch that [`sort`] can use on this machine. Only [`Path::Radix`] does; vectors sort in place.
@@ -64,7 +64,7 @@ fn is_ordered<K: Key>(keys: &mut [K]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sort::testing::{paths, shapes, Random};
+    use crate::kernels::testing::{paths, shapes, Random};
 
     fn check<K: Key>(name: &str, keys: &[u64], path: Path, threads: usize) {
         let keys: Vec<K> = keys.iter().map(|&k| K::from_u64(k)).collect();

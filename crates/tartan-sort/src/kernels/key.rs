@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use super::kernels::Kernels;
+use super::table::Kernels;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
 

@@ -350,7 +350,7 @@ impl<'a> Tournament<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sort::testing::{paths, Random};
+    use crate::kernels::testing::{paths, Random};
 
     fn slices(k: usize, longest: u64, values: u64, random: &mut Random) -> Vec<Vec<u64>> {
         let one = |random: &mut Random| {
