@@ -3,7 +3,7 @@
 use numpy::{Element, PyArray1, PyArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use tartan_sort::kernels::{self, Key, Kind, Path};
+use tartan_sort::kernels::{self, Kind, Path, Vectorised};
 
 use crate::in_order::InOrderMut;
 
@@ -55,7 +55,7 @@ fn parse(name: &str) -> PyResult<Path> {
     )))
 }
 
-fn sort_array<T: Element, K: Key>(
+fn sort_array<T: Element, K: Vectorised>(
     py: Python<'_>,
     array: &Bound<'_, PyArray1<T>>,
     kind: Kind,

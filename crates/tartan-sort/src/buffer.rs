@@ -101,7 +101,11 @@ impl Buffer {
         self.sorted = true;
     }
 
-    fn sort_words<K: Word + kernels::Key>(&mut self, spare: Option<&mut Buffer>, threads: usize) {
+    fn sort_words<K: Word + kernels::Vectorised>(
+        &mut self,
+        spare: Option<&mut Buffer>,
+        threads: usize,
+    ) {
         let keys = words_mut::<K>(&mut self.memory[..self.filled]);
         match spare {
             Some(spare) => {
@@ -142,7 +146,7 @@ impl Buffer {
                 let n_records = self.filled / width;
                 let start = self.memory.len() - n_records * ORDER_BYTES;
                 let order = Order::restore(words::<u64>(&self.memory[start..]));
-                order.gather(&self.memory[..self.filled], width, first, out, 1);
+                order.gather(&self.memory[..self.filled], width, first, out);
             }
             _ => out.copy_from_slice(&self.memory[first * width..][..out.len()]),
         }

@@ -97,7 +97,7 @@ impl Form {
                 swap(words, scalar.swap, u64::swap_bytes);
                 kernels::encode(words, scalar.kind, scalar.descending);
             }
-            Form::Record(plan) => plan.encode(bytes, 1),
+            Form::Record(plan) => plan.encode(bytes),
         }
     }
 
@@ -114,7 +114,7 @@ impl Form {
                 kernels::decode(words, scalar.kind, scalar.descending);
                 swap(words, scalar.swap, u64::swap_bytes);
             }
-            Form::Record(plan) => plan.decode(bytes, 1),
+            Form::Record(plan) => plan.decode(bytes),
         }
     }
 

@@ -6,7 +6,6 @@
 
 use super::check::assert_whole;
 use super::keys::Map;
-use super::parallel::{for_each, part, Shared};
 use super::{Kind, Layout};
 
 /// What a key field holds.
@@ -243,8 +242,8 @@ impl KeyPlan {
     ///
     /// # Panics
     /// When `records` is no whole number of records.
-    pub fn encode(&self, records: &mut [u8], threads: usize) {
-        self.each(records, threads, |record, room| {
+    pub fn encode(&self, records: &mut [u8]) {
+        self.each(records, |record, room| {
             for (step, range) in &self.fields {
                 step.encode(&mut record[range.clone()]);
             }
@@ -261,8 +260,8 @@ impl KeyPlan {
     ///
     /// # Panics
     /// When `records` is no whole number of records.
-    pub fn decode(&self, records: &mut [u8], threads: usize) {
-        self.each(records, threads, |record, room| {
+    pub fn decode(&self, records: &mut [u8]) {
+        self.each(records, |record, room| {
             if !self.moves.is_empty() {
                 room.copy_from_slice(record);
             }
@@ -277,24 +276,15 @@ impl KeyPlan {
         });
     }
 
-    fn each(&self, records: &mut [u8], threads: usize, work: impl Fn(&mut [u8], &mut [u8]) + Sync) {
-        let width = self.layout.width;
-        assert_whole(records, width);
+    fn each(&self, records: &mut [u8], work: impl Fn(&mut [u8], &mut [u8])) {
+        assert_whole(records, self.layout.width);
         if self.identity {
             return;
         }
-        let n = records.len() / width;
-        let shared = Shared::new(records);
-        let threads = threads.clamp(1, n / 4096 + 1);
-        for_each(threads, threads, |t| {
-            let range = part(n, threads, t);
-            // SAFETY: the parts of 0..n are disjoint and lie within the records.
-            let mine = unsafe { shared.slice(range.start * width..range.end * width) };
-            let mut room = vec![0; width];
-            for record in mine.chunks_exact_mut(width) {
-                work(record, &mut room);
-            }
-        });
+        let mut room = vec![0; self.layout.width];
+        for record in records.chunks_exact_mut(self.layout.width) {
+            work(record, &mut room);
+        }
     }
 }
 
@@ -375,7 +365,7 @@ mod tests {
             records.push(!i as u8);
         }
         let original = records.clone();
-        plan.encode(&mut records, 2);
+        plan.encode(&mut records);
         let key = |i: usize| &records[9 * i..9 * i + 6];
         for (i, (a, b)) in rows.iter().enumerate() {
             for (j, (c, d)) in rows.iter().enumerate() {
@@ -383,7 +373,7 @@ mod tests {
                 assert_eq!(key(i).cmp(key(j)), expected, "{a} {b} against {c} {d}");
             }
         }
-        plan.decode(&mut records, 1);
+        plan.decode(&mut records);
         assert_eq!(records, original);
     }
 
@@ -409,9 +399,9 @@ mod tests {
         )
         .unwrap();
         let mut record = *b"abcdefg";
-        plan.encode(&mut record, 1);
+        plan.encode(&mut record);
         assert_eq!(record, [b'a', b'b', !b'c', !b'd', !b'e', b'f', b'g']);
-        plan.decode(&mut record, 1);
+        plan.decode(&mut record);
         assert_eq!(&record, b"abcdefg");
     }
 

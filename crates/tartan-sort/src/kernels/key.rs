@@ -2,10 +2,6 @@
 
 use std::fmt::Debug;
 
-use super::table::Kernels;
-#[cfg(target_arch = "x86_64")]
-use super::{avx2, avx512};
-
 mod sealed {
     pub trait Sealed {}
     impl Sealed for u32 {}
@@ -38,16 +34,10 @@ pub trait Key: sealed::Sealed + Copy + Ord + Debug + Default + Send + Sync + 'st
     fn right(self, bits: u32) -> Self;
     #[doc(hidden)]
     fn zeros(self) -> u32;
-    #[doc(hidden)]
-    #[cfg(target_arch = "x86_64")]
-    const AVX512: Kernels<Self>;
-    #[doc(hidden)]
-    #[cfg(target_arch = "x86_64")]
-    const AVX2: Kernels<Self>;
 }
 
 macro_rules! key {
-    ($key:ty, $sort:ident, $part:ident) => {
+    ($key:ty) => {
         impl Key for $key {
             const BITS: u32 = <$key>::BITS;
             const MAX: Self = <$key>::MAX;
@@ -87,16 +77,12 @@ macro_rules! key {
             fn zeros(self) -> u32 {
                 self.leading_zeros()
             }
-            #[cfg(target_arch = "x86_64")]
-            const AVX512: Kernels<Self> = Kernels::vectorised(avx512::$sort, avx512::$part);
-            #[cfg(target_arch = "x86_64")]
-            const AVX2: Kernels<Self> = Kernels::vectorised(avx2::$sort, avx2::$part);
         }
     };
 }
 
-key!(u32, sort32, part32);
-key!(u64, sort64, part64);
+key!(u32);
+key!(u64);
 
 /// The instructions that a sort is built on. All paths give the same result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -315,31 +315,6 @@ fn unpack_rows<K: Key, const L: usize>(payload: &[u8], width: u32, rows: usize, 
     }
 }
 
-/// Bits per key that packing these sorted keys takes, headers included, from at most 64 blocks.
-pub fn bits_per_value<K: Key>(sorted: &[K]) -> f64 {
-    if sorted.is_empty() {
-        return 0.0;
-    }
-    let n_blocks = sorted.len().div_ceil(BLOCK);
-    let (mut bytes, mut count) = (0, 0);
-    for block in sorted.chunks(BLOCK).step_by(n_blocks.div_ceil(64)) {
-        let mut deltas = [K::default(); BLOCK];
-        let width = differences(block, &mut deltas);
-        bytes += header_bytes::<K>() + payload_bytes::<K>(block.len(), width);
-        count += block.len();
-    }
-    8.0 * bytes as f64 / count as f64
-}
-
-/// Bits per key to expect of `n_values` sorted keys that were drawn evenly from 2^`key_bits`.
-///
-/// The differences are geometric: their entropy is log2 of their mean and 1.44; one width for a whole block costs
-/// about 2 bits more.
-pub fn bits_per_value_expected(key_bits: u32, n_values: usize) -> f64 {
-    let entropy = f64::from(key_bits) - (n_values.max(1) as f64).log2() + std::f64::consts::LOG2_E;
-    entropy.max(0.0) + 2.0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -390,21 +365,6 @@ mod tests {
     #[test]
     fn equal_keys_cost_their_headers() {
         assert_eq!(round_trip(Path::Auto, &[9u32; 1024]), 2 * 7);
-        assert!(bits_per_value(&[9u32; 1 << 16]) < 0.12);
-    }
-
-    #[test]
-    fn the_estimates_agree_with_the_bytes() {
-        let mut random = Random(3);
-        let mut keys: Vec<u64> = (0..1 << 17).map(|_| random.next()).collect();
-        keys.sort_unstable();
-        let bits = 8.0 * round_trip(Path::Auto, &keys) as f64 / keys.len() as f64;
-        assert!((bits_per_value(&keys) - bits).abs() < 0.5);
-        assert!(
-            (bits_per_value_expected(64, keys.len()) - bits).abs() < 1.0,
-            "{bits}"
-        );
-        assert_eq!(bits_per_value::<u64>(&[]), 0.0);
     }
 
     #[test]

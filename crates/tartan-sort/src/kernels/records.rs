@@ -5,8 +5,6 @@
 //! sorted again, until the key ends; positions then break ties, so that the order is stable. At last the records
 //! are gathered, whole or piece by piece.
 
-use std::cmp::Ordering;
-
 use super::check::assert_whole;
 use super::parallel::{for_each, part, Shared};
 use super::{sort, Path};
@@ -30,29 +28,6 @@ impl Layout {
             "the key lies outside the record: {self:?}"
         );
     }
-
-    fn key<'a>(&self, record: &'a [u8]) -> &'a [u8] {
-        &record[self.key_offset..self.key_offset + self.key_len]
-    }
-}
-
-/// Compare the keys of two records.
-pub fn compare_keys(a: &[u8], b: &[u8], layout: &Layout) -> Ordering {
-    layout.key(a).cmp(layout.key(b))
-}
-
-/// The first eight bytes of a record's key as a number; absent bytes count as zero.
-pub fn key_prefix(record: &[u8], layout: &Layout) -> u64 {
-    let key = layout.key(record);
-    let n = key.len().min(8);
-    let mut word = [0; 8];
-    word[..n].copy_from_slice(&key[..n]);
-    u64::from_be_bytes(word)
-}
-
-/// Words of scratch that [`order_records`] needs. Twice as many make it faster.
-pub fn order_scratch_len(n_records: usize, _layout: &Layout) -> usize {
-    n_records
 }
 
 /// The sorted order of records, in the scratch of [`order_records`].
@@ -76,48 +51,19 @@ impl<'a> Order<'a> {
         self.words.len()
     }
 
-    /// Whether there is no record.
-    pub fn is_empty(&self) -> bool {
-        self.words.is_empty()
-    }
-
-    /// Position, among the unsorted records, of the record that comes i-th.
-    pub fn index(&self, i: usize) -> usize {
-        (self.words[i] & self.mask) as usize
-    }
-
     /// Write the records `first`, `first + 1`, ... of the sorted order until `out` is full.
     ///
     /// # Panics
     /// When `out` is no whole number of records, or the order ends before it is full.
-    pub fn gather(
-        &self,
-        records: &[u8],
-        width: usize,
-        first: usize,
-        out: &mut [u8],
-        threads: usize,
-    ) {
+    pub fn gather(&self, records: &[u8], width: usize, first: usize, out: &mut [u8]) {
         assert_whole(records, width);
         assert_whole(out, width);
-        let n = out.len() / width;
-        let words = &self.words[first..first + n];
         assert!(
             records.len() == self.len() * width,
             "these are not the records that were sorted"
         );
-        let shared = Shared::new(out);
-        let parts = if threads < 2 {
-            1
-        } else {
-            (out.len() >> 18).clamp(1, 64 * threads)
-        };
-        for_each(parts, threads, |p| {
-            let range = part(n, parts, p);
-            // SAFETY: the parts are disjoint and lie within `out`.
-            let out = unsafe { shared.slice(range.start * width..range.end * width) };
-            gather_part(records, width, &words[range], self.mask, out);
-        });
+        let words = &self.words[first..first + out.len() / width];
+        gather_part(records, width, words, self.mask, out);
     }
 }
 
@@ -181,7 +127,7 @@ fn prefetch(_address: *const u8) {
 ///
 /// # Panics
 /// When `records` is no whole number of records, the key lies outside the record, there are 2^32 records or more,
-/// or `scratch` is shorter than [`order_scratch_len`] says.
+/// or `scratch` holds fewer words than there are records; with twice as many the sort of radix is faster.
 pub fn order_records<'a>(
     records: &[u8],
     layout: &Layout,
@@ -214,26 +160,6 @@ pub fn order_records<'a>(
 fn position_mask(n: usize) -> u64 {
     let unused = (n as u64).saturating_sub(1).leading_zeros();
     u64::MAX.checked_shr(unused).unwrap_or(0)
-}
-
-/// Sort records into `out`; equal keys keep their order.
-///
-/// # Panics
-/// As [`order_records`], and when `out` has another length than `records`.
-pub fn sort_records(
-    records: &[u8],
-    layout: &Layout,
-    out: &mut [u8],
-    scratch: &mut [u64],
-    path: Path,
-    threads: usize,
-) {
-    assert!(
-        out.len() == records.len(),
-        "the output has another length than the records"
-    );
-    let order = order_records(records, layout, scratch, path, threads);
-    order.gather(records, layout.width, 0, out, threads);
 }
 
 /// The keys of records as strings of bits.
@@ -418,14 +344,16 @@ mod tests {
 
     fn check(records: &[u8], layout: &Layout) {
         let mut expected: Vec<&[u8]> = records.chunks_exact(layout.width).collect();
-        expected.sort_by(|a, b| compare_keys(a, b, layout));
+        let key = layout.key_offset..layout.key_offset + layout.key_len;
+        expected.sort_by(|a, b| a[key.clone()].cmp(&b[key.clone()]));
         let expected = expected.concat();
         let n = records.len() / layout.width;
         for path in paths() {
             for (threads, factor) in [(1, 1), (2, 2)] {
-                let mut scratch = vec![0; factor * order_scratch_len(n, layout)];
+                let mut scratch = vec![0; factor * n];
                 let mut out = vec![0; records.len()];
-                sort_records(records, layout, &mut out, &mut scratch, path, threads);
+                let order = order_records(records, layout, &mut scratch, path, threads);
+                order.gather(records, layout.width, 0, &mut out);
                 assert!(out == expected, "{layout:?} {n} {path:?} {threads}");
             }
         }
@@ -506,29 +434,17 @@ mod tests {
         let mut scratch = vec![0; 1000];
         let order = order_records(&records, &layout, &mut scratch, Path::Auto, 1);
         let mut whole = vec![0; records.len()];
-        order.gather(&records, 10, 0, &mut whole, 1);
+        order.gather(&records, 10, 0, &mut whole);
         let mut pieces = Vec::new();
         for first in (0..1000).step_by(300) {
             let mut piece = vec![0; 10 * (1000 - first).min(300)];
-            order.gather(&records, 10, first, &mut piece, 2);
+            order.gather(&records, 10, first, &mut piece);
             pieces.extend(piece);
         }
         assert_eq!(pieces, whole);
-        let positions: std::collections::BTreeSet<_> = (0..1000).map(|i| order.index(i)).collect();
-        assert!(positions.len() == order.len() && !order.is_empty());
-        let positions: Vec<usize> = (0..1000).map(|i| order.index(i)).collect();
-        let restored = Order::restore(&scratch);
-        assert!((0..1000).all(|i| restored.index(i) == positions[i]));
-    }
-
-    #[test]
-    fn prefixes_are_padded() {
-        let layout = Layout {
-            width: 4,
-            key_offset: 1,
-            key_len: 2,
-        };
-        assert_eq!(key_prefix(&[9, 1, 2, 9], &layout), 0x0102 << 48);
+        let mut restored = vec![0; records.len()];
+        Order::restore(&scratch).gather(&records, 10, 0, &mut restored);
+        assert_eq!(restored, whole);
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use super::check::is_sorted;
 use super::plain::radix_sort;
 use super::split::sort_in_place;
-use super::table::Kernels;
+use super::table::{Kernels, Vectorised};
 use super::{Key, Path};
 
 /// Length of the scratch that [`sort`] can use on this machine. Only [`Path::Radix`] does; vectors sort in place.
-pub fn scratch_len<K: Key>(n: usize) -> usize {
+pub fn scratch_len<K: Vectorised>(n: usize) -> usize {
     if Kernels::<K>::new(Path::Auto).radix {
         n
     } else {
@@ -19,7 +19,7 @@ pub fn scratch_len<K: Key>(n: usize) -> usize {
 ///
 /// # Panics
 /// When a path is forced that this machine lacks.
-pub fn sort<K: Key>(keys: &mut [K], scratch: &mut [K], path: Path, threads: usize) {
+pub fn sort<K: Vectorised>(keys: &mut [K], scratch: &mut [K], path: Path, threads: usize) {
     let kernels = Kernels::new(path);
     if is_ordered(keys) {
         return;
@@ -34,7 +34,7 @@ pub fn sort<K: Key>(keys: &mut [K], scratch: &mut [K], path: Path, threads: usiz
 ///
 /// # Panics
 /// When the lengths differ, or a path is forced that this machine lacks.
-pub fn sort_into<K: Key>(source: &mut [K], target: &mut [K], path: Path, threads: usize) {
+pub fn sort_into<K: Vectorised>(source: &mut [K], target: &mut [K], path: Path, threads: usize) {
     assert!(
         source.len() == target.len(),
         "{} keys, room for {}",
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::kernels::testing::{paths, shapes, Random};
 
-    fn check<K: Key>(name: &str, keys: &[u64], path: Path, threads: usize) {
+    fn check<K: Vectorised>(name: &str, keys: &[u64], path: Path, threads: usize) {
         let keys: Vec<K> = keys.iter().map(|&k| K::from_u64(k)).collect();
         let mut expected = keys.clone();
         expected.sort_unstable();

@@ -5,7 +5,7 @@ use std::thread;
 
 use super::parallel::{for_each, part, Shared};
 use super::random::Random;
-use super::table::Kernels;
+use super::table::{Kernels, Vectorised};
 use super::Key;
 
 /// Keys of a sample: threads get parts that differ by a percent or so.
@@ -15,7 +15,7 @@ const SAMPLE: usize = 4096;
 const WORTHWHILE: usize = 1 << 16;
 
 /// Sort keys that lie between `low` and `high`, both included, in place.
-pub(crate) fn sort_in_place<K: Key>(
+pub(crate) fn sort_in_place<K: Vectorised>(
     kernels: &Kernels<K>,
     mut keys: &mut [K],
     mut low: K,
@@ -57,7 +57,12 @@ fn share(first: usize, second: usize, threads: usize) -> usize {
 }
 
 /// About the key that `numerator / denominator` of the keys lie below.
-fn pivot<K: Key>(kernels: &Kernels<K>, keys: &[K], numerator: usize, denominator: usize) -> K {
+fn pivot<K: Vectorised>(
+    kernels: &Kernels<K>,
+    keys: &[K],
+    numerator: usize,
+    denominator: usize,
+) -> K {
     let mut random = Random(keys.len() as u64);
     let mut sample = [K::default(); SAMPLE];
     for place in &mut sample {
@@ -69,7 +74,12 @@ fn pivot<K: Key>(kernels: &Kernels<K>, keys: &[K], numerator: usize, denominator
 
 /// Move keys below the pivot to the front, and return their number: each thread parts a stripe, then the keys that
 /// lie on the wrong side of the common border are swapped.
-fn part_together<K: Key>(kernels: &Kernels<K>, keys: &mut [K], pivot: K, threads: usize) -> usize {
+fn part_together<K: Vectorised>(
+    kernels: &Kernels<K>,
+    keys: &mut [K],
+    pivot: K,
+    threads: usize,
+) -> usize {
     let n = keys.len();
     let mut below = vec![0; threads];
     let (shared, counts) = (Shared::new(keys), Shared::new(&mut below));

@@ -1,7 +1,33 @@
 //! The functions that differ between the paths, as one table a path.
 
 use super::plain;
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, avx512};
 use super::{Key, Path};
+
+/// A key with kernels of vectors.
+pub trait Vectorised: Key {
+    #[doc(hidden)]
+    #[cfg(target_arch = "x86_64")]
+    const AVX512: Kernels<Self>;
+    #[doc(hidden)]
+    #[cfg(target_arch = "x86_64")]
+    const AVX2: Kernels<Self>;
+}
+
+impl Vectorised for u32 {
+    #[cfg(target_arch = "x86_64")]
+    const AVX512: Kernels<u32> = Kernels::vectorised(avx512::sort32, avx512::part32);
+    #[cfg(target_arch = "x86_64")]
+    const AVX2: Kernels<u32> = Kernels::vectorised(avx2::sort32, avx2::part32);
+}
+
+impl Vectorised for u64 {
+    #[cfg(target_arch = "x86_64")]
+    const AVX512: Kernels<u64> = Kernels::vectorised(avx512::sort64, avx512::part64);
+    #[cfg(target_arch = "x86_64")]
+    const AVX2: Kernels<u64> = Kernels::vectorised(avx2::sort64, avx2::part64);
+}
 
 /// What one path does in its own way.
 #[derive(Clone, Copy)]
@@ -12,7 +38,7 @@ pub struct Kernels<K: 'static> {
     pub(crate) radix: bool,
 }
 
-impl<K: Key> Kernels<K> {
+impl<K: Vectorised> Kernels<K> {
     /// The kernels of a path.
     ///
     /// # Panics
