@@ -19,102 +19,13 @@ mod load;
 mod sums;
 #[cfg(test)]
 mod tests;
+mod types;
 
 pub use density::{density, Histogram};
 pub use load::{Stored, Swapped};
+pub use types::{Formula, Objective, Points, Rows, CHUNK, MAX_DIMENSION};
 
-/// Columns that are treated at a time: their dissimilarities and weights stay in the nearest cache.
-pub const CHUNK: usize = 256;
-
-/// Dimensions that the kernels are compiled for.
-pub const MAX_DIMENSION: usize = 8;
-
-/// What is compared with a dissimilarity: a distance `sqrt(|dx|^2 + m^2)`, or the square `|dx|^2`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Formula {
-    /// `sqrt(|dx|^2 + m^2)` with the square of m.
-    Distance { minimum_squared: f64 },
-    /// `|dx|^2`.
-    Squared,
-}
-
-/// How dissimilarities are read and weighted.
-#[derive(Clone, Debug)]
-pub struct Objective {
-    /// What the map's side of a pair is.
-    pub formula: Formula,
-    /// Power of delta in the weight: -2, -1.5, -1, 0 or 1 of `weighting` 0 to 4.
-    pub weighting: u8,
-    /// Factor of all weights: the squared multiplier and the power of the mean that belongs to the weighting.
-    pub factor: f64,
-    /// Dissimilarities below this count as this in the weights of `weighting` 0 to 2.
-    pub floor: f64,
-    /// Stored values are multiplied by this.
-    pub scale: f64,
-    /// Pairs with a dissimilarity above this are left out.
-    pub cut: f64,
-    /// Stands for missing pairs; NaN leaves them out.
-    pub missing: f64,
-    /// Limits of bins, ascending: a pair with delta >= limit k has the weight of bin k + 1.
-    pub limits: Vec<f64>,
-    /// Weight of each bin: one more than limits, or empty when all are 1.
-    pub bin_weights: Vec<f64>,
-    /// Whether the Hessian has the second derivatives of D, or is that of Gauss and Newton.
-    pub second: bool,
-}
-
-impl Objective {
-    /// The same pairs, all with weight 1 but for the points'.
-    fn evenly(&self) -> Self {
-        Objective {
-            weighting: 3,
-            factor: 1.0,
-            bin_weights: Vec::new(),
-            ..self.clone()
-        }
-    }
-}
-
-/// The columns of a pass: coordinates one dimension after the other, and what each point weighs.
-#[derive(Clone, Copy)]
-pub struct Points<'a> {
-    /// Coordinates: `columns[d * n + j]` of point j.
-    pub columns: &'a [f64],
-    /// Weight p of each point; zero leaves a point out.
-    pub weights: &'a [f64],
-}
-
-impl<'a> Points<'a> {
-    /// Number of points.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.weights.len()
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.weights.is_empty()
-    }
-
-    fn dimension(&self) -> usize {
-        assert!(!self.is_empty() && self.columns.len().is_multiple_of(self.len()));
-        self.columns.len() / self.len()
-    }
-
-    fn coordinates<const L: usize>(columns: &'a [f64], n: usize) -> [&'a [f64]; L] {
-        std::array::from_fn(|d| &columns[d * n..(d + 1) * n])
-    }
-}
-
-/// Some rows of the matrix, each with all columns.
-#[derive(Clone, Copy)]
-pub struct Rows<'a, T> {
-    /// Stored values, row after row.
-    pub values: &'a [T],
-    /// Index of each row, and so the column of its diagonal.
-    pub items: &'a [i64],
-}
+use types::{check, with_dimension};
 
 /// What `derivatives` fills, one row for each row of the block.
 pub struct Derivatives<'a> {
@@ -125,21 +36,6 @@ pub struct Derivatives<'a> {
     /// Half Hessian, diagonal block: L x L numbers a row.
     pub blocks: &'a mut [f64],
 }
-
-/// Run `$body` with the constant `$L` set to `$dimension`.
-macro_rules! with_dimension {
-    ($dimension:expr, $L:ident, $body:expr) => {
-        with_dimension!(@ $dimension, $L, $body, 1 2 3 4 5 6 7 8)
-    };
-    (@ $dimension:expr, $L:ident, $body:expr, $($value:literal)+) => {
-        match $dimension {
-            $($value => { const $L: usize = $value; $body })+
-            other => panic!("{other} dimensions; there may be 1 to {}", $crate::chisq::MAX_DIMENSION),
-        }
-    };
-}
-
-pub(crate) use with_dimension;
 
 /// Fill chi2, half gradient and diagonal blocks of the half Hessian for some rows.
 ///
@@ -256,13 +152,4 @@ fn note(limits: &[f64], pairs: load::Pairs<'_>, numbers: &mut [f64], counts: &mu
             counts[limits.iter().filter(|&&limit| delta >= limit).count()] += 1;
         }
     }
-}
-
-fn check<T>(objective: &Objective, rows: &Rows<'_, T>, n: usize) {
-    assert!(n > 0 && rows.values.len().is_multiple_of(n));
-    assert_eq!(rows.values.len(), n * rows.items.len());
-    let inside = |&item: &i64| usize::try_from(item).is_ok_and(|i| i < n);
-    assert!(rows.items.iter().all(inside), "rows beyond the matrix");
-    let bins = objective.bin_weights.len();
-    assert!(bins == 0 || bins == objective.limits.len() + 1);
 }

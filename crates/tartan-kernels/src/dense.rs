@@ -18,11 +18,9 @@ use std::array::from_fn;
 use std::marker::PhantomData;
 use std::ops::{Add, Mul, Sub};
 
-mod finish;
+pub mod finish;
 #[cfg(test)]
 mod tests;
-
-pub use finish::{finish_cosine, finish_euclidean, REFINE_BELOW};
 
 /// Positions that are summed before the sum is carried over to f64. Must fit in a u8 counter.
 pub const RUN: usize = 128;

@@ -17,72 +17,22 @@ mod block;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod types;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use block::{Stored, Swapped};
+pub use block::Stored;
 pub use steps::{assign, costs, scratch_len, Costs};
+pub use types::{padded, Real, Swapped, PADDING, PANEL};
 
 use block::Level;
-
-/// Columns of the matrix that are multiplied before lanes are summed up. A multiple of every number of lanes. Eight
-/// packed columns of it, three rows and the next three fit into the first-level cache.
-pub const PANEL: usize = 512;
+use types::SMALL;
 
 /// Rows of one task: a multiple of every register block's rows.
 const TASK_ROWS: usize = 24;
 
 /// Columns that are packed, and mostly multiplied, together.
 const STRIP: usize = 8;
-
-/// Below so many values a step is done by the calling thread: waking the others would take longer.
-const SMALL: usize = 1 << 15;
-
-/// Packed columns are a multiple of this long, so that vectors never end in the middle.
-pub const PADDING: usize = 16;
-
-/// The precision of products: f32 or f64.
-pub trait Real: Copy + Default + Send + Sync {
-    #[doc(hidden)]
-    fn of(value: f64) -> Self;
-    #[doc(hidden)]
-    fn wide(self) -> f64;
-    #[doc(hidden)]
-    fn add_product(self, a: Self, b: Self) -> Self;
-}
-
-macro_rules! real {
-    ($real:ty, $smallest:expr) => {
-        impl Real for $real {
-            /// Nearest value; what could turn denormal, which is slow, becomes 0.
-            #[inline(always)]
-            fn of(value: f64) -> Self {
-                if value.abs() < $smallest {
-                    0.0
-                } else {
-                    value as $real
-                }
-            }
-            #[inline(always)]
-            fn wide(self) -> f64 {
-                f64::from(self)
-            }
-            #[inline(always)]
-            fn add_product(self, a: Self, b: Self) -> Self {
-                self + a * b
-            }
-        }
-    };
-}
-
-real!(f32, 1e-30);
-real!(f64, 1e-250);
-
-/// Length of one packed column of n values: an odd number of paddings, so that columns do not compete for the same
-/// places of a cache.
-pub fn padded(n: usize) -> usize {
-    (n.div_ceil(PADDING) | 1) * PADDING
-}
 
 /// Transpose n x k columns into k runs of `padded(n)` values, zeros at their ends.
 pub fn pack<F: Real>(columns: &[f64], k: usize, packed: &mut [F]) {

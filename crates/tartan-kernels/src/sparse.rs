@@ -22,25 +22,19 @@ use std::cell::RefCell;
 
 use rayon::prelude::*;
 
-use crate::composition::{n_middles, Composition, Word, COUNT_SHIFT, K_NARROW, LETTERS};
+use crate::composition::{Composition, Word, K_NARROW, LETTERS};
 
 mod block;
 mod common;
 pub(crate) mod dispatch;
+mod group;
+mod shards;
 
 use block::Workspace;
+use shards::{shard_begin, Cursor, Sums, SHARDS};
 
-/// Parts of the middles that are summed apart; enough for the threads of one machine.
-const SHARDS: u64 = 64;
 /// Below this many pairs the tables cost more than they save.
 const FEW_PAIRS: usize = 6;
-
-/// A place in a vector: the next middle and the next entry.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Cursor {
-    middle: usize,
-    entry: usize,
-}
 
 /// Distances (1 - C) / 2 of all vectors of `left` with all of `right`, row by row.
 ///
@@ -71,55 +65,6 @@ pub fn distances<W: Word>(
             *product = (1.0 - *product / (a.norm * b.norm)) / 2.0;
         }
     }
-}
-
-impl<W: Word> Composition<'_, W> {
-    /// Whether the lengths of the arrays fit each other.
-    pub fn fits(&self) -> bool {
-        let counts = self
-            .masks
-            .iter()
-            .step_by(2)
-            .map(|mask| (mask >> COUNT_SHIFT) as usize);
-        self.masks.len() == 2 * self.middles.len()
-            && self.codes.len() == self.values.len()
-            && counts.sum::<usize>() == self.values.len()
-    }
-
-    /// The places where the shards begin, and the end.
-    fn shards(&self, k: usize) -> Vec<Cursor> {
-        let mut cursor = Cursor::default();
-        let mut places = Vec::with_capacity(SHARDS as usize + 1);
-        for shard in 0..SHARDS {
-            let begin = shard_begin(shard, k);
-            self.advance(&mut cursor, begin);
-            places.push(cursor);
-        }
-        places.push(Cursor {
-            middle: self.middles.len(),
-            entry: self.values.len(),
-        });
-        places
-    }
-
-    /// Move to the first middle that is `limit` or above.
-    #[inline]
-    fn advance(&self, cursor: &mut Cursor, limit: u64) {
-        while cursor.middle < self.middles.len() && self.middles[cursor.middle].to_u64() < limit {
-            cursor.entry += self.n_entries(cursor.middle);
-            cursor.middle += 1;
-        }
-    }
-
-    #[inline]
-    fn n_entries(&self, middle: usize) -> usize {
-        (self.masks[2 * middle] >> COUNT_SHIFT) as usize
-    }
-}
-
-/// First middle of a shard.
-fn shard_begin(shard: u64, k: usize) -> u64 {
-    (u128::from(n_middles(k)) * u128::from(shard) / u128::from(SHARDS)) as u64
 }
 
 /// Fill `out` with sums of products, through tables of blocks of middles.
@@ -175,22 +120,6 @@ pub(crate) fn merge_tile<W: Word>(
     out.par_iter_mut().enumerate().for_each(|(pair, sum)| {
         *sum = merge(&left[pair / right.len()], &right[pair % right.len()], &ends);
     });
-}
-
-/// The four sums of a part of the middles.
-#[derive(Clone, Copy, Default)]
-struct Sums {
-    common: f64,
-    left_in_right: f64,
-    right_in_left: f64,
-    n_common: u64,
-}
-
-impl Sums {
-    /// Sum of a a'. Symmetric to the bit.
-    fn product(self) -> f64 {
-        self.common - (self.left_in_right + self.right_in_left) + self.n_common as f64
-    }
 }
 
 /// Sum of products of one pair, shard by shard.
@@ -262,7 +191,7 @@ fn merge_middle<W: Word>(
 mod tests {
     use super::*;
     use crate::composition::tests::{oracle, random_codes};
-    use crate::composition::Counter;
+    use crate::composition::{Counter, COUNT_SHIFT};
 
     struct Owned<W> {
         counter: Counter<W>,

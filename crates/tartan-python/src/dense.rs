@@ -10,11 +10,11 @@ use numpy::{
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use tartan_kernels::dense::{self, Real, Value};
+use tartan_kernels::dense::{self, finish, Real, Value};
 
 /// Add the functions of this family to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("REFINE_BELOW", dense::REFINE_BELOW)?;
+    module.add("REFINE_BELOW", finish::REFINE_BELOW)?;
     module.add_function(wrap_pyfunction!(manhattan_tile, module)?)?;
     module.add_function(wrap_pyfunction!(euclidean_tile, module)?)?;
     module.add_function(wrap_pyfunction!(hamming_tile, module)?)?;
@@ -88,7 +88,7 @@ fn jaccard_bits_tile(left: Array, right: Array, out: Array) -> PyResult<()> {
 fn finish_euclidean(left: Array, right: Array, root: bool, products: Array) -> PyResult<()> {
     fn on<T: Element + Real>(left: Array, right: Array, root: bool, out: Array) -> PyResult<bool> {
         let kernel =
-            |l: &[&[T]], r: &[&[T]], o: &mut [&mut [T]]| dense::finish_euclidean(l, r, root, o);
+            |l: &[&[T]], r: &[&[T]], o: &mut [&mut [T]]| finish::finish_euclidean(l, r, root, o);
         tile(left, right, out, 1, kernel)
     }
     expect(on::<f32>(left, right, root, products)? || on::<f64>(left, right, root, products)?)
@@ -100,7 +100,7 @@ fn finish_cosine(products: Array) -> PyResult<()> {
         let Ok(array) = products.cast::<PyArray2<T>>() else {
             return Ok(false);
         };
-        with_rows_mut(array, dense::finish_cosine)?;
+        with_rows_mut(array, finish::finish_cosine)?;
         Ok(true)
     }
     expect(on::<f32>(products)? || on::<f64>(products)?)

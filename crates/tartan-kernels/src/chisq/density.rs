@@ -2,7 +2,8 @@
 
 use rayon::prelude::*;
 
-use super::{load, with_dimension, Objective, Points, Rows, Stored};
+use super::load::{self, Stored};
+use super::types::{check, with_dimension, Objective, Points, Rows};
 
 /// A grid of counts: dissimilarity down, distance of the map across.
 pub struct Histogram<'a> {
@@ -22,7 +23,7 @@ pub fn density<T: Stored>(
     out: &mut Histogram<'_>,
 ) {
     let (n, dimension) = (points.len(), points.dimension());
-    super::check(objective, &rows, n);
+    check(objective, &rows, n);
     let n_cells = out.counts.len();
     assert!(out.columns > 0 && n_cells.is_multiple_of(out.columns));
     let lines = n_cells / out.columns;

@@ -1,7 +1,6 @@
 //! Stored values of a row to dissimilarities and weights, a chunk of columns at a time.
 
-use super::{Objective, CHUNK};
-use crate::chisq::sums::Vectors;
+use super::types::{Objective, Vectors, CHUNK};
 
 /// A stored dissimilarity.
 pub trait Stored: Copy + Send + Sync {

@@ -8,7 +8,7 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::load::Pairs;
-use super::{Formula, Objective, CHUNK};
+use super::types::{Formula, Objective, Vectors, CHUNK};
 
 /// Columns that are summed side by side.
 const LANES: usize = 8;
@@ -351,37 +351,4 @@ fn sum(a: &[f64]) -> f64 {
     }
     let rest: f64 = a.chunks_exact(LANES).remainder().iter().sum();
     lanes.iter().sum::<f64>() + rest
-}
-
-/// The vector instructions that the loops are compiled for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Vectors {
-    Baseline,
-    #[cfg(target_arch = "x86_64")]
-    Avx2,
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
-}
-
-impl Vectors {
-    /// The widest of this machine.
-    #[cfg(target_arch = "x86_64")]
-    pub fn widest() -> Self {
-        use std::arch::is_x86_feature_detected as has;
-        if !(has!("avx2") && has!("fma")) {
-            return Vectors::Baseline;
-        }
-        let wide = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
-        if wide {
-            Vectors::Avx512
-        } else {
-            Vectors::Avx2
-        }
-    }
-
-    /// The widest of this machine.
-    #[cfg(not(target_arch = "x86_64"))]
-    pub fn widest() -> Self {
-        Vectors::Baseline
-    }
 }

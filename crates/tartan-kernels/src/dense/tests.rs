@@ -1,3 +1,4 @@
+use super::finish::*;
 use super::*;
 
 /// Numbers in [-1, 1), always the same for the same seed (an xorshift generator).

@@ -3,9 +3,9 @@
 //! Lanes are neighbouring columns of the matrix. A block keeps R rows times C columns of sums in registers; the
 //! blocks of a task walk over a panel of the packed columns, which stays in the second-level cache.
 
+use super::types::{padded, Fill, Lanes, Real, Swapped, PADDING, PANEL};
 #[cfg(target_arch = "x86_64")]
 use super::x86::{F32x16, F32x8, F64x4, F64x8};
-use super::{padded, Real, PADDING, PANEL};
 
 /// A stored dissimilarity. Negative integers and NaN are missing.
 pub trait Stored: Copy + Default + Send + Sync {
@@ -25,11 +25,6 @@ pub trait Stored: Copy + Default + Send + Sync {
         mass: Option<&mut [f64]>,
     );
 }
-
-/// An int16 in the other byte order than this machine's.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(transparent)]
-pub struct Swapped(pub i16);
 
 /// The vector instructions that the loop is written for.
 #[doc(hidden)]
@@ -60,37 +55,6 @@ impl Level {
     pub(super) fn widest() -> Self {
         Level::Baseline
     }
-}
-
-/// A vector of lanes.
-///
-/// # Safety
-///
-/// Its functions may be called where the machine has the instructions that the type is written for.
-pub(super) unsafe trait Lanes: Copy {
-    type Real: Real;
-    const COUNT: usize;
-    unsafe fn zero() -> Self;
-    /// COUNT values from an address, which need not be aligned.
-    unsafe fn load(from: *const Self::Real) -> Self;
-    /// self + a * b
-    unsafe fn add_product(self, a: Self, b: Self) -> Self;
-    /// The sum of all lanes.
-    unsafe fn sum(self) -> f64;
-    /// The sum of all lanes of each of C vectors, C at most 8.
-    #[inline(always)]
-    unsafe fn sums<const C: usize>(vectors: &[Self; C]) -> [f64; C] {
-        // SAFETY: contract of the trait.
-        vectors.map(|vector| unsafe { vector.sum() })
-    }
-}
-
-/// Lanes that are filled from stored values. Safe where its [`Lanes`] are.
-pub(super) trait Fill<T>: Lanes {
-    /// COUNT values from an address, none of them missing.
-    unsafe fn values(from: *const T) -> Self;
-    /// COUNT values, 0 where they are missing; and 1 where they are known, else 0.
-    unsafe fn known(from: *const T) -> (Self, Self);
 }
 
 /// Four lanes without particular instructions.

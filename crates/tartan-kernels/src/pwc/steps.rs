@@ -6,7 +6,7 @@
 
 use rayon::prelude::*;
 
-use super::SMALL;
+use super::types::SMALL;
 use crate::exponential::exponential;
 use crate::sparse::dispatch::dispatch;
 

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::block::{Fill, Lanes, Swapped};
+use super::types::{Fill, Lanes, Swapped};
 
 /// 16 lanes of AVX-512.
 #[derive(Clone, Copy)]

@@ -4,8 +4,8 @@
 //! entry of a row is multiplied with a whole line of it. Where they are rare, a slot has a list of the columns that
 //! have it.
 
-use super::block::{Group, GROUP, LANES, SIDE, SLOTS};
 use super::dispatch::dispatch;
+use super::group::{Group, GROUP, LANES, SIDE, SLOTS};
 use crate::composition::{Composition, Word};
 
 /// Largest k with a table.

@@ -12,15 +12,5 @@ pub mod write;
 
 pub use file::{DataFile, Direct};
 pub use read::ReadStream;
-pub use ring::Method;
+pub use ring::{Method, RingPlan};
 pub use write::WriteStream;
-
-/// Size and depth of the rings of a job, and how they reach the disk.
-#[derive(Clone, Copy, Debug)]
-pub struct RingPlan {
-    /// Bytes of one request, a multiple of the alignment.
-    pub bytes: usize,
-    /// How many requests are in flight at most.
-    pub depth: usize,
-    pub method: Method,
-}

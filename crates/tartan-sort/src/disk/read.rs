@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::ring::{Request, Ring};
-use super::{DataFile, RingPlan};
+use super::file::DataFile;
+use super::ring::{Request, Ring, RingPlan};
 use crate::error::{Failure, Kind, Result};
 use crate::memory::{Aligned, ALIGN};
 

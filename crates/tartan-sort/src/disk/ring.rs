@@ -15,6 +15,16 @@ pub enum Method {
     Threads,
 }
 
+/// Size and depth of the rings of a job, and how they reach the disk.
+#[derive(Clone, Copy, Debug)]
+pub struct RingPlan {
+    /// Bytes of one request, a multiple of the alignment.
+    pub bytes: usize,
+    /// How many requests are in flight at most.
+    pub depth: usize,
+    pub method: Method,
+}
+
 /// One read or write of `length` bytes at `offset`.
 #[derive(Clone, Copy)]
 pub struct Request {

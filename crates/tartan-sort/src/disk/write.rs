@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::file::DataFile;
 use super::read::retry;
-use super::ring::{Request, Ring};
-use super::{DataFile, RingPlan};
+use super::ring::{Request, Ring, RingPlan};
 use crate::error::{Failure, Kind, Result};
 use crate::memory::{Aligned, ALIGN};
 

@@ -1,10 +1,7 @@
-//! Header and footer of a run file, and the check that a file is a whole run.
+//! Header and footer of a run file.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::index::IndexWindow;
-use crate::disk::{DataFile, Direct};
-use crate::error::{Failure, Kind, Result};
 use crate::memory::ALIGN;
 
 /// Version of the format.
@@ -138,7 +135,7 @@ impl Header {
             .close()
     }
 
-    fn parse(page: &[u8]) -> std::result::Result<Header, &'static str> {
+    pub(super) fn parse(page: &[u8]) -> std::result::Result<Header, &'static str> {
         let mut reader = PageReader::open(page, HEADER_MAGIC)
             .ok_or("the header is damaged, or this is no run file")?;
         if reader.u32() != VERSION {
@@ -191,7 +188,7 @@ impl Footer {
             .close()
     }
 
-    fn parse(page: &[u8], header: &[u8]) -> std::result::Result<Footer, &'static str> {
+    pub(super) fn parse(page: &[u8], header: &[u8]) -> std::result::Result<Footer, &'static str> {
         let mut reader = PageReader::open(page, FOOTER_MAGIC)
             .ok_or("the footer is missing or damaged: the run is not whole")?;
         let footer = Footer {
@@ -207,57 +204,6 @@ impl Footer {
 }
 
 impl Run {
-    /// Read header, footer and index of a file and check them.
-    pub fn inspect(path: &Path) -> Result<Run> {
-        let file = DataFile::open(path, Direct::Never)?;
-        let corrupt = |text: &str, offset| Failure::at(Kind::CorruptRun, text, path, Some(offset));
-        let file_bytes = file.stamp()?.0;
-        let last_page = file_bytes.saturating_sub(PAGE as u64);
-        let (mut first, mut last) = (vec![0; PAGE], vec![0; PAGE]);
-        if file.read_small(&mut first, 0)? < PAGE || file.read_small(&mut last, last_page)? < PAGE {
-            return Err(corrupt(
-                "the run file is shorter than a header and a footer",
-                file_bytes,
-            ));
-        }
-        let header = Header::parse(&first).map_err(|text| corrupt(text, 0))?;
-        let footer = Footer::parse(&last, &first).map_err(|text| corrupt(text, last_page))?;
-        let run = Run {
-            path: path.to_owned(),
-            header,
-            footer,
-            file_bytes,
-        };
-        run.check_places()
-            .map_err(|text| corrupt(text, last_page))?;
-        run.check_index(&file)?;
-        Ok(run)
-    }
-
-    /// The same, and read every block against its checksum.
-    pub fn verify(path: &Path) -> Result<Run> {
-        let run = Run::inspect(path)?;
-        let file = DataFile::open(path, Direct::Never)?;
-        let (mut window, mut stored) = (IndexWindow::new(&run), Vec::new());
-        while !window.is_done() {
-            window.load(&run, &file)?;
-            let block = window.block(&run);
-            stored.resize(block.stored as usize, 0);
-            let got = file.read_small(&mut stored, block.offset)?;
-            if got < stored.len() || crc32fast::hash(&stored) != block.checksum {
-                let text = "a block does not match its checksum";
-                return Err(Failure::at(
-                    Kind::CorruptRun,
-                    text,
-                    path,
-                    Some(block.offset),
-                ));
-            }
-            window.advance();
-        }
-        Ok(run)
-    }
-
     /// Bytes of the index.
     pub fn index_bytes(&self) -> u64 {
         self.header.blocks() * self.header.entry_bytes() as u64
@@ -266,48 +212,6 @@ impl Run {
     /// Bits that a value takes in the blocks.
     pub fn bits_per_value(&self) -> f64 {
         8.0 * self.footer.data_bytes as f64 / self.header.records.max(1) as f64
-    }
-
-    fn check_places(&self) -> std::result::Result<(), &'static str> {
-        let (header, footer) = (&self.header, &self.footer);
-        let known = header.records > 0 && header.block_records > 0 && header.record_bytes > 0;
-        let index = (PAGE as u64)
-            .checked_add(footer.data_bytes)
-            .map(|end| end.next_multiple_of(PAGE as u64));
-        let end = header
-            .blocks()
-            .checked_mul(header.entry_bytes() as u64)
-            .and_then(|bytes| bytes.checked_add(footer.index_offset))
-            .map(|end| end.next_multiple_of(PAGE as u64) + PAGE as u64);
-        let whole = index == Some(footer.index_offset) && end == Some(self.file_bytes);
-        match known && whole && header.first_record.checked_add(header.records).is_some() {
-            true => Ok(()),
-            false => Err("the parts of the run file do not fit its size: the run is not whole"),
-        }
-    }
-
-    fn check_index(&self, file: &DataFile) -> Result<()> {
-        let (mut hasher, mut window) = (crc32fast::Hasher::new(), vec![0; 64 << 10]);
-        let (mut offset, mut left) = (self.footer.index_offset, self.index_bytes());
-        while left > 0 {
-            let count = left.min(window.len() as u64) as usize;
-            let got = file.read_small(&mut window[..count], offset)?;
-            hasher.update(&window[..got]);
-            if got < count {
-                break;
-            }
-            offset += count as u64;
-            left -= count as u64;
-        }
-        match left == 0 && hasher.finalize() == self.footer.index_checksum {
-            true => Ok(()),
-            false => Err(Failure::at(
-                Kind::CorruptRun,
-                "the index does not match its checksum",
-                &self.path,
-                Some(self.footer.index_offset),
-            )),
-        }
     }
 }
 

@@ -13,6 +13,7 @@
 
 pub mod format;
 pub mod index;
+mod inspect;
 pub mod writer;
 
 pub use format::{Header, Run};
