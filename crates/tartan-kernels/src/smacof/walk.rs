@@ -244,9 +244,9 @@ impl<E: Number, S: Stored> Strips<'_, '_, E, S> {
                     put,
                 };
                 if masked {
-                    place.sweep::<DIM, PLAIN, R, PUT, true>(&mut state, from, to);
+                    place.edge::<DIM, PLAIN, R, PUT>(&mut state, from, to);
                 } else {
-                    place.sweep::<DIM, PLAIN, R, PUT, false>(&mut state, from, to);
+                    place.sweep::<DIM, PLAIN, R, PUT>(&mut state, from, to);
                 }
             }
             for r in 0..R {
@@ -360,49 +360,84 @@ struct Place<'a, 'b, V: Lanes, S> {
 }
 
 impl<V: Lanes, S: Stored> Place<'_, '_, V, S> {
-    /// Add columns `from..to`, which begin and end with a vector.
+    /// Add columns `from..to`, which begin and end with a vector, of which none needs a mask.
     #[inline(always)]
-    unsafe fn sweep<
-        const DIM: usize,
-        const PLAIN: bool,
-        const R: usize,
-        const PUT: bool,
-        const MASKED: bool,
-    >(
+    unsafe fn sweep<const DIM: usize, const PLAIN: bool, const R: usize, const PUT: bool>(
         &self,
         state: &mut State<V, DIM, R>,
         from: usize,
         to: usize,
     ) {
-        let (block, mut own) = (self.block, *state);
+        let mut own = *state;
         // SAFETY: the caller keeps columns inside the block.
         unsafe {
             let mut column = from;
             while column < to {
-                let mut there = [self.ready.zero; DIM];
-                let mut back = [self.ready.zero; DIM];
-                for k in 0..DIM {
-                    there[k] = V::load(block.columns.as_ptr().add(k * block.width + column));
-                    if PUT {
-                        back[k] = V::load(self.put.add(k * block.width + column));
-                    }
-                }
+                let (there, mut back) = self.columns::<DIM, PUT>(column);
                 // Unrolled by hand, since only then do the sums stay in registers.
-                self.meet::<DIM, PLAIN, R, PUT, MASKED>(&mut own, 0, column, &there, &mut back);
+                self.meet::<DIM, PLAIN, R, PUT, false>(&mut own, 0, column, &there, &mut back);
                 if R == STRIP {
-                    self.meet::<DIM, PLAIN, R, PUT, MASKED>(&mut own, 1, column, &there, &mut back);
-                    self.meet::<DIM, PLAIN, R, PUT, MASKED>(&mut own, 2, column, &there, &mut back);
-                    self.meet::<DIM, PLAIN, R, PUT, MASKED>(&mut own, 3, column, &there, &mut back);
+                    self.meet::<DIM, PLAIN, R, PUT, false>(&mut own, 1, column, &there, &mut back);
+                    self.meet::<DIM, PLAIN, R, PUT, false>(&mut own, 2, column, &there, &mut back);
+                    self.meet::<DIM, PLAIN, R, PUT, false>(&mut own, 3, column, &there, &mut back);
                 }
-                if PUT {
-                    for k in 0..DIM {
-                        back[k].store(self.put.add(k * block.width + column));
-                    }
-                }
+                self.give_back::<DIM, PUT>(column, &back);
                 column += V::N;
             }
         }
         *state = own;
+    }
+
+    /// The same with masks, one row after the other: such vectors are few, and the code, which is long, is compiled
+    /// once. The sums are the same to the last bit.
+    #[inline(always)]
+    unsafe fn edge<const DIM: usize, const PLAIN: bool, const R: usize, const PUT: bool>(
+        &self,
+        state: &mut State<V, DIM, R>,
+        from: usize,
+        to: usize,
+    ) {
+        for r in 0..R {
+            for column in (from..to).step_by(V::N) {
+                // SAFETY: the caller keeps columns inside the block.
+                unsafe {
+                    let (there, mut back) = self.columns::<DIM, PUT>(column);
+                    self.meet::<DIM, PLAIN, R, PUT, true>(state, r, column, &there, &mut back);
+                    self.give_back::<DIM, PUT>(column, &back);
+                }
+            }
+        }
+    }
+
+    /// Coordinates of one vector of columns, and with `PUT` their sums.
+    #[inline(always)]
+    unsafe fn columns<const DIM: usize, const PUT: bool>(
+        &self,
+        column: usize,
+    ) -> ([V; DIM], [V; DIM]) {
+        let (mut there, mut back) = ([self.ready.zero; DIM], [self.ready.zero; DIM]);
+        for k in 0..DIM {
+            let place = k * self.block.width + column;
+            // SAFETY: the caller keeps columns inside the block.
+            unsafe {
+                there[k] = V::load(self.block.columns.as_ptr().add(place));
+                if PUT {
+                    back[k] = V::load(self.put.add(place));
+                }
+            }
+        }
+        (there, back)
+    }
+
+    /// Store the sums of one vector of columns.
+    #[inline(always)]
+    unsafe fn give_back<const DIM: usize, const PUT: bool>(&self, column: usize, back: &[V; DIM]) {
+        if PUT {
+            for k in 0..DIM {
+                // SAFETY: the caller keeps columns inside the block.
+                unsafe { back[k].store(self.put.add(k * self.block.width + column)) };
+            }
+        }
     }
 
     /// Add what row `r` of the strip and the columns of one vector mean for each other.
