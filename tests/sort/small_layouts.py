@@ -1,10 +1,12 @@
-"""Makes ``sort_file`` work with buffers of some kilobytes, so that small inputs need many run files."""
+"""Makes ``sort_file`` work with buffers of some kilobytes, and end its process at a known point."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from tartan._native import SortJob
 from tartan.sort import engine
 from tartan.sort.plan import EngineLayout, Shape, SortPlan
 
@@ -35,3 +37,19 @@ def layouts(layout: EngineLayout) -> Iterator[None]:
         yield
     finally:
         engine.plan_sort = original
+
+
+@contextmanager
+def aborting(**after: int) -> Iterator[None]:
+    """Abort this process once that many ``runs`` or ``ranges`` of a sort are done."""
+
+    def open_engine(**options: Any) -> SortJob:
+        job = SortJob(**options)
+        job.abort_after(**after)
+        return job
+
+    original, engine.SortJob = engine.SortJob, open_engine  # type: ignore[assignment, misc]
+    try:
+        yield
+    finally:
+        engine.SortJob = original  # type: ignore[misc]

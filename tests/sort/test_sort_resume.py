@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -23,11 +24,11 @@ from tartan.sort import engine as engine_room
 LAYOUT = small_layout(8)
 N = 40_000
 SCRIPT = """
-import sys
+import json, sys
 sys.path.insert(0, sys.argv.pop(1))
-from small_layouts import layouts, small_layout
+from small_layouts import aborting, layouts, small_layout
 from tartan.cli.main import main
-with layouts(small_layout(8)):
+with layouts(small_layout(8)), aborting(**json.loads(sys.argv.pop(1))):
     sys.exit(main(sys.argv[1:]))
 """
 
@@ -45,11 +46,10 @@ def target(source: Path) -> Path:
 
 
 def killed(source: Path, target: Path, **after: int) -> list[Path]:
-    """Sort in a process that dies at once when so many run files or ranges are done; return the run files left."""
-    environment = os.environ | {f"TARTAN_SORT_ABORT_AFTER_{name.upper()}": str(count) for name, count in after.items()}
+    """Sort in a process that dies once that many run files or ranges are done; return the run files left."""
     words = ["sort", str(source), str(target), "--dtype", "i8", "--quiet", "--threads", "1"]
     ended = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(Path(__file__).parent), *words], env=environment, capture_output=True
+        [sys.executable, "-c", SCRIPT, str(Path(__file__).parent), json.dumps(after), *words], capture_output=True
     )
     assert ended.returncode in (-signal.SIGABRT, -signal.SIGKILL), ended.stderr
     assert not target.exists()

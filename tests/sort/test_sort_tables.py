@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -127,17 +128,23 @@ def test_next_to_nothing(n: int, tmp_path: Path) -> None:
         assert read(tmp_path / f"out{suffix}").to_pylist() == content.to_pylist()
 
 
-def sort_in_process(source: Path, target: Path, memory: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Sort in a process of its own, which says what it took and adopted."""
-    code = (
-        "import sys; from tartan.sort import sort_file;"
-        "r = sort_file(sys.argv[1], sys.argv[2], key='score', memory=sys.argv[3]);"
-        "print(r.peak_rss_bytes, r.run_files, r.run_files_adopted)"
-    )
+SCRIPT = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from small_layouts import aborting
+from tartan.sort import sort_file
+with aborting(**json.loads(sys.argv[2])):
+    result = sort_file(sys.argv[3], sys.argv[4], key="score", memory=sys.argv[5])
+print(result.peak_rss_bytes, result.run_files, result.run_files_adopted)
+"""
+
+
+def sort_in_process(source: Path, target: Path, memory: str, **after: int) -> subprocess.CompletedProcess[str]:
+    """Sort in a process of its own, which prints what it took and adopted, or dies ``after`` that many run files."""
     path = str(Path(tartan.__file__).parents[1])
     return subprocess.run(
-        [sys.executable, "-c", code, str(source), str(target), memory],
-        env={**os.environ, "PYTHONPATH": path, **env}, capture_output=True, text=True, timeout=250,
+        [sys.executable, "-c", SCRIPT, str(Path(__file__).parent), json.dumps(after), str(source), str(target), memory],
+        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=250,
     )  # fmt: skip
 
 
@@ -151,7 +158,7 @@ def test_the_promise_of_memory_and_resume(tmp_path: Path) -> None:
         for start in range(0, n, 1 << 20):
             count = min(1 << 20, n - start)
             writer.write_table(pa.table([np.arange(start, start + count), rng.standard_normal(count)], schema=schema))
-    killed = sort_in_process(source, target, "320MB", TARTAN_SORT_ABORT_AFTER_RUNS="2")
+    killed = sort_in_process(source, target, "320MB", runs=2)
     assert killed.returncode == -6
     assert not target.exists()
     done = sort_in_process(source, target, "320MB")

@@ -98,8 +98,7 @@ struct SortJob {
 impl SortJob {
     #[new]
     #[pyo3(signature = (*, record_bytes, key, fingerprint, folders, buffer_bytes, buffers, threads=2, fan_in=256,
-        block_bytes=32768, ring_bytes=1048576, ring_depth=8, pack="auto", direct="auto", io="auto",
-        abort_after_runs=None, abort_after_ranges=None))]
+        block_bytes=32768, ring_bytes=1048576, ring_depth=8, pack="auto", direct="auto", io="auto"))]
     #[allow(
         clippy::too_many_arguments,
         reason = "keyword-only, each a plain number or choice"
@@ -120,8 +119,6 @@ impl SortJob {
         pack: &str,
         direct: &str,
         io: &str,
-        abort_after_runs: Option<u64>,
-        abort_after_ranges: Option<u64>,
     ) -> PyResult<SortJob> {
         let fingerprint = fingerprint.try_into().map_err(|_| {
             PyValueError::new_err(format!(
@@ -153,8 +150,6 @@ impl SortJob {
                 ],
             )?,
             direct: choose("direct", direct, &DIRECT)?,
-            abort_after_runs,
-            abort_after_ranges,
         };
         let job = Job::new(plan).map_err(|failure| raise(py, failure))?;
         Ok(SortJob { job })
@@ -227,6 +222,12 @@ impl SortJob {
             ))
         })?;
         self.call(py, |job| job.wait(timeout))
+    }
+
+    /// For tests: abort the process, as if it were killed, once this many runs or ranges are done; 0 is never.
+    #[pyo3(signature = (*, runs=0, ranges=0))]
+    fn abort_after(&self, runs: u64, ranges: u64) {
+        self.job.engine().faults.abort_after(runs, ranges);
     }
 
     fn cancel(&self) {
@@ -413,8 +414,6 @@ fn sort_overhead(
         },
         pack: Pack::Auto,
         direct: Direct::Auto,
-        abort_after_runs: None,
-        abort_after_ranges: None,
     };
     plan.check().map_err(|failure| raise(py, failure))?;
     Ok(plan.memory_bytes())

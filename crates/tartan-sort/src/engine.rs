@@ -7,6 +7,7 @@ use crate::buffer::{capacity, Buffer};
 use crate::control::{Control, Edge};
 use crate::disk::{read, Direct, RingPlan};
 use crate::error::{Failure, Kind, Result};
+use crate::faults::Faults;
 use crate::folders::Folders;
 use crate::form::Form;
 use crate::memory::ALIGN;
@@ -34,9 +35,6 @@ pub struct Plan {
     pub ring: RingPlan,
     pub pack: Pack,
     pub direct: Direct,
-    /// Faults for tests: abort the process once so many runs are whole or ranges are written.
-    pub abort_after_runs: Option<u64>,
-    pub abort_after_ranges: Option<u64>,
 }
 
 /// Stack and scratch of one thread, as far as they are touched.
@@ -130,6 +128,7 @@ pub struct Engine {
     pub runs: Mutex<Vec<Run>>,
     pub decision: Mutex<Option<Decision>>,
     pub facts: Mutex<Facts>,
+    pub faults: Faults,
 }
 
 /// What the job turned out to be, for the statistics.
@@ -163,6 +162,7 @@ impl Engine {
             runs: Mutex::default(),
             decision: Mutex::default(),
             facts: Mutex::default(),
+            faults: Faults::default(),
             plan,
         };
         let spares = engine.plan.spares();

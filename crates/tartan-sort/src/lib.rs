@@ -14,6 +14,7 @@ pub mod copy;
 pub mod disk;
 pub mod engine;
 pub mod error;
+pub mod faults;
 pub mod fetch;
 pub mod folders;
 pub mod forecast;

@@ -161,7 +161,6 @@ class Order:
             pack=options.pack,
             direct=options.direct,
             **vars(plan.layout),
-            **_fault_points(),
         )
 
 
@@ -185,9 +184,3 @@ def engine_errors() -> Iterator[None]:
         yield
     except SortFailure as failure:
         raise error_of(failure) from failure
-
-
-def _fault_points() -> dict[str, Any]:
-    """Return where a test wants this process to die as if by kill -9."""
-    names = {"abort_after_runs": "TARTAN_SORT_ABORT_AFTER_RUNS", "abort_after_ranges": "TARTAN_SORT_ABORT_AFTER_RANGES"}
-    return {name: int(os.environ[variable]) for name, variable in names.items() if os.environ.get(variable)}

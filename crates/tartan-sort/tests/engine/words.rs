@@ -1,8 +1,6 @@
 //! Lone numbers through both phases, against a plain sort.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use tartan_sort::disk::{Direct, Method};
 use tartan_sort::pack_policy::Pack;
 

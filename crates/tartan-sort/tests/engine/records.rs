@@ -1,10 +1,8 @@
 //! Fixed-size records with keys of every kind, against a stable plain sort.
 
-mod common;
-
 use std::cmp::Reverse;
 
-use common::*;
+use crate::common::*;
 use tartan_sort::engine::Plan;
 
 fn random_bytes(n: usize, seed: u64) -> Vec<u8> {

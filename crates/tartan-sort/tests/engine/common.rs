@@ -1,7 +1,5 @@
 //! What the integration tests share: folders, plans, and a plain sort to compare with.
 
-#![allow(dead_code, reason = "each test file uses a part")]
-
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -84,8 +82,6 @@ pub fn plan(form: Form, folder: &Folder) -> Plan {
         },
         pack: Pack::Auto,
         direct: Direct::Auto,
-        abort_after_runs: None,
-        abort_after_ranges: None,
     }
 }
 

@@ -1,10 +1,8 @@
 //! Damage, foreign files, changes behind our back, cancels and resumes.
 
-mod common;
-
 use std::path::Path;
 
-use common::*;
+use crate::common::*;
 use tartan_sort::disk::Direct;
 use tartan_sort::engine::Plan;
 use tartan_sort::error::Kind;

@@ -1,8 +1,6 @@
 //! Records pushed from memory and pulled into memory.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use tartan_sort::error::Kind;
 use tartan_sort::job::Job;
 

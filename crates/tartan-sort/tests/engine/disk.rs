@@ -1,10 +1,8 @@
 //! Streams of reads and writes at every alignment, by every method, direct and buffered.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::*;
+use crate::common::*;
 use tartan_sort::copy::copy;
 use tartan_sort::disk::{DataFile, Direct, Method, ReadStream, RingPlan, WriteStream};
 use tartan_sort::error::Kind;
