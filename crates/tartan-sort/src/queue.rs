@@ -1,51 +1,38 @@
 //! Bounded queues between threads whose every wait ends when the job stops.
 
-use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex};
+use std::sync::Mutex;
 use std::time::Instant;
 
+use crossbeam_channel::{bounded, Receiver, RecvTimeoutError, SendTimeoutError, Sender};
+
 use crate::control::{Control, Flow, PATIENCE};
-use crate::error::Result;
+use crate::error::{Failure, Result};
 
-struct State<T> {
-    items: VecDeque<T>,
-    closed: bool,
-}
-
-/// A queue of at most `room` items; closed by its senders when nothing more comes.
+/// A queue of limited length; closed by its senders when nothing more comes.
 pub struct Queue<T> {
-    state: Mutex<State<T>>,
-    changed: Condvar,
-    room: usize,
+    /// None once the queue is closed.
+    sender: Mutex<Option<Sender<T>>>,
+    receiver: Receiver<T>,
 }
 
 impl<T> Queue<T> {
-    pub fn new(room: usize) -> Queue<T> {
+    pub fn new(most: usize) -> Queue<T> {
+        let (sender, receiver) = bounded(most);
         Queue {
-            state: Mutex::new(State {
-                items: VecDeque::with_capacity(room),
-                closed: false,
-            }),
-            changed: Condvar::new(),
-            room,
+            sender: Mutex::new(Some(sender)),
+            receiver,
         }
     }
 
-    /// Append, waiting for room; the wait is booked on `flow`.
-    pub fn send(&self, item: T, control: &Control, flow: &Flow) -> Result<()> {
+    /// Append, and wait while the queue is full; the wait is booked on `flow`.
+    pub fn send(&self, mut item: T, control: &Control, flow: &Flow) -> Result<()> {
         let since = Instant::now();
-        let mut state = self.state.lock().expect("no holder panics");
-        while state.items.len() >= self.room {
+        let sender = self.sender.lock().expect("no holder panics").clone();
+        let sender = sender.ok_or_else(|| Failure::misuse("the queue is closed"))?;
+        while let Err(SendTimeoutError::Timeout(back)) = sender.send_timeout(item, PATIENCE) {
             control.check()?;
-            state = self
-                .changed
-                .wait_timeout(state, PATIENCE)
-                .expect("no holder panics")
-                .0;
+            item = back;
         }
-        state.items.push_back(item);
-        drop(state);
-        self.changed.notify_all();
         flow.waited(since);
         Ok(())
     }
@@ -53,44 +40,27 @@ impl<T> Queue<T> {
     /// The oldest item; None once the queue is closed and empty.
     pub fn receive(&self, control: &Control, flow: &Flow) -> Result<Option<T>> {
         let since = Instant::now();
-        let mut state = self.state.lock().expect("no holder panics");
         loop {
             control.check()?;
-            if let Some(item) = state.items.pop_front() {
-                drop(state);
-                self.changed.notify_all();
-                flow.waited(since);
-                return Ok(Some(item));
+            match self.receiver.recv_timeout(PATIENCE) {
+                Ok(item) => {
+                    flow.waited(since);
+                    return Ok(Some(item));
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => {}
             }
-            if state.closed {
-                return Ok(None);
-            }
-            state = self
-                .changed
-                .wait_timeout(state, PATIENCE)
-                .expect("no holder panics")
-                .0;
         }
     }
 
     /// Say that nothing more comes.
     pub fn close(&self) {
-        self.state.lock().expect("no holder panics").closed = true;
-        self.changed.notify_all();
+        self.sender.lock().expect("no holder panics").take();
     }
 
     /// Drop what waits.
     pub fn clear(&self) {
-        self.state.lock().expect("no holder panics").items.clear();
-    }
-
-    /// How many items wait.
-    pub fn len(&self) -> usize {
-        self.state.lock().expect("no holder panics").items.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.receiver.try_iter().for_each(drop);
     }
 }
 
@@ -112,7 +82,7 @@ mod tests {
             });
             let mut got = Vec::new();
             while let Some(item) = queue.receive(&control, flow).unwrap() {
-                assert!(queue.len() <= 2);
+                assert!(queue.receiver.len() <= 2);
                 got.push(item);
             }
             got
