@@ -34,11 +34,11 @@ demo: build
 	$(BIN)/tartan demo
 
 test: build
-	cargo test --workspace --exclude tartan-python --release --quiet
+	cargo test --workspace --exclude tartan-python --quiet
 	$(PYTEST) -m "not exhaustive"
 
 test-all: build
-	cargo test --workspace --exclude tartan-python --release --quiet
+	cargo test --workspace --exclude tartan-python --quiet
 	$(PYTEST)
 
 coverage: build
