@@ -148,7 +148,7 @@ impl Control {
         self.stop.load(Relaxed)
     }
 
-    /// An error once a thread has failed or somebody has cancelled.
+    /// Return an error once a thread has failed or the job was cancelled.
     pub fn check(&self) -> Result<()> {
         match self.stopped() {
             true => Err(self.failure().unwrap_or_else(Failure::cancelled)),

@@ -115,12 +115,12 @@ impl Plan {
     }
 }
 
-/// Shared by all threads of a job.
+/// What all threads of a job share.
 pub struct Engine {
     pub plan: Plan,
     pub control: Control,
     pub folders: Folders,
-    /// Buffers that nobody uses.
+    /// Free buffers.
     pub pool: Queue<Buffer>,
     /// Buffers beyond the pool that lone numbers are sorted into; never waited for.
     spares: Mutex<Vec<Buffer>>,
@@ -197,7 +197,7 @@ impl Engine {
         self.spares.lock().expect("no holder panics").extend(spare);
     }
 
-    /// Free all buffers that nobody uses.
+    /// Release the memory of all free buffers.
     pub fn free(&self) {
         self.pool.clear();
         self.spares.lock().expect("no holder panics").clear();

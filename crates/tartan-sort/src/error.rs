@@ -25,7 +25,7 @@ pub enum Kind {
     DirectRefused,
     /// A buffer cannot be allocated, or the numbers given leave no room to work.
     Memory,
-    /// Somebody asked to stop.
+    /// The sort was cancelled.
     Cancelled,
     /// A key lies outside the record or is of no known type.
     Key,

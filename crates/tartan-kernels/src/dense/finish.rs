@@ -2,11 +2,11 @@
 
 use super::{squared, Real, Tile, LANES, RUN};
 
-/// Squared distances below this fraction of the sum of the two squared norms are computed anew from the
+/// Squared distances below this fraction of the sum of the two squared norms are computed again from the
 /// differences, because the product has cancelled too many digits of them.
 pub const REFINE_BELOW: f64 = 1.0 / 32.0;
 
-/// When more than one in this many distances of a tile must be computed anew, all are.
+/// When more than one in this many distances of a tile must be computed again, all are.
 const MANY: usize = 3;
 
 /// Turn inner products of unit vectors into cosine distances in place: 1 - x, clipped to [0, 2]; NaN stays NaN.
@@ -24,7 +24,7 @@ pub fn finish_cosine<T: Real>(products: &mut [&mut [T]]) {
 /// Turn inner products into squared Euclidean distances, or their roots, in place.
 ///
 /// The last position of a row of `left` and `right` is the squared norm of the positions before it. A distance
-/// whose square is small against the norms is computed anew from the differences ([`REFINE_BELOW`]); when many
+/// whose square is small against the norms is computed again from the differences ([`REFINE_BELOW`]); when many
 /// are, all are, since a tile costs less than its pairs one by one.
 pub fn finish_euclidean<T: Real>(
     left: &[&[T]],
@@ -64,7 +64,7 @@ fn expand<T: Real>(norm: T, norms: &[T], out: &mut [T]) -> usize {
     n_small as usize
 }
 
-/// Compute the small distances of one row anew.
+/// Compute the small distances of one row again.
 fn refine<T: Real>(row: &[T], norm: T, right: &[&[T]], norms: &[T], out: &mut [T]) {
     let small = T::from_f64(REFINE_BELOW);
     for ((value, &other), column) in out.iter_mut().zip(norms).zip(right) {

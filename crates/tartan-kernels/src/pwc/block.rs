@@ -206,7 +206,7 @@ struct Sums<'a> {
     mass: Option<&'a mut [f64]>,
 }
 
-/// All panels, rows and columns of a task. R8, R6, R4, R2, R1: rows of a block of so many columns.
+/// All panels, rows and columns of a task. R8, R6, R4, R2, R1: rows of a block of that many columns.
 ///
 /// # Safety
 ///

@@ -4,7 +4,7 @@
 /// packed columns of it, three rows and the next three fit into the first-level cache.
 pub const PANEL: usize = 512;
 
-/// Below so many values a step is done by the calling thread: waking the others would take longer.
+/// With fewer values a step is done by the calling thread: waking the others would take longer.
 pub(super) const SMALL: usize = 1 << 15;
 
 /// Packed columns are a multiple of this long, so that vectors never end in the middle.

@@ -50,7 +50,7 @@ impl GroupSums {
         }
     }
 
-    /// Begin anew, for so many rows and columns.
+    /// Reset the sums of this many rows and columns.
     fn clear(&mut self, n_rows: usize, n_columns: usize) {
         self.common[..n_rows].fill([0.0; GROUP]);
         self.left_in_right[..n_rows].fill([0.0; GROUP]);

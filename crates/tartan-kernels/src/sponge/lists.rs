@@ -9,7 +9,7 @@ use super::{Centres, OwnedLists};
 pub struct Limits {
     /// No more centres than these, the nearest.
     pub most: usize,
-    /// At least so many, however far.
+    /// At least this many, however far.
     pub least: usize,
     /// Beyond `least`: only centres whose energy is at most that of the nearest and this much.
     pub reach: f64,

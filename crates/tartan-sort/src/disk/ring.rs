@@ -81,7 +81,7 @@ impl Ring {
     /// Start a request.
     ///
     /// # Safety
-    /// The memory of the request stays valid, and nobody else touches it (reads it, for a write), until `wait`
+    /// The memory of the request stays valid, and no other thread touches it (reads it, for a write), until `wait`
     /// has returned its tag or the ring is dropped; the descriptor stays open as long.
     pub unsafe fn submit(&mut self, request: Request) -> io::Result<()> {
         match &mut self.way {
@@ -224,7 +224,7 @@ impl Drop for Workers {
         self.inbox.0.lock().expect("no holder panics").closed = true;
         self.inbox.1.notify_all();
         for thread in self.threads.drain(..) {
-            // A worker has nothing to panic about, and Drop has nobody to tell.
+            // Workers do not panic, and Drop cannot report an error.
             let _ = thread.join();
         }
     }

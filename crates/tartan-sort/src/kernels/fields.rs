@@ -15,7 +15,7 @@ pub enum FieldKind {
     Scalar(Kind),
     /// One byte, zero for false.
     Bool,
-    /// So many bytes, compared as they are.
+    /// This number of bytes, compared as they are.
     Bytes(usize),
 }
 

@@ -47,7 +47,7 @@ impl<T> Shared<T> {
     }
 
     /// # Safety
-    /// The range lies within the slice, which outlives 'a, and nobody else uses these places meanwhile.
+    /// The range lies within the slice, which outlives 'a, and no other thread uses these places meanwhile.
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn slice<'a>(&self, range: std::ops::Range<usize>) -> &'a mut [T] {
         // SAFETY: promised by the caller.

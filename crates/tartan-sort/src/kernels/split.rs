@@ -115,7 +115,7 @@ fn push(ranges: &mut Vec<Range<usize>>, range: Range<usize>) {
 /// Swap the i-th place of the one list with the i-th of the other, for each i of the range.
 ///
 /// # Safety
-/// All places lie within the keys, no place occurs twice, and nobody else uses them meanwhile.
+/// All places lie within the keys, no place occurs twice, and no other thread uses them meanwhile.
 unsafe fn swap<K: Key>(
     keys: Shared<K>,
     large: &[Range<usize>],

@@ -88,7 +88,7 @@ struct Lines([[u8; LINE_BYTES]; BUCKETS]);
 /// Write keys to their buckets, from `places` on.
 ///
 /// # Safety
-/// From its place on, each bucket has room for its keys of `source`, which nobody else uses meanwhile.
+/// From its place on, each bucket has room for its keys of `source`, which no other thread uses meanwhile.
 unsafe fn scatter<K: Key>(
     digits: &Digits<K>,
     source: &[K],

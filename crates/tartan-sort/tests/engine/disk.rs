@@ -116,7 +116,7 @@ fn direct_files_go_on_buffered_where_that_is_allowed() {
     }
 }
 
-/// A direct file whose requests the kernel refuses, for its memory is not aligned, goes on buffered.
+/// A direct file whose requests the kernel refuses, for its memory is not aligned, continues buffered.
 #[test]
 fn a_refused_request_is_repeated_buffered() {
     let folder = Folder::new();
