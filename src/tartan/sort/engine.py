@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from tartan._native import SortFailure, SortJob, sort_overhead
 from tartan.base.checks import one_of, whole
