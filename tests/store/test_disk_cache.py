@@ -150,7 +150,7 @@ def test_a_full_disk_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("digest", ["", "a", "../../etc", "ab/cd", "abc."])
 def test_a_digest_is_no_path(tmp_path: Path, digest: str) -> None:
-    with pytest.raises(ConfigError, match="no digest"):
+    with pytest.raises(ConfigError, match="is not a digest"):
         DiskCache(tmp_path, 10).get(digest)
 
 

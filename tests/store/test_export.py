@@ -202,7 +202,7 @@ def test_nothing_of_the_run_is_replaced(run: Run, name: str) -> None:
 
 def test_what_is_no_regular_file_is_not_replaced(run: Run, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.npy")
-    with pytest.raises(StoreError, match="no regular file"):
+    with pytest.raises(StoreError, match="not a regular file"):
         export(run.folder, tmp_path / "pipe.npy", overwrite=True)
     assert (tmp_path / "pipe.npy").is_fifo()
 

@@ -131,7 +131,7 @@ def test_more_items_point_to_add() -> None:
     (found,) = compare(describe(10), describe(12), table(10), table(12))
     assert "tartan add" in str(found)
     (grown,) = compare(replace(describe(12), generations=[10, 12]), describe(10), table(12), table(10))
-    assert str(grown).endswith("now there are 10; it has grown by `tartan add`: go on with `tartan resume`")
+    assert str(grown).endswith("now there are 10; it has grown by `tartan add`: use `tartan resume`")
     found, gone = compare(describe(10), describe(9), table(10), table(9))
     assert "tartan add" not in str(found)
     assert str(gone) == "items that are gone: item-9"
