@@ -14,14 +14,8 @@ import pytest
 import zarr
 
 from tartan.errors import ConfigError, ItemError
-from tartan.sources.items import (
-    ArraySource,
-    SequenceSource,
-    Source,
-    ZarrSource,
-    join_sources,
-    open_source,
-)
+from tartan.sources.arrays import ArraySource, ZarrSource
+from tartan.sources.items import SequenceSource, Source, join_sources, open_source
 from tartan.sources.paths import Location, absolute, find_keys, has_magic, is_url, item_keys
 
 

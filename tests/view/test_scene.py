@@ -64,7 +64,7 @@ WORD, INFINITE, EMPTY = '<location x="one"/>', '<location x="inf"/>', "<location
         ("<plotviz></plotviz>", "no point"),
         ("<plotviz>" * 30, "deep"),
         (f"<plotviz><points>{POINT.format('')}</points></plotviz>", "no location"),
-        (f"<plotviz><points>{POINT.format(WORD)}</points></plotviz>", "no number"),
+        (f"<plotviz><points>{POINT.format(WORD)}</points></plotviz>", "is not a number"),
         (f"<plotviz><points>{POINT.format(INFINITE)}</points></plotviz>", "not finite"),
         (f"<plotviz><points>{POINT.format(EMPTY) * 2}</points></plotviz>", "one key"),
         (f"<plotviz><title>{'x' * 70000}</title></plotviz>", "longer"),
