@@ -18,7 +18,7 @@ Labels = NDArray[np.int64]
 
 #: Up to this many items the matrix is copied for the search (200 MB), and linkages begin it too.
 SEARCHED_ITEMS = 5000
-LINKED_ITEMS = 2000
+LINKED_ITEMS = 300
 _LINKAGES = ("single", "complete", "average", "weighted")
 _STARTED_ITEMS = 200  # up to which random labels begin it as well
 _STARTS = 10

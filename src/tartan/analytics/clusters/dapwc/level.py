@@ -24,6 +24,7 @@ _BLOCK_BYTES = 32 << 20
 # Quantiles of the distances to nearest neighbours; the first with few enough pairs below it is the level.
 _QUANTILES = (0.5, 0.25, 0.1)
 _CLIPPED_A_ITEM = 8
+_FAR = 10
 
 
 @dataclass(frozen=True)
@@ -127,10 +128,10 @@ class LeveledProduct:
         return products, mass
 
     def _typical(self) -> float:
-        """Return twice the median over items of the mean to all others: one pair, however far, does not move it."""
+        """Return the largest value, but at most a multiple of the mean distance of a median item: no outlier counts."""
         products, mass = self(np.ones((self.n, 1)))
         known = self.n - 1 if mass is None else np.maximum(mass - 1, 1)
-        return min(self.unknown, 2 * float(np.median(self.scale * products / known)))
+        return min(self.unknown, _FAR * float(np.median(self.scale * products / known)))
 
     def close(self) -> None:
         """Give back what the operator holds."""
