@@ -17,7 +17,7 @@ import numpy as np
 from tartan.core.actions import Action, AskSegments, Commit, Compare, Evict, Load, Move, Prepare, Upload
 from tartan.core.cache import Room
 from tartan.core.grid import Grid, Tile
-from tartan.core.schedule import DeviceSlots, Scheduler
+from tartan.core.schedule import AdmissionLimits, DeviceSlots, Scheduler
 from tartan.core.setup import grant
 from tartan.core.sizing import Costs, Layout, choose_grid, choose_layout, device_room, make_order
 from tartan.core.workload import Workload
@@ -115,8 +115,7 @@ class World:
             [DeviceSlots(None if s is None else device_room(grid, s), problem.depth) for s in problem.device_slots],
             span_size=span_size,
             policy="lru" if problem.order == "quadrant" else "planned",
-            max_admitted=problem.max_admitted,
-            max_open_chunks=self.layout.open_chunks,
+            limits=AdmissionLimits(problem.max_admitted, self.layout.open_chunks),
             prepare_on_device=problem.prepare_on_device,
         )
         host = self.scheduler.host.room

@@ -48,6 +48,14 @@ class DeviceSlots:
     depth: int
 
 
+@dataclass(frozen=True)
+class AdmissionLimits:
+    """Tiles and chunks that may be under way at a time."""
+
+    tiles: int = 256
+    open_chunks: int = 64
+
+
 @dataclass
 class _Job:
     """A tile between admission and its end."""
@@ -84,8 +92,7 @@ class Scheduler:
     span_size : callable, optional
         Size of a span where slots are unequal; default its number of items.
     policy : {"planned", "lru"}
-    max_admitted, max_open_chunks : int
-        Tiles and chunks under way at a time.
+    limits : AdmissionLimits
     prepare_on_device : bool
         Whether loads from storage end parsed and a device preprocesses them.
 
@@ -106,8 +113,7 @@ class Scheduler:
         *,
         span_size: Callable[[int], int] | None = None,
         policy: str = "planned",
-        max_admitted: int = 256,
-        max_open_chunks: int = 64,
+        limits: AdmissionLimits = AdmissionLimits(),
         prepare_on_device: bool = False,
     ) -> None:
         check_room(grid, host, "--host-cache")
@@ -117,8 +123,7 @@ class Scheduler:
         self.fills: Counter[Origin] = Counter()
         self._needed = needed
         self._size = span_size or grid.span_length
-        self._max_admitted = max_admitted
-        self._max_open = max_open_chunks
+        self._limits = limits
         self._prepare_on_device = prepare_on_device
         self._devices = [self._device_state(slots) for slots in devices]
         self._grants = Grants(grid)
@@ -272,12 +277,12 @@ class Scheduler:
     def _admit(self, actions: list[Action]) -> bool:
         """Admit the next tile of the order, if there is room."""
         segment = self._grants.current
-        if segment is None or len(self._jobs) >= self._max_admitted:
+        if segment is None or len(self._jobs) >= self._limits.tiles:
             return False
         tile = segment.tiles[self._grants.position]
         chunk = self.grid.chunk_of(tile)
         busy = len(self._open) + self._committing
-        if chunk not in self._open and busy >= self._max_open and (self._jobs or self._committing):
+        if chunk not in self._open and busy >= self._limits.open_chunks and (self._jobs or self._committing):
             return False
         spans = self.tile_spans(tile)
         reservation = self.host.reserve(self._host_needs(tile, spans, segment.rows), self._grants.next_use)

@@ -14,7 +14,7 @@ from tartan.core.actions import Action
 from tartan.core.cache import Room
 from tartan.core.grid import Grid
 from tartan.core.order import Needed, Segment
-from tartan.core.schedule import DeviceSlots, Scheduler
+from tartan.core.schedule import AdmissionLimits, DeviceSlots, Scheduler
 from tartan.core.sizing import Layout, make_order, tile_filter
 from tartan.core.workload import Workload
 
@@ -102,6 +102,6 @@ def make_scheduler(setup: RunSetup) -> Scheduler:
         [DeviceSlots(room, depth) for room, depth in zip(setup.device_rooms, depths, strict=True)],
         span_size=setup.span_size,
         policy="lru" if setup.order == "quadrant" else "planned",
-        max_open_chunks=setup.layout.open_chunks,
+        limits=AdmissionLimits(open_chunks=setup.layout.open_chunks),
         prepare_on_device=setup.prepare_on_device,
     )
