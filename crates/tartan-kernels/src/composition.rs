@@ -164,7 +164,7 @@ impl<W: Word> Counter<W> {
     fn tally(&mut self, n_windows: [u64; 3]) -> Summary {
         let [n_k, n_left, n_middle] = n_windows.map(|n| n as f64);
         let scale = n_left * n_left / (n_k.max(1.0) * n_middle.max(1.0));
-        self.make_room();
+        self.grow_outputs();
         let mut row = Row::default();
         let (mut n_middles, mut n_entries) = (0, 0);
         let (mut squares, mut n_expected) = (0.0, 0);
@@ -197,13 +197,13 @@ impl<W: Word> Counter<W> {
     }
 
     /// Let each output hold what the records can give; room is never given back.
-    fn make_room(&mut self) {
-        let room = self.records.len();
-        if self.values.len() < room {
-            self.middles.resize(room, W::default());
-            self.masks.resize(2 * room, 0);
-            self.codes.resize(room, 0);
-            self.values.resize(room, 0.0);
+    fn grow_outputs(&mut self) {
+        let count = self.records.len();
+        if self.values.len() < count {
+            self.middles.resize(count, W::default());
+            self.masks.resize(2 * count, 0);
+            self.codes.resize(count, 0);
+            self.values.resize(count, 0.0);
         }
     }
 }

@@ -71,12 +71,12 @@ fn sort_array<T: Element, K: Vectorised>(
     let keys =
         unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast::<K>(), numbers.len()) };
     py.detach(|| {
-        let room = if path == Path::Radix {
+        let capacity = if path == Path::Radix {
             keys.len()
         } else {
             kernels::scratch_len::<K>(keys.len())
         };
-        let mut scratch = vec![K::default(); room];
+        let mut scratch = vec![K::default(); capacity];
         kernels::encode(keys, kind, false);
         kernels::sort(keys, &mut scratch, path, threads);
         kernels::decode(keys, kind, false);

@@ -68,11 +68,11 @@ impl Buffer {
 
     /// Append encoded records.
     pub fn append_encoded(&mut self, records: &[u8]) {
-        self.room(records.len()).copy_from_slice(records);
+        self.space(records.len()).copy_from_slice(records);
     }
 
     /// Room for `bytes` bytes of encoded records behind the others, which the caller fills.
-    pub fn room(&mut self, bytes: usize) -> &mut [u8] {
+    pub fn space(&mut self, bytes: usize) -> &mut [u8] {
         let start = self.filled;
         self.filled += bytes;
         self.encoded = self.filled;

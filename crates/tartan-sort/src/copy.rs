@@ -19,7 +19,7 @@ pub fn copy(source: &Path, target: &Path, ring: RingPlan, direct: Direct) -> Res
     let step = read::payload(ring.bytes) as u64;
     let mut asked = 0;
     while asked < bytes || !reads.is_empty() {
-        while asked < bytes && reads.has_room() {
+        while asked < bytes && reads.can_take() {
             let count = step.min(bytes - asked);
             reads.ask(&from, asked, count as usize)?;
             asked += count;

@@ -182,11 +182,11 @@ impl<'a> Fetcher<'a> {
         for (i, &(_, block)) in blocks.iter().enumerate() {
             let (stored, rest) = bytes.split_at(block.stored as usize);
             let plain = block.records as usize * plan.form.width();
-            let room = match ends && i + 1 == blocks.len() {
+            let target = match ends && i + 1 == blocks.len() {
                 true => self.left_over.replace(run, plain),
-                false => buffer.room(plain),
+                false => buffer.space(plain),
             };
-            unpack(&plan.form, stored, &block, room).map_err(|text| {
+            unpack(&plan.form, stored, &block, target).map_err(|text| {
                 Failure::at(
                     Kind::CorruptRun,
                     text,
@@ -204,7 +204,7 @@ impl<'a> Fetcher<'a> {
     }
 
     fn ask_ahead(&mut self) -> Result<()> {
-        while self.stream.has_room() {
+        while self.stream.can_take() {
             if self.pending.is_empty() && !self.plan_ahead()? {
                 break;
             }

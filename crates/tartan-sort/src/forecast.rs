@@ -78,7 +78,7 @@ pub struct Forecast<'a> {
     windows: Vec<IndexWindow>,
     heap: BinaryHeap<Candidate>,
     /// Records that a range may take from blocks, with room kept for what is left over of each run.
-    room: usize,
+    most: usize,
     finished: bool,
 }
 
@@ -101,7 +101,7 @@ impl<'a> Forecast<'a> {
                 .map(|open| IndexWindow::new(&open.run))
                 .collect(),
             heap: BinaryHeap::with_capacity(runs.len()),
-            room: target.min(capacity.saturating_sub(left_over)).max(largest),
+            most: target.min(capacity.saturating_sub(left_over)).max(largest),
             finished: false,
         };
         (0..runs.len()).try_for_each(|run| forecast.push(run))?;
@@ -117,7 +117,7 @@ impl<'a> Forecast<'a> {
         while let Some(next) = self.heap.peek() {
             let run = next.run;
             let block = self.windows[run].block(&self.runs[run].run);
-            if !blocks.is_empty() && records + block.records as usize > self.room {
+            if !blocks.is_empty() && records + block.records as usize > self.most {
                 break;
             }
             records += block.records as usize;

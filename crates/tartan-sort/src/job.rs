@@ -16,7 +16,7 @@ use crate::merge_phase::merge;
 use crate::queue::Queue;
 use crate::resume;
 use crate::run::Run;
-use crate::sink::{FileSink, RunRoom, RunSink, Sink};
+use crate::sink::{FileSink, RunScratch, RunSink, Sink};
 use crate::sort_phase::{chunks, header, read_chunks, sort_chunks, Chunk, Filled, Sorted};
 use crate::source::{Source, Sources};
 
@@ -62,13 +62,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Job {
     pub fn new(plan: Plan) -> Result<Job> {
-        let room = plan.buffers;
+        let depth = plan.buffers;
         let shared = Shared {
             engine: Engine::new(plan)?,
             stage: Mutex::new(Stage::New),
             changed: Condvar::new(),
-            filled: Queue::new(room),
-            output: Queue::new(room),
+            filled: Queue::new(depth),
+            output: Queue::new(depth),
         };
         Ok(Job {
             shared: Arc::new(shared),
@@ -222,14 +222,14 @@ impl Job {
     pub fn read_into(&self, out: &mut [u8]) -> Result<usize> {
         let engine = &self.shared.engine;
         let (form, control) = (&engine.plan.form, &engine.control);
-        let room = out.len() / form.width();
-        if room == 0 {
+        let capacity = out.len() / form.width();
+        if capacity == 0 {
             return Err(Failure::misuse(
                 "the array that is read into has no room for one record",
             ));
         }
         let (mut reading, mut filled) = (lock(&self.reading), 0);
-        while filled < room {
+        while filled < capacity {
             let Some((buffer, taken)) = reading.as_mut() else {
                 match self
                     .shared
@@ -241,7 +241,7 @@ impl Job {
                 }
                 continue;
             };
-            let count = (room - filled).min(buffer.records(form) - *taken);
+            let count = (capacity - filled).min(buffer.records(form) - *taken);
             let place = &mut out[filled * form.width()..][..count * form.width()];
             let since = std::time::Instant::now();
             buffer.copy_sorted(form, *taken, place);
@@ -446,19 +446,19 @@ impl Shared {
             return Ok(runs);
         }
         engine.control.enter(Phase::Merge, moved);
-        let mut room = RunRoom::new(engine)?;
+        let mut scratch = RunScratch::new(engine)?;
         loop {
             let sizes: Vec<u64> = runs.iter().map(|run| run.header.records).collect();
             let Some(group) = levels::next_group(&sizes, plan.fan_in) else {
                 return Ok(runs);
             };
-            let merged = self.merge_group(&runs[group.clone()], &mut room)?;
+            let merged = self.merge_group(&runs[group.clone()], &mut scratch)?;
             let inputs: Vec<Run> = runs.splice(group, [merged]).collect();
             resume::delete(engine, &inputs)?;
         }
     }
 
-    fn merge_group(&self, group: &[Run], room: &mut RunRoom) -> Result<Run> {
+    fn merge_group(&self, group: &[Run], scratch: &mut RunScratch) -> Result<Run> {
         let engine = &self.engine;
         let range = Chunk {
             first_record: group[0].header.first_record,
@@ -467,7 +467,7 @@ impl Shared {
         let level = group.iter().map(|run| run.header.level).max().unwrap_or(0) + 1;
         let packed = group.iter().any(|run| run.header.packed);
         engine.note(|facts| facts.levels = facts.levels.max(level));
-        let mut sink = RunSink::new(engine, room, header(engine, range, level, packed))?;
+        let mut sink = RunSink::new(engine, scratch, header(engine, range, level, packed))?;
         merge(engine, group, |buffer| {
             sink.take(&buffer).map(|()| Some(buffer))
         })?;

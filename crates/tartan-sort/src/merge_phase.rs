@@ -47,8 +47,8 @@ pub fn merge(
     mut take: impl FnMut(Buffer) -> Result<Option<Buffer>>,
 ) -> Result<()> {
     let (control, open) = (&engine.control, open(engine, runs)?);
-    let room = engine.plan.buffers;
-    let (fetched, merged) = (Queue::new(room), Queue::new(room));
+    let depth = engine.plan.buffers;
+    let (fetched, merged) = (Queue::new(depth), Queue::new(depth));
     let left = AtomicUsize::new(engine.plan.threads);
     std::thread::scope(|scope| {
         scope.spawn(|| control.guard(|| fetch_ranges(engine, &open, &fetched)));

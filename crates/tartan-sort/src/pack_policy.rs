@@ -5,7 +5,7 @@ use crate::kernels;
 use crate::control::thread_seconds;
 use crate::form::Form;
 use crate::memory::words;
-use crate::run::writer::{pack, PackRoom};
+use crate::run::writer::{pack, PackScratch};
 
 /// What the caller asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub fn decide(
     form: &Form,
     sorted: &[u8],
     block_records: usize,
-    room: &mut PackRoom,
+    scratch: &mut PackScratch,
     speeds: Speeds,
 ) -> Decision {
     let plain = |reason: &str| Decision {
@@ -59,7 +59,7 @@ pub fn decide(
     if wish == Pack::Never {
         return plain("asked for");
     }
-    let trial = try_blocks(form, sorted, block_records, room);
+    let trial = try_blocks(form, sorted, block_records, scratch);
     let (packed, reason) = match wish {
         Pack::Always => (true, "asked for".to_owned()),
         _ => trial.judge(speeds),
@@ -109,7 +109,12 @@ impl Trial {
     }
 }
 
-fn try_blocks(form: &Form, sorted: &[u8], block_records: usize, room: &mut PackRoom) -> Trial {
+fn try_blocks(
+    form: &Form,
+    sorted: &[u8],
+    block_records: usize,
+    scratch: &mut PackScratch,
+) -> Trial {
     let block_bytes = block_records * form.width();
     let n_blocks = sorted.len().div_ceil(block_bytes);
     let step = n_blocks.div_ceil(TRIED_BLOCKS).max(1);
@@ -118,7 +123,7 @@ fn try_blocks(form: &Form, sorted: &[u8], block_records: usize, room: &mut PackR
     for start in (0..n_blocks).step_by(step).map(|block| block * block_bytes) {
         let block = &sorted[start..sorted.len().min(start + block_bytes)];
         let since = thread_seconds();
-        let packed = pack(form, block, room);
+        let packed = pack(form, block, scratch);
         trial.pack_seconds += thread_seconds() - since;
         trial.plain += block.len();
         trial.stored += packed.map_or(block.len(), <[u8]>::len);

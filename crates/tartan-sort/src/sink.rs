@@ -10,7 +10,7 @@ use crate::disk::{DataFile, WriteStream};
 use crate::engine::{Engine, STAGE_BYTES};
 use crate::error::Result;
 use crate::memory::Aligned;
-use crate::run::writer::PackRoom;
+use crate::run::writer::PackScratch;
 use crate::run::{Header, Run, RunWriter};
 
 /// Takes sorted buffers in order.
@@ -86,18 +86,18 @@ impl Sink for FileSink<'_> {
 }
 
 /// What run sinks use one after the other.
-pub struct RunRoom {
+pub struct RunScratch {
     pub stream: WriteStream,
-    pub pack: PackRoom,
+    pub pack: PackScratch,
     stage: Aligned,
 }
 
-impl RunRoom {
-    pub fn new(engine: &Engine) -> Result<RunRoom> {
+impl RunScratch {
+    pub fn new(engine: &Engine) -> Result<RunScratch> {
         let plan = &engine.plan;
-        Ok(RunRoom {
+        Ok(RunScratch {
             stream: WriteStream::new(plan.ring)?,
-            pack: PackRoom::new(&plan.form, plan.block_records())?,
+            pack: PackScratch::new(&plan.form, plan.block_records())?,
             stage: Aligned::new(plan.block_records() * plan.form.width())?,
         })
     }
@@ -106,20 +106,24 @@ impl RunRoom {
 /// Writes a run.
 pub struct RunSink<'a> {
     engine: &'a Engine,
-    room: &'a mut RunRoom,
+    scratch: &'a mut RunScratch,
     writer: RunWriter,
     /// Bytes of the block that is not full yet.
     staged: usize,
 }
 
 impl<'a> RunSink<'a> {
-    pub fn new(engine: &'a Engine, room: &'a mut RunRoom, header: Header) -> Result<RunSink<'a>> {
+    pub fn new(
+        engine: &'a Engine,
+        scratch: &'a mut RunScratch,
+        header: Header,
+    ) -> Result<RunSink<'a>> {
         let bytes = header.records * u64::from(header.record_bytes);
         let folder = engine.folders.next(bytes)?;
-        let writer = RunWriter::create(&mut room.stream, folder, header, engine.plan.direct)?;
+        let writer = RunWriter::create(&mut scratch.stream, folder, header, engine.plan.direct)?;
         Ok(RunSink {
             engine,
-            room,
+            scratch,
             writer,
             staged: 0,
         })
@@ -132,11 +136,11 @@ impl<'a> RunSink<'a> {
         }
         let RunSink {
             engine,
-            room,
+            scratch,
             writer,
             ..
         } = self;
-        let run = writer.finish(&mut room.stream)?;
+        let run = writer.finish(&mut scratch.stream)?;
         engine.note(|facts| {
             facts.runs += 1;
             if run.header.packed {
@@ -160,11 +164,11 @@ impl<'a> RunSink<'a> {
     }
 
     fn flush(&mut self) -> Result<()> {
-        let RunRoom {
+        let RunScratch {
             stream,
             pack,
             stage,
-        } = &mut *self.room;
+        } = &mut *self.scratch;
         let (form, control) = (&self.engine.plan.form, &self.engine.control);
         self.writer
             .add_block(stream, form, &stage[..self.staged], pack, control)?;
@@ -181,7 +185,7 @@ impl Sink for RunSink<'_> {
         let mut first = 0;
         while first < n_records {
             let count = ((block_bytes - self.staged) / width).min(n_records - first);
-            let stage = &mut self.room.stage[self.staged..self.staged + count * width];
+            let stage = &mut self.scratch.stage[self.staged..self.staged + count * width];
             sorted.copy_sorted(form, first, stage);
             self.staged += count * width;
             first += count;

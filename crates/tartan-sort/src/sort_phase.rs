@@ -12,7 +12,7 @@ use crate::error::{Kind, Result};
 use crate::pack_policy::{decide, Speeds};
 use crate::queue::Queue;
 use crate::run::{Header, Run};
-use crate::sink::{RunRoom, RunSink, Sink};
+use crate::sink::{RunScratch, RunSink, Sink};
 use crate::source::{Piece, Sources};
 
 /// Some source records that become one run.
@@ -111,10 +111,10 @@ fn sort_some(
 }
 
 fn write_runs(engine: &Engine, sorted: &Queue<Buffer>) -> Result<Vec<Run>> {
-    let (control, mut room, mut runs) = (&engine.control, RunRoom::new(engine)?, Vec::new());
+    let (control, mut scratch, mut runs) = (&engine.control, RunScratch::new(engine)?, Vec::new());
     while let Some(mut buffer) = sorted.receive(control, control.flow(Edge::RunWrite))? {
         let since = Instant::now();
-        let packed = is_packed(engine, &buffer, &mut room);
+        let packed = is_packed(engine, &buffer, &mut scratch);
         let header = header(
             engine,
             Chunk {
@@ -124,7 +124,7 @@ fn write_runs(engine: &Engine, sorted: &Queue<Buffer>) -> Result<Vec<Run>> {
             0,
             packed,
         );
-        let mut sink = RunSink::new(engine, &mut room, header)?;
+        let mut sink = RunSink::new(engine, &mut scratch, header)?;
         sink.take(&buffer)?;
         runs.push(sink.finish()?);
         if runs.len() == 1 {
@@ -154,7 +154,7 @@ pub fn header(engine: &Engine, range: Chunk, level: u32, packed: bool) -> Header
     }
 }
 
-fn is_packed(engine: &Engine, first: &Buffer, room: &mut RunRoom) -> bool {
+fn is_packed(engine: &Engine, first: &Buffer, scratch: &mut RunScratch) -> bool {
     let (plan, mut decision) = (
         &engine.plan,
         engine.decision.lock().expect("no holder panics"),
@@ -173,7 +173,7 @@ fn is_packed(engine: &Engine, first: &Buffer, room: &mut RunRoom) -> bool {
             &plan.form,
             first.content(),
             plan.block_records(),
-            &mut room.pack,
+            &mut scratch.pack,
             speeds,
         )
     };
@@ -260,7 +260,7 @@ impl<'a> SourceReader<'a> {
     }
 
     fn ask_ahead(&mut self) -> Result<()> {
-        while self.stream.has_room() {
+        while self.stream.can_take() {
             let Some(piece) = self.next_piece() else {
                 break;
             };

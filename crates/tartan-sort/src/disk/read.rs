@@ -59,7 +59,7 @@ impl ReadStream {
     }
 
     /// Whether another range can be asked for.
-    pub fn has_room(&self) -> bool {
+    pub fn can_take(&self) -> bool {
         self.ahead.len() < self.plan.depth
     }
 
@@ -69,7 +69,7 @@ impl ReadStream {
 
     /// Ask for `length` bytes at `offset`, at most `payload(bytes)`.
     pub fn ask(&mut self, file: &Arc<DataFile>, offset: u64, length: usize) -> Result<()> {
-        assert!(self.has_room());
+        assert!(self.can_take());
         let gap = (offset % ALIGN as u64) as usize;
         assert!(
             gap + length <= self.plan.bytes,

@@ -243,16 +243,16 @@ impl KeyPlan {
     /// # Panics
     /// When `records` is no whole number of records.
     pub fn encode(&self, records: &mut [u8]) {
-        self.each(records, |record, room| {
+        self.each(records, |record, scratch| {
             for (step, range) in &self.fields {
                 step.encode(&mut record[range.clone()]);
             }
             let mut end = 0;
             for range in &self.moves {
-                room[end..end + range.len()].copy_from_slice(&record[range.clone()]);
+                scratch[end..end + range.len()].copy_from_slice(&record[range.clone()]);
                 end += range.len();
             }
-            record[..end].copy_from_slice(&room[..end]);
+            record[..end].copy_from_slice(&scratch[..end]);
         });
     }
 
@@ -261,13 +261,13 @@ impl KeyPlan {
     /// # Panics
     /// When `records` is no whole number of records.
     pub fn decode(&self, records: &mut [u8]) {
-        self.each(records, |record, room| {
+        self.each(records, |record, scratch| {
             if !self.moves.is_empty() {
-                room.copy_from_slice(record);
+                scratch.copy_from_slice(record);
             }
             let mut end = 0;
             for range in &self.moves {
-                record[range.clone()].copy_from_slice(&room[end..end + range.len()]);
+                record[range.clone()].copy_from_slice(&scratch[end..end + range.len()]);
                 end += range.len();
             }
             for (step, range) in &self.fields {
@@ -281,9 +281,9 @@ impl KeyPlan {
         if self.identity {
             return;
         }
-        let mut room = vec![0; self.layout.width];
+        let mut scratch = vec![0; self.layout.width];
         for record in records.chunks_exact_mut(self.layout.width) {
-            work(record, &mut room);
+            work(record, &mut scratch);
         }
     }
 }

@@ -199,9 +199,9 @@ unsafe fn part_in_place<V: Vector>(keys: *mut V::Key, n: usize, pivot: V::Key) -
     };
     let pivots = V::splat(pivot);
     while ends.read_right.offset_from(ends.read_left) as usize >= step {
-        let room_left = ends.read_left.offset_from(ends.write_left);
-        let room_right = ends.write_right.cast_const().offset_from(ends.read_right);
-        let from = if room_left <= room_right {
+        let gap_left = ends.read_left.offset_from(ends.write_left);
+        let gap_right = ends.write_right.cast_const().offset_from(ends.read_right);
+        let from = if gap_left <= gap_right {
             let from = ends.read_left;
             ends.read_left = from.add(step);
             V::prefetch(from.wrapping_add(AHEAD * step), UNROLL);

@@ -27,11 +27,11 @@ pub struct RunWriter {
 }
 
 /// Memory to pack a block in, kept from run to run.
-pub struct PackRoom(Aligned);
+pub struct PackScratch(Aligned);
 
-impl PackRoom {
-    pub fn new(form: &Form, block_records: usize) -> Result<PackRoom> {
-        Ok(PackRoom(Aligned::new(pack_bound(form, block_records))?))
+impl PackScratch {
+    pub fn new(form: &Form, block_records: usize) -> Result<PackScratch> {
+        Ok(PackScratch(Aligned::new(pack_bound(form, block_records))?))
     }
 }
 
@@ -44,13 +44,13 @@ fn pack_bound(form: &Form, records: usize) -> usize {
 }
 
 /// Pack the words of a block; None where records are no words or packing saves nothing.
-pub fn pack<'a>(form: &Form, block: &[u8], room: &'a mut PackRoom) -> Option<&'a [u8]> {
+pub fn pack<'a>(form: &Form, block: &[u8], scratch: &'a mut PackScratch) -> Option<&'a [u8]> {
     let packed = match form {
-        Form::Word32(_) => kernels::pack(words::<u32>(block), &mut room.0),
-        Form::Word64(_) => kernels::pack(words::<u64>(block), &mut room.0),
+        Form::Word32(_) => kernels::pack(words::<u32>(block), &mut scratch.0),
+        Form::Word64(_) => kernels::pack(words::<u64>(block), &mut scratch.0),
         Form::Record(_) => return None,
     };
-    (packed < block.len()).then(|| &room.0[..packed])
+    (packed < block.len()).then(|| &scratch.0[..packed])
 }
 
 impl RunWriter {
@@ -98,12 +98,12 @@ impl RunWriter {
         stream: &mut WriteStream,
         form: &Form,
         block: &[u8],
-        room: &mut PackRoom,
+        scratch: &mut PackScratch,
         control: &Control,
     ) -> Result<()> {
         let since = Instant::now();
         let packed = match self.header.packed {
-            true => pack(form, block, room),
+            true => pack(form, block, scratch),
             false => None,
         };
         let stored = packed.unwrap_or(block);

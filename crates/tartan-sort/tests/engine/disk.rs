@@ -37,7 +37,7 @@ fn ranges_come_in_the_order_asked_for() {
         ];
         let mut asked = ranges.iter();
         for &(offset, length) in &ranges {
-            while stream.has_room() {
+            while stream.can_take() {
                 let Some(&(offset, length)) = asked.next() else {
                     break;
                 };

@@ -4,9 +4,9 @@ use crate::common::*;
 use tartan_sort::error::Kind;
 use tartan_sort::job::Job;
 
-fn pull(job: &Job, room: usize) -> Vec<u8> {
+fn pull(job: &Job, capacity: usize) -> Vec<u8> {
     job.open_sorted().unwrap();
-    let (mut sorted, mut out) = (Vec::new(), vec![0; room + 1]);
+    let (mut sorted, mut out) = (Vec::new(), vec![0; capacity + 1]);
     loop {
         // Odd addresses and sizes that are no whole number of records.
         let count = job.read_into(&mut out[1..]).unwrap();
