@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 from sklearn.base import BaseEstimator
@@ -36,6 +37,8 @@ class RetiringEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
     """
 
     retired: ClassVar[Mapping[str, Retired]] = {}
+    verbose: int
+    checkpoint: str | Path | None
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Let the constructor accept retired options, which its signature does not show."""
@@ -48,6 +51,10 @@ class RetiringEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
             self._accept_retired({name: value for name, value in given.items() if name in self.retired})
 
         cls.__init__ = accepting  # type: ignore[assignment, method-assign]
+
+    def _keep(self, given: Mapping[str, Any]) -> None:
+        """Keep the arguments of the constructor, its ``locals()``, under their names and as they are."""
+        self.__dict__.update({name: value for name, value in given.items() if name != "self"})
 
     def _accept_retired(self, given: Mapping[str, Any]) -> None:
         """Set retired options, each with a warning."""
@@ -77,3 +84,16 @@ class RetiringEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
         self._accept_retired({name: value for name, value in params.items() if name in self.retired})
         super().set_params(**{name: value for name, value in params.items() if name not in self.retired})
         return self
+
+
+class PairwiseEstimator(RetiringEstimator):
+    """An estimator whose input is a matrix of dissimilarities."""
+
+    metric = "precomputed"
+
+    def __sklearn_tags__(self) -> Any:
+        """Return the tags of an estimator whose input is a matrix of pairs."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = True
+        tags.input_tags.positive_only = True
+        return tags

@@ -46,7 +46,7 @@ def whole(name: str, value: Any, least: int = 0, most: float = math.inf, *, opti
     """
     wanted, fits = whole_from(least, most)
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not fits(int(value)):
-        raise _wrong(name, value, wanted, option)
+        raise wrong_option(name, value, wanted, option)
     return int(value)
 
 
@@ -60,8 +60,23 @@ def number(name: str, value: Any, fit: Fit, *, option: str = "") -> float:
     """
     wanted, fits = fit
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not fits(float(value)):
-        raise _wrong(name, value, wanted, option)
+        raise wrong_option(name, value, wanted, option)
     return float(value)
+
+
+def pair(name: str, values: Any, fit: Fit) -> tuple[float, float]:
+    """Return two numbers that fit.
+
+    Raises
+    ------
+    ConfigError
+        If these are not two numbers, or one does not fit.
+    """
+    try:
+        first, second = values
+    except (TypeError, ValueError):
+        raise wrong_option(name, values, "two numbers") from None
+    return number(name, first, fit), number(name, second, fit)
 
 
 def flag(name: str, value: Any) -> bool:
@@ -73,7 +88,7 @@ def flag(name: str, value: Any) -> bool:
         If it is neither that nor 0 or 1.
     """
     if not isinstance(value, bool | np.bool_) and not (isinstance(value, numbers.Integral) and value in (0, 1)):
-        raise _wrong(name, value, "True or False")
+        raise wrong_option(name, value, "True or False")
     return bool(value)
 
 
@@ -91,7 +106,8 @@ def one_of(name: str, value: Any, known: Sequence[str], *, option: str = "") -> 
     return value
 
 
-def _wrong(name: str, value: object, wanted: str, option: str = "") -> ConfigError:
+def wrong_option(name: str, value: object, wanted: str, option: str = "") -> ConfigError:
+    """Return the error of a value that must be something else."""
     return ConfigError(f"{name} is {value!r}; it must be {wanted}", context={"option": option or name})
 
 
@@ -130,7 +146,7 @@ def generator(random_state: Any) -> np.random.RandomState:
         found: np.random.RandomState = check_random_state(random_state)
     except ValueError as error:
         wanted = "None, a whole number from 0 to 2^32 - 1, or a RandomState"
-        raise _wrong("random_state", random_state, wanted) from error
+        raise wrong_option("random_state", random_state, wanted) from error
     return found
 
 

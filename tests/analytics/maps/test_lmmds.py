@@ -15,6 +15,7 @@ from tartan.analytics import LMMDS, Alone, Monitor, as_dissimilarities
 from tartan.analytics.maps.lmmds.damped import Minimum, minimise
 from tartan.analytics.maps.lmmds.options import LmmdsOptions
 from tartan.analytics.maps.lmmds.setup import Placement, opened, prepared
+from tartan.base.option_groups import grouped
 from tartan.comm.loopback import run_ranks
 from tartan.errors import ConfigError, RunCancelledError
 
@@ -40,7 +41,9 @@ def flat(n: int = 40, dimension: int = 2, seed: int = 0) -> tuple[Floats, Floats
 def placement(D: Floats, x: Floats, **options: Any) -> Placement:
     estimator = LMMDS(x.shape[1], **options)
     matrix = opened(as_dissimilarities(D, missing="nan"), None, estimator.distance_transform)
-    return Placement(prepared(LmmdsOptions.of(estimator.all_options()), matrix, Alone(), Monitor(), None, None), x)
+    return Placement(
+        prepared(grouped(LmmdsOptions, estimator.all_options()), matrix, Alone(), Monitor(), None, None), x
+    )
 
 
 OBJECTIVES: dict[str, dict[str, Any]] = {
@@ -299,7 +302,7 @@ class Endless:
 
 @pytest.mark.parametrize(("chisq", "reason"), [(np.inf, "boundary"), (1.0, "no_progress")])
 def test_a_map_that_never_gets_better_is_told(chisq: float, reason: str) -> None:
-    limits = LmmdsOptions.of(LMMDS(3, tol=0.0).all_options()).limits
+    limits = grouped(LmmdsOptions, LMMDS(3, tol=0.0).all_options()).limits
     found = minimise(Endless(chisq), Minimum(np.ones(3), np.inf), limits, lambda now, step: False)
     assert (found.stop_reason, found.rejected) == (reason, limits.max_rejected if reason == "no_progress" else 0)
 

@@ -17,8 +17,9 @@ from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.matrix.materialize import INT16_ONE
 from tartan.analytics.matrix.sources import filled, native
 from tartan.analytics.monitor import Monitor, as_monitor
-from tartan.analytics.retired import IN_FIT, Retired, RetiringEstimator
+from tartan.analytics.retired import IN_FIT, PairwiseEstimator, Retired
 from tartan.base.checks import generator, whole
+from tartan.base.option_groups import grouped
 from tartan.comm.communicator import Communicator
 from tartan.errors import ConfigError
 
@@ -30,7 +31,7 @@ _NOT_THE_RESULT = {"verbose", "checkpoint", "communicator", "n_neighbors"}
 _LARGEST = 1e75
 
 
-class DAMDS(TransformerMixin, RetiringEstimator):  # type: ignore[misc]
+class DAMDS(TransformerMixin, PairwiseEstimator):  # type: ignore[misc]
     """Multidimensional scaling by SMACOF with deterministic annealing.
 
     Places n points so that their distances match given dissimilarities: it minimises the sum of
@@ -135,12 +136,17 @@ class DAMDS(TransformerMixin, RetiringEstimator):  # type: ignore[misc]
     (True, (3, 2))
     """
 
-    metric = "precomputed"
     retired: ClassVar[dict[str, Retired]] = {
         "t_min_factor": Retired(0.5, "it stays 0.5; max_temperatures ends the annealing earlier"),
         "cg_max_iter": Retired(100, "it stays 100"),
         "communicator": Retired(None, IN_FIT),
     }
+
+    init: str | ArrayLike
+    random_state: Any
+    fixed: ArrayLike | None
+    distance_transform: Any
+    n_neighbors: int | None
 
     def __init__(
         self,
@@ -166,26 +172,7 @@ class DAMDS(TransformerMixin, RetiringEstimator):  # type: ignore[misc]
         verbose: int = 0,
         checkpoint: Any = None,
     ) -> None:
-        self.n_components = n_components
-        self.annealing = annealing
-        self.alpha = alpha
-        self.max_temperatures = max_temperatures
-        self.max_iter = max_iter
-        self.tol = tol
-        self.accelerate = accelerate
-        self.cg_tol = cg_tol
-        self.init = init
-        self.random_state = random_state
-        self.fixed = fixed
-        self.weights = weights
-        self.sammon = sammon
-        self.zeros = zeros
-        self.distance_transform = distance_transform
-        self.precision = precision
-        self.device = device
-        self.n_neighbors = n_neighbors
-        self.verbose = verbose
-        self.checkpoint = checkpoint
+        self._keep(locals())
 
     def fit(
         self,
@@ -239,7 +226,7 @@ class DAMDS(TransformerMixin, RetiringEstimator):  # type: ignore[misc]
         return self
 
     def _embed(self, matrix: Dissimilarities, init: Any, ranks: Communicator | None, monitor: Monitor) -> None:
-        preparation = Preparation(DamdsOptions.of(self.all_options()), matrix, init, ranks, monitor)
+        preparation = Preparation(grouped(DamdsOptions, self.all_options()), matrix, init, ranks, monitor)
         rng = generator(self.random_state)
         weights = preparation.problem.weights
         counted = weights.points if weights.matrix is None else weights.matrix  # what a path names may change
@@ -268,7 +255,7 @@ class DAMDS(TransformerMixin, RetiringEstimator):  # type: ignore[misc]
 
     def _alone(self) -> DAMDS:
         """Embed a single point: at the origin."""
-        self.embedding_ = np.zeros((1, DamdsOptions.of(self.all_options()).n_components))
+        self.embedding_ = np.zeros((1, grouped(DamdsOptions, self.all_options()).n_components))
         self.stress_, self.n_iter_, self.n_passes_ = 0.0, 0, 0
         self.history_, self.temperatures_ = np.zeros(0), np.zeros((0, 3))
         self._rule = None
@@ -349,13 +336,6 @@ class DAMDS(TransformerMixin, RetiringEstimator):  # type: ignore[misc]
             raise ConfigError(f"distance_transform made {made.shape} of {rows.shape}; it keeps the shape")
         _refuse_new(made, ~np.isnan(rows) & ~((made >= 0) & (made <= _LARGEST)))
         return made
-
-    def __sklearn_tags__(self) -> Any:
-        """Return the tags of an estimator whose input is a matrix of pairs."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = True
-        tags.input_tags.positive_only = True
-        return tags
 
 
 def _refuse_new(rows: Floats, wrong: NDArray[np.bool_]) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,18 +18,8 @@ from tartan.analytics.maps.start import start_points
 from tartan.analytics.maps.weights import as_weights, squares_that_count
 from tartan.analytics.matrix import Dissimilarities
 from tartan.analytics.monitor import Monitor
-from tartan.base.checks import (
-    FRACTION,
-    NOT_NEGATIVE,
-    POSITIVE,
-    flag,
-    floats,
-    number,
-    one_of,
-    require_apart,
-    require_near,
-    whole,
-)
+from tartan.base.checks import floats, one_of, require_apart, require_near, whole
+from tartan.base.option_groups import Checked, Flag, Fraction, FromOne, NotNegative, Positive
 from tartan.comm.communicator import Communicator
 from tartan.errors import ConfigError
 
@@ -42,44 +32,22 @@ _NARROW = (1e-9, 1e9)
 class Temperatures:
     """Which temperatures there are."""
 
-    annealing: bool
-    alpha: float
-    t_min_factor: float
-    max_temperatures: int | None
-
-    @staticmethod
-    def of(given: Mapping[str, Any]) -> Temperatures:
-        """Check the options of the schedule."""
-        most = given["max_temperatures"]
-        return Temperatures(
-            annealing=flag("annealing", given["annealing"]),
-            alpha=number("alpha", given["alpha"], FRACTION),
-            # At 0 the temperature would fall for ever.
-            t_min_factor=number("t_min_factor", given["t_min_factor"], POSITIVE),
-            max_temperatures=None if most is None else whole("max_temperatures", most, 1),
-        )
+    annealing: Flag
+    alpha: Fraction
+    # At 0 the temperature would fall for ever.
+    t_min_factor: Positive
+    max_temperatures: Annotated[int | None, Checked(whole, 1)]
 
 
 @dataclass(frozen=True)
 class Steps:
     """How steps are made, and when there are enough of them."""
 
-    max_iter: int
-    tol: float
-    accelerate: str
-    cg_max_iter: int
-    cg_tol: float
-
-    @staticmethod
-    def of(given: Mapping[str, Any]) -> Steps:
-        """Check the options of steps."""
-        return Steps(
-            max_iter=whole("max_iter", given["max_iter"], 1),
-            tol=number("tol", given["tol"], NOT_NEGATIVE),
-            accelerate=one_of("accelerate", given["accelerate"], ("auto", *_ACCELERATIONS)),
-            cg_max_iter=whole("cg_max_iter", given["cg_max_iter"], 1),
-            cg_tol=number("cg_tol", given["cg_tol"], FRACTION),
-        )
+    max_iter: FromOne
+    tol: NotNegative
+    accelerate: Annotated[str, Checked(one_of, ("auto", *_ACCELERATIONS))]
+    cg_max_iter: FromOne
+    cg_tol: Fraction
 
     @property
     def acceleration(self) -> Acceleration:
@@ -95,50 +63,21 @@ class PairTerms:
     """What each pair counts, and how it is computed."""
 
     weights: Any
-    sammon: bool
-    zeros: str | None
-    precision: str | None
-    device: str
-
-    @staticmethod
-    def of(given: Mapping[str, Any]) -> PairTerms:
-        """Check the options of pairs."""
-        zeros, precision = given["zeros"], given["precision"]
-        return PairTerms(
-            weights=given["weights"],
-            sammon=flag("sammon", given["sammon"]),
-            zeros=None if zeros is None else one_of("zeros", zeros, ("smallest", "keep")),
-            precision=None if precision is None else one_of("precision", precision, ("float32", "float64")),
-            device=one_of("device", given["device"], ("cpu", "cuda")),
-        )
+    sammon: Flag
+    zeros: Annotated[str | None, Checked(one_of, ("smallest", "keep"))]
+    precision: Annotated[str | None, Checked(one_of, ("float32", "float64"))]
+    device: Annotated[str, Checked(one_of, ("cpu", "cuda"))]
 
 
 @dataclass(frozen=True)
 class DamdsOptions:
     """The options of ``DAMDS``, checked, in groups."""
 
-    n_components: int
+    n_components: FromOne
     fixed: Any
     temperatures: Temperatures
     steps: Steps
     pairs: PairTerms
-
-    @staticmethod
-    def of(given: Mapping[str, Any]) -> DamdsOptions:
-        """Check all options, given by name.
-
-        Raises
-        ------
-        ConfigError
-            If one is not what it must be.
-        """
-        return DamdsOptions(
-            n_components=whole("n_components", given["n_components"], 1),
-            fixed=given["fixed"],
-            temperatures=Temperatures.of(given),
-            steps=Steps.of(given),
-            pairs=PairTerms.of(given),
-        )
 
     @property
     def lift_zeros(self) -> bool:

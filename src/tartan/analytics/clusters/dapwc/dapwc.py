@@ -16,22 +16,20 @@ from tartan.analytics.clusters.dapwc.contest import Winner, best
 from tartan.analytics.clusters.dapwc.level import LeveledProduct, ZeroLevel, find_level, given_level
 from tartan.analytics.clusters.dapwc.product import HostProduct, Product
 from tartan.analytics.clusters.dapwc.state import (
-    Convergence,
-    Cooldown,
-    Division,
     Memberships,
     PairwiseSettings,
     update_costs,
 )
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.monitor import Monitor, as_monitor
-from tartan.analytics.retired import Retired, RetiringEstimator
-from tartan.base.checks import FRACTION, POSITIVE, Fit, flag, generator, number, whole
+from tartan.analytics.retired import PairwiseEstimator, Retired
+from tartan.base.checks import Fit, generator, number
+from tartan.base.option_groups import grouped
 from tartan.comm.communicator import Alone, Communicator
 from tartan.errors import ConfigError
 
 
-class DAPWC(ClusterMixin, RetiringEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     r"""Cluster items by their pairwise dissimilarities, by deterministic annealing.
 
     No coordinates are needed. The run begins at a high temperature with one cluster. As it cools, a cluster that has
@@ -148,13 +146,17 @@ class DAPWC(ClusterMixin, RetiringEstimator):  # type: ignore[misc]  # scikit-le
     True
     """
 
-    metric = "precomputed"
     retired: ClassVar[dict[str, Retired]] = {
         "initial_cooling": Retired(0.9, "it stays 0.9; cooling sets how fast the run cools between splits"),
         "split_wait": Retired(10, "it stays 10"),
         "final_steps": Retired(2000, "it stays 2000; freezing_limit ends the final stage"),
         "metric": Retired("precomputed", "it is always 'precomputed'"),
     }
+
+    level: float | None
+    intermediate: bool
+    device: str
+    random_state: Any
 
     def __init__(
         self,
@@ -178,24 +180,7 @@ class DAPWC(ClusterMixin, RetiringEstimator):  # type: ignore[misc]  # scikit-le
         verbose: int = 0,
         checkpoint: str | Path | None = None,
     ) -> None:
-        self.n_clusters = n_clusters
-        self.cooling = cooling
-        self.final_cooling = final_cooling
-        self.min_temperature = min_temperature
-        self.split_threshold = split_threshold
-        self.min_split_size = min_split_size
-        self.max_failed_splits = max_failed_splits
-        self.tol = tol
-        self.max_iter = max_iter
-        self.freezing_limit = freezing_limit
-        self.min_cluster_size = min_cluster_size
-        self.level = level
-        self.continuous_prior = continuous_prior
-        self.intermediate = intermediate
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
-        self.checkpoint = checkpoint
+        self._keep(locals())
 
     def fit(
         self, D: Any, y: Any = None, *, monitor: Monitor | None = None, communicator: Communicator | None = None
@@ -285,12 +270,6 @@ class DAPWC(ClusterMixin, RetiringEstimator):  # type: ignore[misc]  # scikit-le
         self.n_iter_ = int(history["n_steps"].sum())
         return self
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = True
-        tags.input_tags.positive_only = True
-        return tags
-
 
 def _parameters(estimator: DAPWC) -> dict[str, Any]:
     """Return what the result depends on."""
@@ -298,8 +277,6 @@ def _parameters(estimator: DAPWC) -> dict[str, Any]:
 
 
 _LEVEL: Fit = ("a dissimilarity, 0 or more", lambda value: value >= 0)
-_POINTS: Fit = ("a number of points, 0 or more", lambda value: value >= 0)
-_BELOW_ZERO: Fit = ("a number below 0, such as -0.01", lambda value: value < 0)
 
 
 def _settings(given: Mapping[str, Any]) -> PairwiseSettings:
@@ -308,35 +285,7 @@ def _settings(given: Mapping[str, Any]) -> PairwiseSettings:
         raise ConfigError(f"metric is {given['metric']!r}; only 'precomputed' is possible: give dissimilarities")
     if not isinstance(given["device"], str):
         raise ConfigError(f"device is {given['device']!r}; it must be 'cpu', 'cuda' or 'cuda:1'")
-    shares = ("initial_cooling", "cooling", "final_cooling", "min_temperature")
-    return PairwiseSettings(
-        n_clusters=whole("n_clusters", given["n_clusters"], 1),
-        min_cluster_size=number("min_cluster_size", given["min_cluster_size"], _POINTS),
-        continuous_prior=flag("continuous_prior", given["continuous_prior"]),
-        intermediate=flag("intermediate", given["intermediate"]),
-        cooldown=Cooldown(**{name: number(name, given[name], FRACTION) for name in shares}),
-        division=_division(given),
-        convergence=_convergence(given),
-    )
-
-
-def _division(given: Mapping[str, Any]) -> Division:
-    failures = given["max_failed_splits"]
-    return Division(
-        split_wait=whole("split_wait", given["split_wait"]),
-        split_threshold=number("split_threshold", given["split_threshold"], _BELOW_ZERO),
-        min_split_size=number("min_split_size", given["min_split_size"], _POINTS),
-        max_failed_splits=None if failures is None else whole("max_failed_splits", failures),
-    )
-
-
-def _convergence(given: Mapping[str, Any]) -> Convergence:
-    return Convergence(
-        tol=number("tol", given["tol"], POSITIVE),
-        max_iter=whole("max_iter", given["max_iter"], 1),
-        final_steps=whole("final_steps", given["final_steps"], 1),
-        freezing_limit=number("freezing_limit", given["freezing_limit"], POSITIVE),
-    )
+    return grouped(PairwiseSettings, given)
 
 
 def _check_input(D: Dissimilarities, settings: PairwiseSettings, monitor: Monitor) -> None:

@@ -3,57 +3,63 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tartan import _native
 from tartan.analytics.clusters.dapwc.product import Columns, Product
+from tartan.base.checks import Fit, number, whole
+from tartan.base.option_groups import Checked, Flag, Fraction, FromOne, FromZero, Positive
 
 Vector = NDArray[np.float64]
 
 _PRIOR_STEPS = 40
 _PRIOR_CHANGE = 1e-3
 
+_BELOW_ZERO: Fit = ("a number below 0, such as -0.01", lambda value: value < 0)
+_Points = Annotated[float, Checked(number, ("a number of points, 0 or more", lambda value: value >= 0))]
+
 
 @dataclass(frozen=True)
 class Cooldown:
     """Factors of the temperature before the first split, between splits and while freezing; its last value."""
 
-    initial_cooling: float = 0.9
-    cooling: float = 0.99
-    final_cooling: float = 0.98
-    min_temperature: float = 1e-5
+    initial_cooling: Fraction = 0.9
+    cooling: Fraction = 0.99
+    final_cooling: Fraction = 0.98
+    min_temperature: Fraction = 1e-5
 
 
 @dataclass(frozen=True)
 class Division:
     """When clusters are split."""
 
-    split_wait: int = 10
-    split_threshold: float = -0.01
-    min_split_size: float = 1
-    max_failed_splits: int | None = None
+    split_wait: FromZero = 10
+    split_threshold: Annotated[float, Checked(number, _BELOW_ZERO)] = -0.01
+    min_split_size: _Points = 1
+    max_failed_splits: Annotated[int | None, Checked(whole)] = None
 
 
 @dataclass(frozen=True)
 class Convergence:
     """When a temperature is done, and the run."""
 
-    tol: float = 1e-3
-    max_iter: int = 2000
-    final_steps: int = 2000
-    freezing_limit: float = 0.002
+    tol: Positive = 1e-3
+    max_iter: FromOne = 2000
+    final_steps: FromOne = 2000
+    freezing_limit: Positive = 0.002
 
 
 @dataclass(frozen=True)
 class PairwiseSettings:
     """The options of :class:`tartan.analytics.DAPWC` of the same names, in groups."""
 
-    n_clusters: int
-    min_cluster_size: float = 1
-    continuous_prior: bool = False
-    intermediate: bool = False
+    n_clusters: FromOne
+    min_cluster_size: _Points = 1
+    continuous_prior: Flag = False
+    intermediate: Flag = False
     cooldown: Cooldown = Cooldown()
     division: Division = Division()
     convergence: Convergence = Convergence()

@@ -185,8 +185,6 @@ class DAVS(ClusterMixin, RetiringEstimator):  # type: ignore[misc]
     # What is read here; the others go to the settings by name.
     assignment: str
     restart_temperature: float | None
-    verbose: int
-    checkpoint: str | Path | None
 
     def __init__(
         self,
@@ -221,9 +219,7 @@ class DAVS(ClusterMixin, RetiringEstimator):  # type: ignore[misc]
         verbose: int = 0,
         checkpoint: str | Path | None = None,
     ) -> None:
-        values = locals()
-        for name in self._get_param_names():
-            setattr(self, name, values[name])
+        self._keep(locals())
 
     def fit(
         self,

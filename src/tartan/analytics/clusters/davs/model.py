@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.analytics.clusters.davs.field import SpongeStep
+from tartan.analytics.clusters.davs.field import CHUNK, SpongeStep
+from tartan.base.checks import FRACTION, POSITIVE, number, one_of, pair, wrong_option
+from tartan.base.option_groups import Checked, Flag, FromOne, FromZero, NotNegative, Positive
 from tartan.errors import ConfigError
 
 Floats = NDArray[np.float64]
@@ -22,6 +24,7 @@ Floats = NDArray[np.float64]
 _LARGEST = 1e140
 # Temperatures fall by no more than this: beyond it the energies at the coldest are rounding errors of the hottest.
 _MOST_COOLING = 1e30
+_LONGEST = 65_535 // CHUNK  # of a list: places in the lists of a chunk are 16 bits wide
 
 
 def require_moderate(name: str, points: Floats, sigma: Floats) -> None:
@@ -47,7 +50,7 @@ class Scales:
     scaling: str
     sigma: tuple[float, ...]
     initial_sigma: float
-    final_sigma_temperature: float
+    final_sigma_temperature: Positive
 
     @property
     def relative(self) -> bool:
@@ -102,12 +105,12 @@ class Scales:
 class Cooling:
     """Which temperatures there are, and how many points are annealed at first."""
 
-    min_temperature: float | None
-    temperature_ratio: float
-    cooling: tuple[float, float]
-    cooling_below: tuple[float, float]
-    cooling_switch: float
-    sample: int
+    min_temperature: Annotated[float | None, Checked(number, POSITIVE)]
+    temperature_ratio: Positive
+    cooling: Annotated[tuple[float, float], Checked(pair, FRACTION)]
+    cooling_below: Annotated[tuple[float, float], Checked(pair, FRACTION)]
+    cooling_switch: Positive
+    sample: FromOne
 
     def lowest(self, start: float) -> float:
         """Return where the annealing ends; points without any spread have no temperature of their own."""
@@ -134,35 +137,35 @@ class Cooling:
 class Splitting:
     """Which clusters split, and when they are looked for."""
 
-    max_clusters: int
-    max_splits: int
-    min_split_width: float
-    min_split_count: float
-    wait: int
-    wait_after_removal: int
+    max_clusters: FromOne
+    max_splits: FromOne
+    min_split_width: NotNegative
+    min_split_count: NotNegative
+    wait: FromZero
+    wait_after_removal: FromZero
 
 
 @dataclass(frozen=True)
 class Removal:
     """Which clusters are removed."""
 
-    min_count: float
-    min_count_with_sponge: float
-    min_points: int
-    closeness: float
-    closeness_temperature: float
+    min_count: NotNegative
+    min_count_with_sponge: NotNegative
+    min_points: FromZero
+    closeness: NotNegative
+    closeness_temperature: NotNegative
 
 
 @dataclass(frozen=True)
 class Masses:
     """Priors, and the sponge."""
 
-    priors: bool
-    sponge: str
+    priors: Flag
+    sponge: Annotated[str, Checked(one_of, ("never", "late", "always"))]
     sponge_factors: tuple[float, float]
-    sponge_temperatures: tuple[float, float] | None
-    sponge_width: float | None
-    sponge_prior: float | None
+    sponge_temperatures: Annotated[tuple[float, float] | None, Checked(pair, POSITIVE)]
+    sponge_width: Annotated[float | None, Checked(number, POSITIVE)]
+    sponge_prior: Annotated[float | None, Checked(number, FRACTION)]
 
     def factor(self, temperature: float) -> float:
         """Return the distance of the sponge from every point in standard deviations."""
@@ -194,13 +197,20 @@ class Masses:
         return offsets, step.sponge[1] - 2 * step.temperature * step.sponge[0]
 
 
+def _lengths(name: str, given: Any) -> tuple[int, int]:
+    least, most = pair(name, given, POSITIVE)
+    if not (least.is_integer() and most.is_integer() and 1 <= least <= most <= _LONGEST):
+        raise wrong_option(name, given, f"a least and a largest length, 1 to {_LONGEST}")
+    return int(least), int(most)
+
+
 @dataclass(frozen=True)
 class NearLists:
     """Which centres are near a point."""
 
-    centers_per_point: tuple[int, int]
-    cuts: tuple[float, float]
-    refresh: int
+    centers_per_point: Annotated[tuple[int, int], Checked(_lengths)]
+    cuts: Annotated[tuple[float, float], Checked(pair, POSITIVE)]
+    refresh: FromOne
 
     def limits(self, temperature: float) -> tuple[int, int, float]:
         """Return the largest and least length of lists, and the energy beyond the nearest at which they end."""
@@ -212,10 +222,10 @@ class NearLists:
 class Stopping:
     """When a temperature is done: changes of masses, and steps at most; at the last temperature others."""
 
-    tol: float
-    max_iter: int
-    final_tol: float
-    final_max_iter: int
+    tol: NotNegative
+    max_iter: FromOne
+    final_tol: NotNegative
+    final_max_iter: FromOne
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tartan.base.checks import NOT_NEGATIVE, Fit, flag, number
+from tartan.base.option_groups import Checked, FromOne, FromZero, NotNegative, Positive
 
 Floats = NDArray[np.float64]
 _TINY = 1e-300
 _Q_CEILING = 1e8  # times the largest eigenvalue: with more damping than that a step is lost in rounding
 _STARTING_STEPS = 8
+_BELOW_ONE: Fit = ("a number, 0 or more and below 1", lambda value: 0 <= value < 1)
+_SECONDS: Fit = ("a number, 0 or more", lambda value: value >= 0)
 
 
 class LeastSquares(Protocol):
@@ -42,23 +47,23 @@ class LeastSquares(Protocol):
 class Method:
     """How a step is found, and which one is taken."""
 
-    damping: float
-    damping_floor: float
-    accept_ratio: float
-    n_steepest: int
-    cg_max_iter: int
-    cg_tol: float
-    exact: bool
+    damping: Positive
+    damping_floor: NotNegative
+    accept_ratio: NotNegative
+    n_steepest: FromZero
+    cg_max_iter: FromOne
+    cg_tol: Annotated[float, Checked(number, _BELOW_ONE)]
+    exact: Annotated[bool, Checked(flag, option="second_derivatives")]
 
 
 @dataclass(frozen=True)
 class StepLimits:
     """When to stop."""
 
-    max_iter: int
-    small_gain: float
-    max_rejected: int
-    max_seconds: float | None
+    max_iter: FromZero
+    small_gain: Annotated[float, Checked(number, NOT_NEGATIVE, option="tol")]
+    max_rejected: FromOne
+    max_seconds: Annotated[float | None, Checked(number, _SECONDS)]
     method: Method
 
 

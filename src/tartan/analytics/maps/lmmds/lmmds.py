@@ -17,8 +17,9 @@ from tartan.analytics.maps.lmmds.setup import Placement, Setting, opened, prepar
 from tartan.analytics.maps.start import start_points
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.monitor import Monitor, as_monitor
-from tartan.analytics.retired import Retired, RetiringEstimator
+from tartan.analytics.retired import PairwiseEstimator, Retired
 from tartan.base.checks import floats, generator, require_apart, require_near
+from tartan.base.option_groups import grouped
 from tartan.comm.communicator import Alone, Communicator
 from tartan.errors import ConfigError
 
@@ -26,7 +27,7 @@ Floats = NDArray[np.float64]
 Callback = Callable[[dict[str, Any]], Any]
 
 
-class LMMDS(RetiringEstimator):
+class LMMDS(PairwiseEstimator):
     """Multidimensional scaling as nonlinear least squares (Levenberg-Marquardt), without a matrix of its own.
 
     Minimises chi2, the sum over ordered pairs of (W (delta - D))^2: D is the distance of two points of the map
@@ -138,7 +139,6 @@ class LMMDS(RetiringEstimator):
     (True, (30, 2))
     """
 
-    metric = "precomputed"
     retired: ClassVar[dict[str, Retired]] = {
         "missing": Retired(None, "give fit what as_dissimilarities(D, missing=...) returns"),
         "max_rejected": Retired(6, "it stays 6; max_iter and max_seconds end the iteration earlier"),
@@ -149,6 +149,15 @@ class LMMDS(RetiringEstimator):
         "accept_ratio": Retired(1e-4, "it stays 1e-4"),
         "n_steepest": Retired(0, "it stays 0; init and n_init choose the start"),
     }
+
+    formula: str
+    distance_transform: Any
+    missing_value: float | None
+    second_derivatives: bool
+    init: str
+    n_init: int
+    random_state: Any
+    calculate_fixed: bool
 
     def __init__(
         self,
@@ -179,31 +188,7 @@ class LMMDS(RetiringEstimator):
         verbose: int = 0,
         checkpoint: str | Path | None = None,
     ) -> None:
-        self.n_components = n_components
-        self.weighting = weighting
-        self.formula = formula
-        self.minimum_distance = minimum_distance
-        self.multiplier = multiplier
-        self.bins = bins
-        self.distance_transform = distance_transform
-        self.missing_value = missing_value
-        self.distance_cut = distance_cut
-        self.link_cut = link_cut
-        self.max_left_out = max_left_out
-        self.varied = varied
-        self.fixed = fixed
-        self.second_derivatives = second_derivatives
-        self.gauge = gauge
-        self.max_iter = max_iter
-        self.tol = tol
-        self.max_seconds = max_seconds
-        self.init = init
-        self.n_init = n_init
-        self.random_state = random_state
-        self.calculate_fixed = calculate_fixed
-        self.callback = callback
-        self.verbose = verbose
-        self.checkpoint = checkpoint
+        self._keep(locals())
 
     def fit(
         self,
@@ -242,7 +227,7 @@ class LMMDS(RetiringEstimator):
             If the monitor was asked to stop; the same call resumes from the checkpoint, if there is one.
         """
         monitor = as_monitor(monitor, self.verbose, self.checkpoint)
-        options = LmmdsOptions.of(self.all_options())
+        options = grouped(LmmdsOptions, self.all_options())
         opened_matrix = opened(D, self._value_of("missing"), self.distance_transform, monitor)
         setting = prepared(options, opened_matrix, communicator or Alone(), monitor, sample_weight, labels)
         starts = self._starts(setting, opened_matrix, init, monitor)
@@ -252,7 +237,7 @@ class LMMDS(RetiringEstimator):
             lambda: self._identity(init, sample_weight) | {"labels": labels},
         )
         with monitor.keeping():
-            search = _Search(self.callback, options.limits, setting, monitor)
+            search = _Search(options.callback, options.limits, setting, monitor)
             for place, start in enumerate(starts):
                 search.run(place, start)
         assert search.best is not None
@@ -319,12 +304,6 @@ class LMMDS(RetiringEstimator):
         rows = np.flatnonzero(setting.points.fixed)
         marks = np.zeros(setting.n)
         return setting.pairs.evaluate(setting.objective, x, only, rows, marks).chisq
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = True
-        tags.input_tags.positive_only = True
-        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "embedding_")
