@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tartan.application import Application
 from tartan.errors import TartanError
 
 if TYPE_CHECKING:
     from tartan.api import Run, add, allpairs, open, resume  # noqa: A004
+    from tartan.application import Application
 
 __all__ = ["Application", "Run", "TartanError", "add", "allpairs", "open", "resume"]
 
@@ -20,7 +20,11 @@ _LAZY = ("Run", "add", "allpairs", "open", "resume")
 
 
 def __getattr__(name: str) -> Any:
-    # Zarr and Arrow take a quarter of a second to import: only those who need them pay.
+    # Zarr and Arrow take a quarter of a second to import, NumPy a tenth: only those who need them pay.
+    if name == "Application":
+        from tartan.application import Application
+
+        return Application
     if name in _LAZY:
         from tartan import api
 

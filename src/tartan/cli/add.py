@@ -7,8 +7,6 @@ import argparse
 from tartan.cli.shared.options import add_execution_options, execution_options
 from tartan.cli.shared.output import conclude
 
-HELP = "add items to a run; no old pair is computed again"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from tartan.view.coordinates import Coordinates
 
-HELP = "lay a map onto another: scale, rotation, reflection, translation"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""

@@ -15,8 +15,6 @@ from typing import Any
 from tartan.cli.shared.output import print_json
 from tartan.errors import ConfigError
 
-HELP = "run a benchmark, or list what there is"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""

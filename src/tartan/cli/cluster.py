@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tartan.analytics import Dissimilarities, Monitor
     from tartan.store.maps import StoredMap
 
-HELP = "cluster items by their distances; labels on stdout or in a file"
 METHODS = ("pwc", "single", "complete", "average", "weighted")
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from tartan.cli.shared.options import count, positive_int
 
-HELP = "simulate photos of several cameras, compare all of them and write a report"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""

@@ -15,8 +15,6 @@ from tartan.base import machine
 from tartan.base.format import format_bytes
 from tartan.cli.shared.output import print_json, print_table
 
-HELP = "show what was found on this machine, and what to mend"
-
 _PACKAGES = (
     "numpy", "scipy", "zarr", "pyarrow", "fsspec", "rich", "array-api-compat", "cloudpickle", "threadpoolctl",
     "simplejpeg", "pillow", "scikit-learn", "cupy-cuda12x", "mpi4py", "distributed",

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tartan.run.result import Run
     from tartan.view.scene import Scene
 
-HELP = "draw a map: coordinates, a picture, and a page to turn it in"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""

@@ -12,8 +12,6 @@ from tartan.cli.shared.output import print_json, warn_unfinished
 # Written out, because importing the exports takes time; a test compares.
 FORMATS = ("npy", "npy-condensed", "phylip", "csv", "tsv", "int16", "int16-be", "float32", "parquet")
 
-HELP = "write the result as npy, PHYLIP, CSV, Parquet, int16 or float32"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""

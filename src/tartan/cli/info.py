@@ -9,8 +9,6 @@ from typing import Any
 from tartan.base.format import format_bytes, format_duration
 from tartan.cli.shared.output import describe_run, print_json, print_table
 
-HELP = "show what a run is, how far it is and what it cost"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""

@@ -15,8 +15,6 @@ from tartan.cli.shared.output import print_json, print_table
 from tartan.cli.shared.tables import make_folder
 from tartan.errors import ConfigError
 
-HELP = "cluster LC-MS peaks: one cluster is one peptide"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""

@@ -6,57 +6,40 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import importlib
 import os
+import re
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tartan.cli import (
-    add,
-    align,
-    bench,
-    cluster,
-    demo,
-    doctor,
-    embed,
-    export,
-    info,
-    lcms,
-    neighbors,
-    outliers,
-    plan,
-    resume,
-    run,
-    simulate,
-    sort,
-    tree,
-)
 from tartan.cli.shared.options import separate_settings
 from tartan.cli.shared.output import print_json
 from tartan.cli.shared.streams import drop_stdout, prepare_streams
-from tartan.errors import InternalError, ResourceError, RunCancelledError, StoreError, TartanError
+from tartan.errors import ConfigError, InternalError, ResourceError, RunCancelledError, StoreError, TartanError
 
-_COMMANDS: dict[str, Any] = {
-    "run": run,
-    "resume": resume,
-    "add": add,
-    "info": info,
-    "export": export,
-    "embed": embed,
-    "align": align,
-    "tree": tree,
-    "cluster": cluster,
-    "neighbors": neighbors,
-    "outliers": outliers,
-    "lcms": lcms,
-    "sort": sort,
-    "simulate": simulate,
-    "plan": plan,
-    "demo": demo,
-    "bench": bench,
-    "doctor": doctor,
+_COMMANDS = {
+    "run": "compare all pairs of the inputs; run it again to resume",
+    "resume": "compute what is missing in a run",
+    "add": "add items to a run; no old pair is computed again",
+    "info": "show what a run is, how far it is and what it cost",
+    "export": "write the result as npy, PHYLIP, CSV, Parquet, int16 or float32",
+    "embed": "draw a map: coordinates, a picture, and a page to turn it in",
+    "align": "lay a map onto another: scale, rotation, reflection, translation",
+    "tree": "build a tree: Newick on stdout or in a file, a drawing, a picture",
+    "cluster": "cluster items by their distances; labels on stdout or in a file",
+    "neighbors": "list the nearest items of each item",
+    "outliers": "list the items that are far from all others",
+    "lcms": "cluster LC-MS peaks: one cluster is one peptide",
+    "sort": "sort files of numbers or records, larger than memory; run it again to resume",
+    "simulate": "write inputs with known truth: photos, proteomes, vectors or LC-MS peaks",
+    "plan": "predict time, loads and efficiency of a run before it is started",
+    "demo": "simulate photos of several cameras, compare all of them and write a report",
+    "bench": "run a benchmark, or list what there is",
+    "doctor": "show what was found on this machine, and what to mend",
 }
 
 
@@ -89,21 +72,47 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGPIPE
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands; each sets ``execute``."""
-    parser = argparse.ArgumentParser(
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser of all commands; each sets ``execute``.
+
+    Parameters
+    ----------
+    only : str, optional
+        The one command whose options are wanted: the modules of the others are not imported.
+    """
+    parser = _Parser(
         prog="tartan",
         description="Compare everything with everything.",
         epilog="Exit status: 0 all pairs, 3 finished with failed items or pairs, 1 failed, 2 wrong use.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and stop")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, module in _COMMANDS.items():
-        command = commands.add_parser(name, help=module.HELP, description=_sentence(module.HELP), allow_abbrev=False)
-        module.configure(command)
-        command.add_argument("--json", action="store_true", help="print one JSON object on stdout")
-        command.set_defaults(execute=module.execute)
+    for name, text in _COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=_sentence(text), allow_abbrev=False)
+        if only in (None, name):
+            module = importlib.import_module(f"tartan.cli.{name}")
+            module.configure(command)
+            command.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+            command.set_defaults(execute=module.execute)
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Names what was probably meant where an option is unknown."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = super().parse_known_args(args, namespace)
+        for word in unknown:
+            if word.startswith("--"):
+                known = re.findall(r"--[a-z][a-z0-9-]*", self.format_usage())
+                self.error(f"unrecognized arguments: {word}{_meant(word.partition('=')[0], known)}")
+        return found, unknown
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    """Return the known word that is most like this one, as a question; empty where none is."""
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 class _Version(argparse.Action):
@@ -144,8 +153,11 @@ def _guarded(words: Sequence[str], args: argparse.Namespace) -> int:
 
 
 def _parse_and_execute(words: Sequence[str], args: argparse.Namespace) -> int:
+    named = words[0] if words and words[0] in _COMMANDS else ""
+    if words and not named and not words[0].startswith("-"):
+        raise ConfigError(f"there is no command {words[0]!r}{_meant(words[0], _COMMANDS)} (tartan --help lists them)")
     try:
-        build_parser().parse_args(words, args)
+        build_parser(only=named).parse_args(words, args)
     except SystemExit as stop:  # argparse has printed why
         status = int(stop.code or 0)
     else:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-HELP = "list the nearest items of each item"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""

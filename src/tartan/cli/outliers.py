@@ -10,8 +10,6 @@ from tartan.cli.shared.options import finite_float, positive_int
 from tartan.cli.shared.output import print_json
 from tartan.cli.shared.tables import add_table_options, require_folders, write_table
 
-HELP = "list the items that are far from all others"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""

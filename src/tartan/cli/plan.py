@@ -8,8 +8,6 @@ from pathlib import Path
 from tartan.cli.shared.options import positive_int
 from tartan.cli.shared.output import print_json
 
-HELP = "predict time, loads and efficiency of a run before it is started"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""

@@ -7,8 +7,6 @@ import argparse
 from tartan.cli.shared.options import add_execution_options, execution_options
 from tartan.cli.shared.output import conclude
 
-HELP = "compute what is missing in a run"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""

@@ -15,8 +15,6 @@ from tartan.cli.shared.options import (
 )
 from tartan.cli.shared.output import conclude
 
-HELP = "compare all pairs of the inputs; run it again to resume"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""

@@ -15,7 +15,6 @@ from tartan.cli.shared.output import print_json
 from tartan.cli.shared.tables import make_folder
 from tartan.errors import ConfigError
 
-HELP = "write inputs with known truth: photos, proteomes, vectors or LC-MS peaks"
 # What may be given for an option whose default is of this type.
 _KINDS: dict[type, tuple[Any, str]] = {
     int: (int, "a whole number"), float: (int | float, "a number"), bool: (bool, "true or false"),

@@ -10,8 +10,6 @@ from tartan.cli.shared.options import positive_int, size
 from tartan.cli.shared.output import print_json
 from tartan.errors import ConfigError
 
-HELP = "sort files of numbers or records, larger than memory; run it again to resume"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tartan.analytics import Tree
 
 METHODS = ("nj", "upgma", "single", "complete", "average", "weighted")
-HELP = "build a tree: Newick on stdout or in a file, a drawing, a picture"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
