@@ -39,6 +39,7 @@ _COMMANDS = {
     "plan": "predict time, loads and efficiency of a run before it is started",
     "demo": "simulate photos of several cameras, compare all of them and write a report",
     "bench": "run a benchmark, or list what there is",
+    "completion": "print what makes a shell complete commands, or the manual page",
     "doctor": "show what was found on this machine, and what to mend",
 }
 
