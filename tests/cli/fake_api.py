@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from tartan.application import Application
@@ -30,6 +31,11 @@ class FakeRun:
     failures: list[Failure] = field(default_factory=list)
     keys: list[str] = field(default_factory=lambda: [f"{i}.fa" for i in range(10)])
     map: Any = None
+    manifest: Any = field(
+        default_factory=lambda: SimpleNamespace(
+            application={"name": "vectors", "parameters": {"metric": "cosine"}}, created=""
+        )
+    )
 
     @property
     def n_pairs_left(self) -> int:

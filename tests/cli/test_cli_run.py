@@ -176,7 +176,7 @@ class TestInfo:
         assert set(about) == {
             "path", "n_items", "n_pairs", "n_pairs_done", "n_failed_items", "n_failed_pairs", "loads",
             "load_factor", "load_factor_bound", "bytes_per_level", "seconds_per_stage", "wall_seconds",
-            "system_efficiency", "map",
+            "system_efficiency", "map", "state", "application", "parameters", "created", "seconds_left",
         }  # fmt: skip
         assert about["n_pairs_done"] == 7
         assert about["loads"] is None
@@ -192,12 +192,13 @@ class TestInfo:
         shown = command("info", "r")
         rows = {line.split("  ")[0].strip(): line.split("  ")[-1].strip() for line in shown.out.splitlines()}
         assert shown.status == 0
-        assert rows["wall"] == "12 s"
+        assert shown.out.splitlines()[0].split() == ["state", "finished"]
+        assert rows["wall"] == "12.000 s"
         assert rows["system efficiency"] == "97.5%"
         assert rows["load factor"] == "2.4"
         assert "host" in shown.out
-        assert "4 MB" in shown.out
-        assert "0.25 s" in shown.out
+        assert "4.0 MB" in shown.out
+        assert "0.250 s" in shown.out
 
     def test_unknown_run_is_status_1(self, command: Any, api: Any) -> None:
         assert command("info", "r").status == 1

@@ -26,6 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     grid = {"chunk": 3, "panel": 3, "strip": 3, "span": 3}
     manifest = Manifest(application, {"kind": "all"}, 3, grid)
     run = RunFolder.create(tmp_path / "r.tartan", manifest, ItemTable(["a", "b", "c"]))
+    RunFolder.create(tmp_path / "empty.tartan", manifest, ItemTable(["a", "b", "c"]))
     scores = np.full((3, 3), np.nan, np.float32)
     scores[0, 1] = 0.5
     status = np.full((3, 3), NOT_COMPUTED, np.uint8)
@@ -41,7 +42,19 @@ def test_info(command: Any, folder: Path) -> None:
     assert (about["n_items"], about["n_pairs"], about["n_pairs_done"]) == (3, 3, 1)
     assert (about["n_failed_items"], about["n_failed_pairs"], about["loads"]) == (1, 0, 3)
     assert about["path"] == str(folder)
-    assert "0.5 s" in command("info", folder).out
+    assert (about["state"], about["seconds_left"]) == ("finished", None)
+    assert "0.500 s" in command("info", folder).out
+
+
+def test_info_says_that_a_run_is_running_and_how_long_it_will_take(command: Any, folder: Path) -> None:
+    run = RunFolder.open(folder.with_name("empty.tartan"), writable=True)
+    with run.lock():
+        run.write_stats({"pairs_computed": 2, "wall_seconds": 3602.0})
+        shown = command("info", run.path).out
+        about = json.loads(command("info", run.path, "--json").out)
+    assert (about["state"], about["seconds_left"]) == ("running", 3 * 1801.0)
+    assert "time left (h:mm:ss)  1:30:03\n" in shown
+    assert json.loads(command("info", run.path, "--json").out)["state"] == "unfinished"
 
 
 def test_info_of_what_is_no_run(command: Any, folder: Path, tmp_path: Path) -> None:

@@ -130,6 +130,19 @@ class FolderLock:
             return
 
 
+def is_held(folder: Path) -> bool:
+    """Return whether a living process holds the lock of a folder, without touching the lock.
+
+    Of a holder on another machine only a lease tells that it is alive.
+    """
+    for name, here in ((FILE_NAME, True), (LEASE_NAME, False)):
+        with contextlib.suppress(OSError):
+            holder = _decode((folder / name).read_bytes())
+            if _alive(holder, 2 * LEASE_SECONDS if here else _age_seconds(folder / name)):
+                return True
+    return False
+
+
 def _locked(folder: Path, holder: dict[str, Any]) -> StoreError:
     pid = holder.get("pid", "unknown")
     return StoreError(
