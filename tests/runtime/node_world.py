@@ -22,6 +22,7 @@ from tartan.runtime.items import ItemForm
 from tartan.runtime.sink import FinishedChunk
 from tartan.runtime.tasks import ItemPlan
 from tartan.sources.items import open_source
+from tartan.workers.executor import Executor
 from tartan.workers.start import open_executor
 
 ROW = ItemForm(np.dtype(np.float32), (3,))
@@ -88,8 +89,10 @@ def world(
     slots: int = 6,
     n_workers: int = 1,
     judge: Callable[[NodeReport], None] = lambda report: None,
+    executor: Executor | None = None,
+    timeout_seconds: float | None = None,
 ) -> World:
-    """Prepare an execution on the CPU, in threads."""
+    """Prepare an execution on the CPU; without an executor, in that for which the application asks."""
     workload, sink, reports = AllPairs(len(items)), Memory(), list[NodeReport]()
     grid = choose_grid(workload, slots, chunk=8)
     layout = choose_layout(grid, workload, slots)
@@ -109,14 +112,14 @@ def world(
         order="panel",
         item_plan=ItemPlan(UniformItems(ROW), None, ROW, np.zeros(3, np.float32)),
         substitute=np.zeros(3, np.float32),
-        executor=open_executor(app, n_workers),
+        executor=executor or open_executor(app, n_workers),
         devices=[open_device("cpu")],
         device_rooms=[None],
         host_bytes=layout.room.total * ROW.nbytes,
         span_bytes=None,
         sink=sink,
         report=report,
-        timeout_seconds=None,
+        timeout_seconds=timeout_seconds,
         tracer=NO_TRACER,
     )
     return World(execution, sink, reports)

@@ -19,7 +19,7 @@ import selectors
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -65,6 +65,8 @@ class ProcessExecutor:
         Shared arenas that workers see; keep them open while the executor lives.
     start_timeout_seconds : float
         Longest time that a worker may take to load the application.
+    clock : callable
+        Returns the time in seconds by which limits are kept.
 
     Raises
     ------
@@ -88,6 +90,7 @@ class ProcessExecutor:
         *,
         arenas: Mapping[str, Arena] | None = None,
         start_timeout_seconds: float = 300.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         whole("workers", n_workers, 1, option="--workers")
         self.n_workers = n_workers
@@ -97,6 +100,7 @@ class ProcessExecutor:
             _check_shared(name, arena)
         self._environment = worker_environment()
         self._start_timeout_seconds = start_timeout_seconds
+        self._clock = clock
         # Under the lock:
         self._lock = threading.Lock()
         self._backlog = Backlog()
@@ -226,7 +230,7 @@ class ProcessExecutor:
 
     def _seconds_to_deadline(self) -> float | None:
         deadline = min((handle.deadline for handle in self._workers), default=math.inf)
-        return None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())
+        return None if math.isinf(deadline) else max(0.0, deadline - self._clock())
 
     def _on_wake(self, _mask: int) -> None:
         os.eventfd_read(self._wake_fd)
@@ -252,7 +256,7 @@ class ProcessExecutor:
 
     def _feed(self, handle: WorkerHandle) -> None:
         if handle.ready and not handle.stopping and not handle.tasks and self._send_next(handle):
-            _begin(handle)
+            _begin(handle, self._clock())
 
     def _feed_ahead(self, handle: WorkerHandle) -> None:
         if handle.ready and len(handle.tasks) == 1:
@@ -295,10 +299,10 @@ class ProcessExecutor:
         if task.number != number:
             raise InternalError(f"a worker answers call {number} where {task.number} ran")
         self._n_fruitless = 0
-        self._note_seconds(_name_of(task), time.monotonic() - handle.started)
+        self._note_seconds(_name_of(task), self._clock() - handle.started)
         handle.deadline = math.inf
         if handle.tasks:
-            _begin(handle)
+            _begin(handle, self._clock())
         self._feed(handle)  # the worker continues while the outcome is handled
         self._feed_ahead(handle)
         task.deliver(_unpack_answer(kind, payload))
@@ -324,7 +328,7 @@ class ProcessExecutor:
         except (OSError, ValueError) as error:
             self._break(_start_failure(f"{type(error).__name__}: {error}", ""))
             return
-        handle.started = time.monotonic()
+        handle.started = self._clock()
         handle.deadline = handle.started + self._start_timeout_seconds
         self._workers.append(handle)
         on_socket, on_exit = partial(self._on_socket, handle), partial(self._on_exit, handle)
@@ -337,7 +341,7 @@ class ProcessExecutor:
         self._watch(handle)
 
     def _expire(self) -> None:
-        now = time.monotonic()
+        now = self._clock()
         for handle in [handle for handle in self._workers if handle.deadline <= now]:
             if not handle.ready:
                 handle.failure = _start_failure(f"not ready after {now - handle.started:.0f} seconds", "")
@@ -349,7 +353,7 @@ class ProcessExecutor:
                 self._lose(handle, Cancelled())
             elif not handle.tasks and not handle.stopping:
                 handle.stopping = True
-                handle.deadline = time.monotonic() + _STOP_SECONDS
+                handle.deadline = self._clock() + _STOP_SECONDS
                 handle.send(worker.STOP)
                 self._watch(handle)
 
@@ -365,7 +369,7 @@ class ProcessExecutor:
         for message in handle.receive_rest():
             self._take_message(handle, *message)
         handle.ready = False  # whatever its last messages said
-        seconds = time.monotonic() - handle.started
+        seconds = self._clock() - handle.started
         how, report = handle.bury()
         # A condemned task may have been answered at the last moment: then nothing that runs is to blame.
         ran = bool(handle.tasks) and (cause is None or handle.tasks[0] is condemned)
@@ -415,8 +419,8 @@ class ProcessExecutor:
         self._deliver_notices()
 
 
-def _begin(handle: WorkerHandle) -> None:
-    handle.started = time.monotonic()
+def _begin(handle: WorkerHandle, now: float) -> None:
+    handle.started = now
     limit = handle.tasks[0].timeout_seconds
     handle.deadline = math.inf if limit is None else handle.started + limit
 
