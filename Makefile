@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n logical --dist worksteal
 SOURCES := pyproject.toml Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml' 2>/dev/null)
 
-.PHONY: help build demo test test-all coverage test-gpu lint format bench clean
+.PHONY: help build demo test test-all test-rust coverage test-gpu lint format bench clean
 
 help:
 	@echo "make demo      simulate photos, compare all of them, open a report (sets everything up)"
 	@echo "make test      the test suite (sets everything up)"
 	@echo "make build     .venv with tartan in release mode and every extra but the GPU one"
 	@echo "make lint      ruff, mypy, rustfmt, clippy"
+	@echo "make test-rust the Rust tests alone"
 	@echo "make test-all  also the slow and exhaustive suites"
 	@echo "make coverage  lines and branches that the Python tests reach, those of workers included"
 	@echo "make test-gpu  the CUDA suite; a missing GPU is a failure"
@@ -33,13 +34,16 @@ $(VENV)/.built: $(SOURCES)
 demo: build
 	$(BIN)/tartan demo
 
-test: build
-	cargo test --workspace --exclude tartan-python --quiet
+test: test-rust
 	$(PYTEST) -m "not exhaustive"
 
-test-all: build
-	cargo test --workspace --exclude tartan-python --quiet
+test-all: test-rust
 	$(PYTEST)
+
+# The loops of SMACOF take minutes to compile: what is tested is what the build has made of them.
+test-rust: build
+	cargo test --workspace --exclude tartan-python --exclude tartan-smacof --quiet
+	cargo test --package tartan-smacof --release --quiet
 
 coverage: build
 	$(BIN)/coverage erase

@@ -10,7 +10,6 @@ pub mod fasta;
 pub mod linkage;
 pub mod pairs;
 pub mod pwc;
-pub mod smacof;
 pub mod spanning;
 pub mod sparse;
 pub mod sponge;

@@ -1,4 +1,4 @@
-//! Passes of SMACOF: `tartan_kernels::smacof` on NumPy arrays.
+//! Passes of SMACOF: `tartan_smacof` on NumPy arrays.
 
 use numpy::{
     Element, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, PyReadwriteArray1,
@@ -6,9 +6,9 @@ use numpy::{
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use tartan_kernels::smacof::lanes::{Number, Stored};
-use tartan_kernels::smacof::walk::{Rule, Weights, PAD};
-use tartan_kernels::smacof::{Level, Real, Rows, Workspace, GROUP};
+use tartan_smacof::lanes::Number;
+use tartan_smacof::walk::{Rule, Weights, PAD};
+use tartan_smacof::{Entry, Level, Real, Rows, Workspace, GROUP};
 
 use crate::in_order::{InOrder, InOrderMut};
 
@@ -269,7 +269,7 @@ impl Asked {
 
 /// What is done with a matrix once its type is known.
 trait Work {
-    fn on<S: Element + Stored>(self, py: Python<'_>, delta: &[S]) -> PyResult<()>;
+    fn on<S: Element + Entry>(self, py: Python<'_>, delta: &[S]) -> PyResult<()>;
 }
 
 /// Find the type of a matrix and do the work.
@@ -307,7 +307,7 @@ struct Triangle<'a, 'py, E> {
 }
 
 impl<E: Real> Work for Triangle<'_, '_, E> {
-    fn on<S: Element + Stored>(self, py: Python<'_>, delta: &[S]) -> PyResult<()> {
+    fn on<S: Element + Entry>(self, py: Python<'_>, delta: &[S]) -> PyResult<()> {
         let (matrix, n, space) = (self.weights.view()?, self.space.work.n(), self.space);
         let points = space.weights.as_ref().map(|w| (&w[..n], &w[..]));
         let rule = self.rule.rule(matrix, points);
@@ -327,7 +327,7 @@ struct Block<'a, 'py, E> {
 }
 
 impl<E: Real> Work for Block<'_, '_, E> {
-    fn on<S: Element + Stored>(self, py: Python<'_>, delta: &[S]) -> PyResult<()> {
+    fn on<S: Element + Entry>(self, py: Python<'_>, delta: &[S]) -> PyResult<()> {
         let (matrix, m, space) = (self.weights.view()?, self.losses.len(), self.space);
         space.ones.resize(m, E::of(1.0));
         let points = space.weights.as_ref().map(|w| match self.at {

@@ -24,12 +24,10 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 pub mod lanes;
-#[cfg(test)]
-mod tests;
 pub mod walk;
 
 use lanes::{Number, Portable, Stored};
-use walk::{Block, Rule, Strips, Task, Weights, PAD};
+use walk::{Block, Rule, Strips, Weights, PAD};
 
 /// Rows that are summed into columns in the lanes' own precision before the sums are carried over to f64.
 pub const GROUP: usize = 64;
@@ -67,43 +65,72 @@ impl Level {
 pub trait Real: Number {
     /// Do a task with the vectors of a level, which the machine must have.
     #[doc(hidden)]
-    fn run(level: Level, task: impl Task<Self>);
+    fn run<S: Entry>(level: Level, task: Strips<'_, '_, Self, S>);
 }
 
-macro_rules! real {
-    ($e:ty, $avx512:ident, $avx2:ident) => {
-        impl Real for $e {
-            fn run(level: Level, task: impl Task<Self>) {
-                #[cfg(target_arch = "x86_64")]
-                {
-                    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-                    fn avx512(task: impl Task<$e>) {
-                        // SAFETY: compiled for these instructions.
-                        unsafe { task.run::<lanes::$avx512>() }
-                    }
-                    #[target_feature(enable = "avx2,fma")]
-                    fn avx2(task: impl Task<$e>) {
-                        // SAFETY: compiled for these instructions.
-                        unsafe { task.run::<lanes::$avx2>() }
-                    }
-                    match level {
-                        // SAFETY: a level is detected, or asked for by a test that asks the machine first.
-                        Level::Avx512 => return unsafe { avx512(task) },
-                        // SAFETY: as above.
-                        Level::Avx2 => return unsafe { avx2(task) },
-                        Level::Portable => {}
-                    }
+impl Real for f32 {
+    fn run<S: Entry>(level: Level, task: Strips<'_, '_, Self, S>) {
+        S::narrow(level, task);
+    }
+}
+
+impl Real for f64 {
+    fn run<S: Entry>(level: Level, task: Strips<'_, '_, Self, S>) {
+        S::wide(level, task);
+    }
+}
+
+/// An entry of a matrix. The loops, which are long, are compiled here for each type, and not where they are used.
+pub trait Entry: Stored {
+    /// Do a task in lanes of f32.
+    #[doc(hidden)]
+    fn narrow(level: Level, task: Strips<'_, '_, f32, Self>);
+    /// Do a task in lanes of f64.
+    #[doc(hidden)]
+    fn wide(level: Level, task: Strips<'_, '_, f64, Self>);
+}
+
+macro_rules! compiled {
+    ($name:ident, $e:ty, $avx512:ident, $avx2:ident) => {
+        #[inline(never)]
+        fn $name(level: Level, task: Strips<'_, '_, $e, Self>) {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+                fn avx512(task: Strips<'_, '_, $e, impl Stored>) {
+                    // SAFETY: compiled for these instructions.
+                    unsafe { task.run::<lanes::$avx512>() }
                 }
-                let _ = level;
-                // SAFETY: needs no instructions beyond the baseline.
-                unsafe { task.run::<Portable<$e>>() }
+                #[target_feature(enable = "avx2,fma")]
+                fn avx2(task: Strips<'_, '_, $e, impl Stored>) {
+                    // SAFETY: compiled for these instructions.
+                    unsafe { task.run::<lanes::$avx2>() }
+                }
+                match level {
+                    // SAFETY: a level is detected, or asked for by a test that asks the machine first.
+                    Level::Avx512 => return unsafe { avx512(task) },
+                    // SAFETY: as above.
+                    Level::Avx2 => return unsafe { avx2(task) },
+                    Level::Portable => {}
+                }
             }
+            let _ = level;
+            // SAFETY: needs no instructions beyond the baseline.
+            unsafe { task.run::<Portable<$e>>() }
         }
     };
 }
 
-real!(f32, Avx512, Avx2);
-real!(f64, Avx512Wide, Avx2Wide);
+macro_rules! entry {
+    ($($stored:ty),*) => {
+        $(impl Entry for $stored {
+            compiled!(narrow, f32, Avx512, Avx2);
+            compiled!(wide, f64, Avx512Wide, Avx2Wide);
+        })*
+    };
+}
+
+entry!(i16, f32, f64);
 
 /// Sums of one share of the rows: each share is worked on by one thread at a time, in a fixed order.
 struct Share<E> {
@@ -209,7 +236,7 @@ impl<E: Real> Workspace<E> {
     /// Add the pairs (i, j), i < j, with i in `rows`, which begins at a multiple of [`GROUP`].
     ///
     /// `delta` is the whole square matrix; so are weights that are one.
-    pub fn triangle<S: Stored>(&mut self, delta: &[S], rule: &Rule<'_, E>, rows: Range<usize>) {
+    pub fn triangle<S: Entry>(&mut self, delta: &[S], rule: &Rule<'_, E>, rows: Range<usize>) {
         assert_eq!(delta.len(), self.n * self.n, "a matrix of another size");
         assert!(
             rows.start.is_multiple_of(GROUP) && rows.end <= self.n,
@@ -262,7 +289,7 @@ impl<E: Real> Workspace<E> {
     ///
     /// `delta` holds the rows. They are the points `first..` themselves, or `guests`: other points, at these
     /// coordinates, which meet every column. Losses count ordered pairs.
-    pub fn rows<S: Stored>(
+    pub fn rows<S: Entry>(
         &mut self,
         delta: &[S],
         rule: &Rule<'_, E>,
@@ -356,7 +383,7 @@ fn check<E>(rule: &Rule<'_, E>, m: usize, n: usize, width: usize) {
 }
 
 impl<E: Real> Share<E> {
-    fn add<S: Stored>(&mut self, block: &Block<'_, E, S>, rows: Range<usize>, level: Level) {
+    fn add<S: Entry>(&mut self, block: &Block<'_, E, S>, rows: Range<usize>, level: Level) {
         let (dim, width, from) = (block.dim, block.width, rows.start / PAD * PAD);
         for k in 0..dim {
             self.columns[k * width + from..(k + 1) * width].fill(E::default());

@@ -1,6 +1,8 @@
-use super::lanes::{Number, Stored};
-use super::walk::{Rule, Weights, PAD};
-use super::{Level, Real, Rows, Workspace, GROUP};
+//! Passes of SMACOF against a plain loop over pairs, with the vectors of every level that this machine has.
+
+use tartan_smacof::lanes::Number;
+use tartan_smacof::walk::{Rule, Weights, CHUNK, PAD};
+use tartan_smacof::{Entry, Level, Real, Rows, Workspace, GROUP};
 
 /// Deterministic numbers in 0..1.
 struct Numbers(u64);
@@ -98,7 +100,7 @@ fn close(found: &[f64], expected: &[f64], tolerance: f64, what: &str) {
 }
 
 /// Compare both forms with the oracle, at every level.
-fn compare<E: Real, S: Stored>(
+fn compare<E: Real, S: Entry>(
     case: &Case,
     stored: &[S],
     rule: &Rule<'_, E>,
@@ -215,7 +217,7 @@ fn case_like(case: &Case) -> Case {
 
 #[test]
 fn many_columns_are_carried_over_chunk_by_chunk() {
-    let (n, dim) = (2 * super::walk::CHUNK + 37, 3);
+    let (n, dim) = (2 * CHUNK + 37, 3);
     let mut numbers = Numbers(5);
     let case = Case {
         diff: 0.2,

@@ -81,13 +81,6 @@ pub struct Block<'a, E, S> {
     pub rule: Rule<'a, E>,
 }
 
-/// Something to do with lanes of E.
-pub trait Task<E> {
-    /// # Safety
-    /// The machine has the instructions of `V`.
-    unsafe fn run<V: Lanes<E = E>>(self);
-}
-
 /// Rows `rows` of a block against the columns from `from` on; sums for rows go to `sums` and `losses`.
 ///
 /// With `put`, each pair of points is met once: columns at or before the row are left out, and what the pair means
@@ -102,9 +95,13 @@ pub struct Strips<'a, 'b, E, S> {
     pub put: Option<&'b mut [E]>,
 }
 
-impl<E: Number, S: Stored> Task<E> for Strips<'_, '_, E, S> {
+impl<E: Number, S: Stored> Strips<'_, '_, E, S> {
+    /// Do the work in vectors of this type.
+    ///
+    /// # Safety
+    /// The machine has the instructions of `V`.
     #[inline(always)]
-    unsafe fn run<V: Lanes<E = E>>(mut self) {
+    pub unsafe fn run<V: Lanes<E = E>>(mut self) {
         // SAFETY: the promise of the caller is passed on; `check` has compared all lengths.
         unsafe {
             match (self.block.dim, self.block.rule.plain()) {
