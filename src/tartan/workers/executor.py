@@ -14,7 +14,6 @@ Invariants
 
 from __future__ import annotations
 
-import heapq
 import sys
 import threading
 from collections.abc import Callable
@@ -87,7 +86,7 @@ class Cancelled:
 
 
 Outcome: TypeAlias = Completed | Raised | Died | TimedOut | Cancelled
-Function: TypeAlias = str | Callable[..., Any]
+Function: TypeAlias = Callable[..., Any]
 Done: TypeAlias = Callable[[Outcome], None]
 
 
@@ -121,10 +120,6 @@ class Executor(Protocol):
     def in_processes(self) -> bool:
         """Whether workers are processes, which see nothing of this one but its shared arenas."""
 
-    @property
-    def n_pending(self) -> int:
-        """How many functions have not started."""
-
     def submit(
         self,
         function: Function,
@@ -138,8 +133,8 @@ class Executor(Protocol):
 
         Parameters
         ----------
-        function : str or callable
-            A module-level function, by preference as "package.module:name".
+        function : callable
+            A module-level function.
         args : tuple
             Its arguments after the context; small and picklable.
         done : callable
@@ -158,9 +153,6 @@ class Executor(Protocol):
     def share(self, name: str, arena: Arena) -> None:
         """Put one more arena into the context of every worker; calls submitted from now on find it there."""
 
-    def cancel_pending(self) -> int:
-        """Drop what has not started; return how many calls that were."""
-
     def close(self, *, kill: bool = False) -> None:
         """Drop what has not started, wait for what has, and stop the workers.
 
@@ -170,15 +162,19 @@ class Executor(Protocol):
 
 @dataclass(eq=False)
 class Task:
-    """One submitted call."""
+    """One submitted call; ``number`` says which of those of one priority came first."""
 
     function: Function
     args: tuple[Any, ...]
     done: Done
     priority: int
     timeout_seconds: float | None
-    number: int = 0
+    number: int
     message: bytes = b""
+
+    def __lt__(self, other: Task) -> bool:
+        """Whether it starts first; what was submitted first keeps its place when it is queued again."""
+        return (self.priority, self.number) < (other.priority, other.number)
 
     def deliver(self, outcome: Outcome) -> None:
         """Call ``done``. An error in it is a defect of the caller: it is printed, and the executor keeps working."""
@@ -188,37 +184,6 @@ class Task:
             kind, error, trace = sys.exc_info()
             hook = threading.ExceptHookArgs((kind or Exception, error, trace, threading.current_thread()))
             threading.excepthook(hook)
-
-
-class Backlog:
-    """The tasks that have not started, in the order in which they shall. Not thread-safe.
-
-    Attributes
-    ----------
-    waiting : list
-        Empty when there is none.
-    """
-
-    def __init__(self) -> None:
-        self.waiting: list[tuple[int, int, Task]] = []
-        self._n_submitted = 0
-
-    def add(self, task: Task) -> None:
-        """Queue a task behind those of the same priority; a task that comes back finds its old place."""
-        if task.number == 0:
-            self._n_submitted += 1
-            task.number = self._n_submitted
-        heapq.heappush(self.waiting, (task.priority, task.number, task))
-
-    def take(self) -> Task:
-        """Remove and return the next task; there must be one."""
-        return heapq.heappop(self.waiting)[2]
-
-    def clear(self) -> list[Task]:
-        """Remove and return all tasks, in order."""
-        tasks = [entry[2] for entry in sorted(self.waiting, key=lambda entry: entry[:2])]
-        self.waiting.clear()
-        return tasks
 
 
 def closed_error() -> InternalError:

@@ -12,6 +12,8 @@ the reason as a Raised outcome.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import math
 import os
 import pickle
@@ -19,7 +21,7 @@ import selectors
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -30,7 +32,6 @@ from tartan.errors import InternalError, RunFailedError
 from tartan.workers import shipping, worker
 from tartan.workers.arena import Arena
 from tartan.workers.executor import (
-    Backlog,
     Cancelled,
     Completed,
     Died,
@@ -61,8 +62,6 @@ class ProcessExecutor:
         Sent to every worker when it starts.
     n_workers : int
         Number of processes.
-    arenas : mapping of str to Arena, optional
-        Shared arenas that workers see; keep them open while the executor lives.
     start_timeout_seconds : float
         Longest time that a worker may take to load the application.
     clock : callable
@@ -72,8 +71,6 @@ class ProcessExecutor:
     ------
     ConfigError
         If the application cannot be pickled.
-    InternalError
-        If an arena is not shared.
 
     Notes
     -----
@@ -88,22 +85,20 @@ class ProcessExecutor:
         application: Any,
         n_workers: int,
         *,
-        arenas: Mapping[str, Arena] | None = None,
         start_timeout_seconds: float = 300.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         whole("workers", n_workers, 1, option="--workers")
         self.n_workers = n_workers
         self._application = shipping.dump(application)
-        self._arenas = dict(arenas or {})
-        for name, arena in self._arenas.items():
-            _check_shared(name, arena)
+        self._arenas: dict[str, Arena] = {}
         self._environment = worker_environment()
         self._start_timeout_seconds = start_timeout_seconds
         self._clock = clock
         # Under the lock:
         self._lock = threading.Lock()
-        self._backlog = Backlog()
+        self._waiting: list[Task] = []  # a heap
+        self._numbers = itertools.count()
         self._notices: list[tuple[Task, Outcome]] = []
         self._new_arenas: list[tuple[str, Arena]] = []
         self._awake = True
@@ -113,18 +108,13 @@ class ProcessExecutor:
         self._workers: list[WorkerHandle] = []
         self._n_fruitless = 0
         self._was_ready = False
-        self._mean_seconds: dict[str, float] = {}  # by function
+        self._mean_seconds: dict[Function, float] = {}
         self._selector = selectors.DefaultSelector()
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._selector.register(self._wake_fd, selectors.EVENT_READ, self._on_wake)
         # A daemon: an executor that was not closed must not keep the interpreter from ending.
         self._thread = threading.Thread(target=self._run, name="tartan-processes", daemon=True)
         self._thread.start()
-
-    @property
-    def n_pending(self) -> int:
-        """How many functions have not been sent to a worker."""
-        return len(self._backlog.waiting)
 
     @property
     def worker_pids(self) -> list[int]:
@@ -141,7 +131,7 @@ class ProcessExecutor:
         timeout_seconds: float | None = None,
     ) -> None:
         """Queue one call; see ``Executor.submit``. What cannot be pickled ends as Raised."""
-        task = Task(function, args, done, priority, timeout_seconds)
+        task = Task(function, args, done, priority, timeout_seconds, next(self._numbers))
         refusal: Outcome | None = _pack_call(task)
         with self._lock:
             if self._finished:
@@ -151,7 +141,7 @@ class ProcessExecutor:
             if refusal:
                 self._notices.append((task, refusal))
             else:
-                self._backlog.add(task)
+                heapq.heappush(self._waiting, task)
 
     def share(self, name: str, arena: Arena) -> None:
         """Send one more shared arena to every worker."""
@@ -160,17 +150,12 @@ class ProcessExecutor:
             self._new_arenas.append((name, arena))
             self._wake()
 
-    def cancel_pending(self) -> int:
-        """Drop what has not been sent to a worker; return how many calls that were."""
-        with self._lock:
-            return self._drop_pending(Cancelled())
-
     def close(self, *, kill: bool = False) -> None:
         """Drop what has not started, wait for what has (or kill it), end the workers."""
         with self._lock:
             self._closing = True
             self._killing = self._killing or kill
-            self._drop_pending(Cancelled())
+            self._drop_waiting(Cancelled())
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -182,11 +167,10 @@ class ProcessExecutor:
             self._awake = True
             os.eventfd_write(self._wake_fd, 1)
 
-    def _drop_pending(self, outcome: Outcome) -> int:
-        dropped = self._backlog.clear()
-        self._notices += [(task, outcome) for task in dropped]
+    def _drop_waiting(self, outcome: Outcome) -> None:
+        self._notices += [(task, outcome) for task in sorted(self._waiting)]
+        self._waiting.clear()
         self._wake()
-        return len(dropped)
 
     # The I/O thread: its loop
 
@@ -260,15 +244,15 @@ class ProcessExecutor:
 
     def _feed_ahead(self, handle: WorkerHandle) -> None:
         if handle.ready and len(handle.tasks) == 1:
-            mean = self._mean_seconds.get(_name_of(handle.tasks[0]), math.inf)
+            mean = self._mean_seconds.get(handle.tasks[0].function, math.inf)
             if mean < _SEND_AHEAD_BELOW_SECONDS:
                 self._send_next(handle)
 
     def _send_next(self, handle: WorkerHandle) -> bool:
         with self._lock:
-            if not self._backlog.waiting:
+            if not self._waiting:
                 return False
-            task = self._backlog.take()
+            task = heapq.heappop(self._waiting)
         # What was shared before this call was submitted must be there before it: look only now.
         if self._new_arenas:
             self._hand_over_arenas()
@@ -299,7 +283,7 @@ class ProcessExecutor:
         if task.number != number:
             raise InternalError(f"a worker answers call {number} where {task.number} ran")
         self._n_fruitless = 0
-        self._note_seconds(_name_of(task), self._clock() - handle.started)
+        self._note_seconds(task.function, self._clock() - handle.started)
         handle.deadline = math.inf
         if handle.tasks:
             _begin(handle, self._clock())
@@ -307,9 +291,9 @@ class ProcessExecutor:
         self._feed_ahead(handle)
         task.deliver(_unpack_answer(kind, payload))
 
-    def _note_seconds(self, name: str, seconds: float) -> None:
-        mean = self._mean_seconds.get(name, seconds)
-        self._mean_seconds[name] = mean + _MEAN_WEIGHT * (seconds - mean)
+    def _note_seconds(self, function: Function, seconds: float) -> None:
+        mean = self._mean_seconds.get(function, seconds)
+        self._mean_seconds[function] = mean + _MEAN_WEIGHT * (seconds - mean)
 
     def _hand_over_arenas(self) -> None:
         with self._lock:
@@ -388,7 +372,7 @@ class ProcessExecutor:
                 if refusal:
                     self._notices.append((task, refusal))
                 else:
-                    self._backlog.add(task)
+                    heapq.heappush(self._waiting, task)
             self._wake()
 
     def _replace(self, handle: WorkerHandle, ran: bool, how: str, report: str) -> None:
@@ -404,7 +388,7 @@ class ProcessExecutor:
     def _break(self, reason: Raised) -> None:
         with self._lock:
             self._broken = self._broken or reason
-            self._drop_pending(self._broken)
+            self._drop_waiting(self._broken)
 
     def _give_up(self, reason: Raised) -> None:
         """End everything after a defect in the loop itself."""
@@ -423,11 +407,6 @@ def _begin(handle: WorkerHandle, now: float) -> None:
     handle.started = now
     limit = handle.tasks[0].timeout_seconds
     handle.deadline = math.inf if limit is None else handle.started + limit
-
-
-def _name_of(task: Task) -> str:
-    function = task.function
-    return function if isinstance(function, str) else getattr(function, "__qualname__", "")
 
 
 def _pack_call(task: Task) -> Raised | None:

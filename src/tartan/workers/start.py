@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from tartan.workers.arena import Arena
 from tartan.workers.executor import Executor
 from tartan.workers.processes import ProcessExecutor
 from tartan.workers.threads import ThreadExecutor
@@ -15,7 +13,6 @@ def open_executor(
     application: Any,
     n_workers: int,
     *,
-    arenas: Mapping[str, Arena] | None = None,
     in_processes: bool | None = None,
 ) -> Executor:
     """Start the executor that an application asks for.
@@ -26,8 +23,6 @@ def open_executor(
         Goes to every worker.
     n_workers : int
         Number of threads or processes.
-    arenas : mapping of str to Arena, optional
-        Memory that workers see; must be shared ones for processes.
     in_processes : bool, optional
         Processes or threads; by default threads where the application declares ``releases_gil``.
 
@@ -39,5 +34,5 @@ def open_executor(
     if in_processes is None:
         in_processes = not getattr(application, "releases_gil", False)
     if in_processes:
-        return ProcessExecutor(application, n_workers, arenas=arenas)
-    return ThreadExecutor(application, n_workers, arenas=arenas)
+        return ProcessExecutor(application, n_workers)
+    return ThreadExecutor(application, n_workers)

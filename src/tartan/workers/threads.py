@@ -8,17 +8,17 @@ One more thread, the keeper, watches the timeouts and delivers the outcomes that
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import math
 import threading
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from tartan.base.checks import whole
 from tartan.workers import worker
 from tartan.workers.arena import Arena
 from tartan.workers.executor import (
-    Backlog,
     Cancelled,
     Done,
     Function,
@@ -49,11 +49,11 @@ class ThreadExecutor:
         Put into the context that all threads share.
     n_workers : int
         Number of threads.
-    arenas : mapping of str to Arena, optional
-        Put into the context.
-    bound_blas : bool
-        Keep BLAS at one thread a worker while the executor lives (several workers only). Libraries that are
-        loaded later are not covered.
+
+    Notes
+    -----
+    Where there are several workers, BLAS has one thread in each while the executor lives. Libraries that are loaded
+    later are not covered.
 
     Attributes
     ----------
@@ -63,34 +63,23 @@ class ThreadExecutor:
 
     in_processes = False
 
-    def __init__(
-        self,
-        application: Any,
-        n_workers: int,
-        *,
-        arenas: Mapping[str, Arena] | None = None,
-        bound_blas: bool = True,
-    ) -> None:
+    def __init__(self, application: Any, n_workers: int) -> None:
         whole("workers", n_workers, 1, option="--workers")
         self.n_workers = n_workers
         self.n_stuck = 0
-        self.context = WorkerContext(application, dict(arenas or {}))
+        self.context = WorkerContext(application)
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._attention = threading.Condition(self._lock)
-        self._backlog = Backlog()
+        self._waiting: list[Task] = []  # a heap
+        self._numbers = itertools.count()
         self._seats: set[_Seat] = set()
         self._notices: list[tuple[Task, Outcome]] = []
         self._keeper_wakes = math.inf
         self._closing = False
         self._finished = False
-        self._blas = _BLAS if bound_blas and n_workers > 1 else None
+        self._blas = _BLAS if n_workers > 1 else None
         self._start()
-
-    @property
-    def n_pending(self) -> int:
-        """How many functions have not started."""
-        return len(self._backlog.waiting)
 
     def submit(
         self,
@@ -102,30 +91,25 @@ class ThreadExecutor:
         timeout_seconds: float | None = None,
     ) -> None:
         """Queue one call; see ``Executor.submit``."""
-        task = Task(function, args, done, priority, timeout_seconds)
+        task = Task(function, args, done, priority, timeout_seconds, next(self._numbers))
         with self._lock:
             if self._finished:
                 raise closed_error()
             if self._closing:
                 self._notify(task, Cancelled())
                 return
-            self._backlog.add(task)
+            heapq.heappush(self._waiting, task)
             self._work.notify()
 
     def share(self, name: str, arena: Arena) -> None:
         """Put one more arena into the context."""
         self.context.arenas[name] = arena
 
-    def cancel_pending(self) -> int:
-        """Drop what has not started; return how many calls that were."""
-        with self._lock:
-            return self._drop_pending()
-
     def close(self, *, kill: bool = False) -> None:
         """Drop what has not started, wait for what has (unless ``kill``), end the threads."""
         with self._lock:
             self._closing = True
-            self._drop_pending()
+            self._drop_waiting()
             if kill:
                 for seat in list(self._seats):
                     self._abandon(seat, Cancelled())
@@ -172,11 +156,11 @@ class ThreadExecutor:
 
     def _take(self, seat: _Seat) -> Task | None:
         with self._lock:
-            while not self._backlog.waiting:
+            while not self._waiting:
                 if self._closing:
                     return None
                 self._work.wait()
-            task = seat.task = self._backlog.take()
+            task = seat.task = heapq.heappop(self._waiting)
             if task.timeout_seconds is not None:
                 seat.started = time.monotonic()
                 seat.deadline = seat.started + task.timeout_seconds
@@ -234,11 +218,10 @@ class ThreadExecutor:
         self.n_stuck += 1
         self._notify(seat.task, outcome)
 
-    def _drop_pending(self) -> int:
-        dropped = self._backlog.clear()
-        for task in dropped:
+    def _drop_waiting(self) -> None:
+        for task in sorted(self._waiting):
             self._notify(task, Cancelled())
-        return len(dropped)
+        self._waiting.clear()
 
     def _notify(self, task: Task, outcome: Outcome) -> None:
         self._notices.append((task, outcome))

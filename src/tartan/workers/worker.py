@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
-import importlib
 import os
 import pickle
 import resource
@@ -26,7 +25,6 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -169,7 +167,7 @@ def _dump_error(raised: Raised) -> bytes:
 def call(function: Function, context: WorkerContext, args: tuple[Any, ...]) -> Completed | Raised:
     """Call a function on this worker and catch whatever it does."""
     try:
-        return Completed(_resolve(function)(context, *args))
+        return Completed(function(context, *args))
     except BaseException as error:  # user code may raise anything, SystemExit included
         return describe_error(error)
 
@@ -186,14 +184,6 @@ def describe_error(error: BaseException) -> Raised:
 def rebuild(name: str, message: str) -> TartanError:
     """Return a stand-in for an exception that cannot travel."""
     return TartanError(f"{name}: {message}" if message else name, code="user-error")
-
-
-def _resolve(function: Function) -> Callable[..., Any]:
-    if not isinstance(function, str):
-        return function
-    module, _, name = function.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return found
 
 
 def _text(error: BaseException) -> str:
