@@ -13,7 +13,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,9 @@ MAX_EVENTS = 2_000_000
 
 
 # name, stage, "process/thread", start and end in ns on the clock of ``time.perf_counter_ns`` (which all processes
-# of a machine share), more values or None. A bare tuple: half the price of a named one, and a million of them do
+# of a machine share). A bare tuple: half the price of a named one, and a million of them do
 # not slow the garbage collector down.
-Interval = tuple[str, str, str, int, int, Mapping[str, Any] | None]
+Interval = tuple[str, str, str, int, int]
 
 
 class Tracer:
@@ -40,8 +39,6 @@ class Tracer:
     clock : callable
         Nanoseconds; the origin of the trace is the call at construction.
     """
-
-    enabled = True
 
     def __init__(self, limit: int = MAX_EVENTS, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self._intervals: list[Interval] = []
@@ -64,15 +61,7 @@ class Tracer:
         """Return the clock of the trace, in nanoseconds."""
         return self._clock()
 
-    def record(
-        self,
-        name: str,
-        stage: str,
-        row: str,
-        start_ns: int,
-        end_ns: int,
-        args: Mapping[str, Any] | None = None,
-    ) -> None:
+    def record(self, name: str, stage: str, row: str, start_ns: int, end_ns: int) -> None:
         """Add one interval; below a microsecond, from any thread.
 
         Parameters
@@ -83,27 +72,11 @@ class Tracer:
             "process/thread".
         start_ns, end_ns : int
             Times of ``now``.
-        args : mapping, optional
-            More values, shown on a click.
         """
         if len(self._intervals) < self._limit:
-            self._intervals.append((name, stage, row, start_ns, end_ns, args))
+            self._intervals.append((name, stage, row, start_ns, end_ns))
         else:
             self._dropped.append(None)
-
-    def extend(self, intervals: Iterable[Interval]) -> None:
-        """Add intervals that another process recorded."""
-        for interval in intervals:
-            self.record(*interval)
-
-    @contextmanager
-    def measure(self, name: str, stage: str, row: str, **args: Any) -> Iterator[None]:
-        """Record the time that a ``with`` block takes, even if it raises."""
-        start = self._clock()
-        try:
-            yield
-        finally:
-            self.record(name, stage, row, start, self._clock(), args or None)
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the events of the Chrome trace format: the names of rows first, then the intervals."""
@@ -125,7 +98,7 @@ class Tracer:
         yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": [\n'
         separator = ""
         for event in self.events():
-            yield separator + json.dumps(event, default=str)
+            yield separator + json.dumps(event)
             separator = ",\n"
         yield "\n]}\n"
 
@@ -133,20 +106,10 @@ class Tracer:
 class NoTracer(Tracer):
     """Records nothing."""
 
-    enabled = False
-
     def __init__(self) -> None:
         super().__init__(limit=0)
 
-    def record(
-        self,
-        name: str,
-        stage: str,
-        row: str,
-        start_ns: int,
-        end_ns: int,
-        args: Mapping[str, Any] | None = None,
-    ) -> None:
+    def record(self, name: str, stage: str, row: str, start_ns: int, end_ns: int) -> None:
         return
 
 
@@ -180,8 +143,8 @@ def _metadata(kind: str, process: int, thread: int, **args: Any) -> dict[str, An
 
 
 def _event(interval: Interval, row: _Row, origin_ns: int) -> dict[str, Any]:
-    name, stage, _, start_ns, end_ns, args = interval
-    event = {
+    name, stage, _, start_ns, end_ns = interval
+    return {
         "name": name,
         "cat": stage,
         "ph": "X",
@@ -190,4 +153,3 @@ def _event(interval: Interval, row: _Row, origin_ns: int) -> dict[str, Any]:
         "pid": row[0],
         "tid": row[1],
     }
-    return event | {"args": dict(args)} if args else event
