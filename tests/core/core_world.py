@@ -107,7 +107,7 @@ class World:
         self._random = random.Random(seed)
         self._pending: list[Callable[[], list[Action]]] = []
         self.segments = make_order(grid, problem.workload, self.layout, self._needed, problem.order)
-        self._prepare_on_device = problem.prepare_on_device
+        self._prepare_on_device = problem.prepare_on_device and None not in problem.device_slots
         self.scheduler = Scheduler(
             grid,
             self._needed,
@@ -116,7 +116,7 @@ class World:
             span_size=span_size,
             policy="lru" if problem.order == "quadrant" else "planned",
             limits=AdmissionLimits(problem.max_admitted, self.layout.open_chunks),
-            prepare_on_device=problem.prepare_on_device,
+            prepare_on_device=self._prepare_on_device,
         )
         host = self.scheduler.host.room
         # Where room is only counted, an address is the number of a window, which holds any span.

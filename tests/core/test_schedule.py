@@ -19,7 +19,7 @@ from tartan.core.order import Segment
 from tartan.core.schedule import DeviceSlots, Scheduler
 from tartan.core.sizing import tile_filter
 from tartan.core.workload import AllPairs, NewAgainstOld
-from tartan.errors import ConfigError
+from tartan.errors import ConfigError, InternalError
 
 
 @pytest.mark.slow
@@ -166,6 +166,12 @@ def test_loads_are_counted_by_where_they_come_from(origin: Origin) -> None:
     assert {type(action) for action in followed if action.span == 1} == {Prepare}
     assert made.fills == Counter({origin: 1}) + Counter({Origin.STORAGE: 1})
     assert made.n_loads == 2
+
+
+def test_only_devices_with_slots_of_their_own_preprocess_items() -> None:
+    grid = Grid(3, 3, 0, 1, 1)
+    with pytest.raises(InternalError, match="works in host memory"):
+        Scheduler(grid, tile_filter(grid, AllPairs(3)), Room(0, 2), [DeviceSlots(None, 1)], prepare_on_device=True)
 
 
 def test_a_cache_smaller_than_a_tile_is_refused_before_anything_starts() -> None:

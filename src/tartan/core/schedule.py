@@ -64,7 +64,6 @@ class _Job:
     spans: tuple[int, ...]
     position: tuple[int, int]
     missing: int = 0
-    device: int = -1
 
 
 @dataclass
@@ -94,7 +93,7 @@ class Scheduler:
     policy : {"planned", "lru"}
     limits : AdmissionLimits
     prepare_on_device : bool
-        Whether loads from storage end parsed and a device preprocesses them.
+        Whether loads from storage end parsed and a device preprocesses them; then all devices have their own slots.
 
     Attributes
     ----------
@@ -117,6 +116,8 @@ class Scheduler:
         prepare_on_device: bool = False,
     ) -> None:
         check_room(grid, host, "--host-cache")
+        if prepare_on_device and any(slots.room is None for slots in devices):
+            raise InternalError("a device that works in host memory does not preprocess items")
         self.grid = grid
         self.host = Level(host, "lru" if policy == "lru" else "planned")
         self.n_loads = 0
@@ -161,12 +162,14 @@ class Scheduler:
     def n_open_chunks(self) -> int:
         return len(self._open)
 
-    @property
-    def n_admitted(self) -> int:
-        return len(self._jobs)
-
     def device_level(self, device: int) -> Level | None:
         return self._devices[device].level
+
+    def _own_level(self, device: int) -> Level:
+        level = self._devices[device].level
+        if level is None:
+            raise InternalError("a device that works in host memory gets no copies")
+        return level
 
     def tile_spans(self, tile: Tile) -> tuple[int, ...]:
         rows = self.grid.row_spans(tile)
@@ -221,18 +224,13 @@ class Scheduler:
         return self._host_ready(span, [])
 
     def prepared(self, device: int, span: int) -> list[Action]:
-        """A span is preprocessed and lies in its device slot (in its host slot, where they are one)."""
-        actions: list[Action] = []
-        if self._devices[device].level is not None:
-            self._device_ready(device, span, actions)
-        return self._advance(actions)
+        """A span is preprocessed and lies in its device slot."""
+        return self.uploaded(device, span)
 
     def stored(self, span: int) -> list[Action]:
         """A prepared span lies in its host slot."""
-        state = self._devices[self._preparing.pop(span)]
         self.host.release([span])
-        if state.level is not None:
-            state.level.release([span])
+        self._own_level(self._preparing.pop(span)).release([span])
         return self._host_ready(span, [])
 
     def uploaded(self, device: int, span: int) -> list[Action]:
@@ -354,10 +352,7 @@ class Scheduler:
         for job in self._host_waiting.pop(span, []):
             job.missing -= 1
             if not job.missing:
-                if job.device >= 0:
-                    actions.append(Compare(job.device, job.tile))
-                else:
-                    self._queue(job)
+                self._queue(job)
         for device in self._uploads_waiting.pop(span, []):
             level = self._devices[device].level
             if level is not None and level.state(span) is SpanState.ARRIVING:
@@ -404,7 +399,6 @@ class Scheduler:
         else:
             source.pop()
         state.held += 1
-        job.device = device
         self._await_device(device, job, actions)
         return True
 
@@ -438,22 +432,12 @@ class Scheduler:
         return True
 
     def _bring(self, device: int, span: int, actions: list[Action]) -> None:
-        level = self._devices[device].level
-        if level is None:
-            raise InternalError("a device without slots needs no copies")
         if self.host.state(span) is SpanState.READY:
-            actions.append(Upload(device, span, level.address(span)))
+            actions.append(Upload(device, span, self._own_level(device).address(span)))
             return
         self._uploads_waiting.setdefault(span, []).append(device)
         if span in self._parsed:
             self._prepare(device, span, actions)
-
-    def _bring_to_host_device(self, device: int, span: int, actions: list[Action]) -> None:
-        """Let a device without memory of its own preprocess a span, unless another device already does."""
-        if span in self._parsed:
-            self._prepare(device, span, actions)
-        elif span not in self._preparing:
-            self._uploads_waiting.setdefault(span, []).append(device)
 
     def _prepare(self, device: int, span: int, actions: list[Action]) -> None:
         """Let a device preprocess a parsed span; its slots stay pinned until the outcome is stored."""
@@ -463,37 +447,23 @@ class Scheduler:
         waiting = self._uploads_waiting.get(span, [])
         if device in waiting:
             waiting.remove(device)
-        level = self._devices[device].level
-        if level is not None:
-            level.hold(span)
-        address = self.host.address(span) if level is None else level.address(span)
-        actions.append(Prepare(device, span, address))
+        level = self._own_level(device)
+        level.hold(span)
+        actions.append(Prepare(device, span, level.address(span)))
 
     def _await_device(self, device: int, job: _Job, actions: list[Action]) -> None:
         state = self._devices[device]
-        if state.level is None and not self._prepare_on_device:
-            actions.append(Compare(device, job.tile))
-            return
-        job.missing = 0
-        for span in job.spans:
-            if state.level is not None:
-                here, waiting = state.level.state(span) is SpanState.READY, state.waiting
-            else:
-                here, waiting = self.host.state(span) is SpanState.READY, self._host_waiting
-                if not here and self._prepare_on_device:
-                    self._bring_to_host_device(device, span, actions)
-            if not here:
-                job.missing += 1
-                waiting.setdefault(span, []).append(job)
+        if state.level is not None:
+            absent = [span for span in job.spans if state.level.state(span) is not SpanState.READY]
+            job.missing = len(absent)
+            for span in absent:
+                state.waiting.setdefault(span, []).append(job)
         if not job.missing:
             actions.append(Compare(device, job.tile))
 
     def _device_ready(self, device: int, span: int, actions: list[Action]) -> None:
-        state = self._devices[device]
-        if state.level is None:
-            raise InternalError("a device without slots gets no uploads")
-        state.level.ready(span)
-        for job in state.waiting.pop(span, []):
+        self._own_level(device).ready(span)
+        for job in self._devices[device].waiting.pop(span, []):
             job.missing -= 1
             if not job.missing:
                 actions.append(Compare(device, job.tile))
