@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from tartan.core.replay import Machine, WorkloadCosts, replay
+from tartan.core.replay import Machine, ReplayResult, WorkloadCosts, replay
 from tartan.core.workload import AllPairs, Rectangle, Workload
 
 #: Order and disk level of the four replays of a plan.
@@ -59,9 +59,9 @@ class Plan:
         return AllPairs(self.costs.n_items, self.diagonal)
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """Result of the replay of one plan in one variant.
+@dataclass(frozen=True, kw_only=True)
+class Prediction(ReplayResult):
+    """Result of the replay of one plan in one variant, without the sequence of its loads.
 
     Attributes
     ----------
@@ -72,18 +72,13 @@ class Prediction:
     name: str
     order: str
     disk_level: bool
-    n_items: int
-    n_pairs: int
-    loads: int
-    load_factor: float
-    load_factor_bound: float
-    seconds: float
-    modelled_seconds: float
-    system_efficiency: float
-    tiles: int
-    uploads: int
-    disk_hits: int
     busy: dict[str, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        about = asdict(self)
+        del about["busy_seconds"], about["load_sequence"]
+        return about
 
 
 def predict(plan: Plan, order: str, disk_level: bool, seed: int = 0) -> Prediction:
@@ -104,23 +99,8 @@ def predict(plan: Plan, order: str, disk_level: bool, seed: int = 0) -> Predicti
     compute = sum(map(machine.servers, devices))
     servers = {"parse": machine.cpu_workers, "upload": len(devices), "compute": compute, "download": len(devices)}
     busy = {name: result.busy_seconds[name] / servers.get(name, 1) / result.seconds for name in RESOURCES}
-    return Prediction(
-        name=plan.name,
-        order=order,
-        disk_level=disk_level,
-        n_items=result.n_items,
-        n_pairs=result.n_pairs,
-        loads=result.loads,
-        load_factor=result.load_factor,
-        load_factor_bound=result.load_factor_bound,
-        seconds=result.seconds,
-        modelled_seconds=result.modelled_seconds,
-        system_efficiency=result.system_efficiency,
-        tiles=result.tiles,
-        uploads=result.uploads,
-        disk_hits=result.disk_hits,
-        busy=busy,
-    )
+    found = {**vars(result), "load_sequence": ()}
+    return Prediction(**found, name=plan.name, order=order, disk_level=disk_level, busy=busy)
 
 
 @dataclass(frozen=True)
@@ -149,7 +129,7 @@ class PlanReport:
             "host_slots": plan.machine.host_slots,
             "device_slots": list(plan.machine.device_slots),
             "published": asdict(plan.published) if plan.published else None,
-            "predictions": [asdict(prediction) for prediction in self._of(plan)],
+            "predictions": [prediction.as_dict() for prediction in self._of(plan)],
         }
 
 
