@@ -71,12 +71,13 @@ class ResultView:
         manifest = self.folder.manifest
         matrix = np.full(self.shape, self.fill)
         for block in self.blocks():
-            _place(matrix, block)
+            _place_window(matrix, 0, 0, block)
             if manifest.symmetric:
-                _place(matrix.T, block)
+                _place_window(matrix.T, 0, 0, block)
         diagonal = manifest.self_score if diagonal is None else diagonal
         if diagonal is not None:
-            self.fill_diagonal(matrix, 0, diagonal)
+            at = self._never_computed(0, len(matrix))
+            matrix[at, at] = diagonal
         return matrix
 
     def condensed(self) -> np.ndarray:
@@ -124,11 +125,8 @@ class ResultView:
         for chunk_row in range(-(-self.shape[0] // side)):
             stop = min(self.shape[0], (chunk_row + 1) * side)
             for start in range(chunk_row * side, stop, height):
-                band = np.full((min(height, stop - start), self.shape[1]), self.fill)
-                self._fill_band(band, start, chunk_row)
-                if diagonal is not None:
-                    self.fill_diagonal(band, start, diagonal)
-                yield start, band
+                rows = slice(start, min(stop, start + height))
+                yield start, self.window(rows, slice(0, self.shape[1]), diagonal)
 
     def window(self, rows: slice, columns: slice, diagonal: float | None = None) -> np.ndarray:
         """Return one rectangle of the matrix; parameters as in ``bands``."""
@@ -151,22 +149,11 @@ class ResultView:
         if not mirror or column == row:
             yield self._block(row, column)
 
-    def fill_diagonal(self, band: np.ndarray, start: int, value: float) -> None:
-        """Put a value on the part of the diagonal in a band, where the run did not compute it."""
-        at = self._never_computed(start, start + len(band))
-        band[at - start, at] = value
-
     def _never_computed(self, start: int, stop: int) -> np.ndarray:
         """Return the items of a range that the run does not compare with themselves."""
         if not self.square or stop <= start:
             return np.zeros(0, np.int64)
         return start + np.flatnonzero(~self.folder.pairs.with_itself(start, stop))
-
-    def _fill_band(self, band: np.ndarray, start: int, chunk_row: int) -> None:
-        side = self.folder.manifest.chunk
-        for chunk_column in range(self.first_column // side, -(-self.folder.manifest.n_items // side)):
-            for block in self._blocks_of(chunk_row, chunk_column):
-                _place_window(band, start, 0, block)
 
     def _transposed(self, block: ScoreBlock) -> ScoreBlock:
         return ScoreBlock(block.column, block.row, block.scores.T, block.done.T)
@@ -186,13 +173,6 @@ class ResultView:
         return ScoreBlock(first[0], first[1] + skip - self.first_column, scores[:rows, skip:], done[:rows, skip:])
 
 
-def _place(matrix: np.ndarray, block: ScoreBlock) -> None:
-    """Copy the done scores of a block to their place in a matrix or its transposed view."""
-    rows, columns = block.scores.shape
-    target = matrix[block.row : block.row + rows, block.column : block.column + columns]
-    np.copyto(target, block.scores, where=True if block.done.all() else block.done)
-
-
 def _place_condensed(condensed: np.ndarray, block: ScoreBlock, n: int) -> None:
     for local, (scores, done) in enumerate(zip(block.scores, block.done, strict=True)):
         i = block.row + local
@@ -209,7 +189,8 @@ def _place_window(found: np.ndarray, row: int, column: int, block: ScoreBlock) -
     if low < high and left < right:
         inside = slice(low - block.row, high - block.row), slice(left - block.column, right - block.column)
         target = found[low - row : high - row, left - column : right - column]
-        np.copyto(target, block.scores[inside], where=block.done[inside])
+        done = block.done[inside]
+        np.copyto(target, block.scores[inside], where=True if done.all() else done)
 
 
 def output_name(folder: Ledger, output: str | None) -> str:
