@@ -18,6 +18,29 @@ from tartan.errors import (
 )
 
 _AGAIN = "run the same command again to resume from the run files that are whole"
+_DAMAGED = "a run file is damaged{where}: {failure}; check the disk of the temporary folder, then {again}"
+
+#: For each kind of failure the error and its message.
+_ERRORS: dict[str, tuple[type[TartanError], str]] = {
+    "cancelled": (RunCancelledError, "the sort was stopped; {again}"),
+    "no_space": (
+        DiskFullError,
+        "no space left on the disk{where}; free some space or name more temporary folders, then {again}",
+    ),
+    "source_changed": (
+        InputChangedError,
+        "{failure.path} was changed while it was read ({failure}); keep it unchanged and sort it again",
+    ),
+    "folder_lost": (SortError, "a temporary folder is gone{where}; restore it, then {again}"),
+    "read": (SortError, "cannot read{where}: {failure}; check the disk, then {again}"),
+    "write": (SortError, "cannot write{where}: {failure}; check the disk, then {again}"),
+    "corrupt_run": (CorruptRunFileError, _DAMAGED),
+    "foreign_run": (CorruptRunFileError, _DAMAGED),
+    "memory": (ResourceError, "memory cannot be allocated: {failure}; give the sort less of it"),
+    "key": (ConfigError, "the key cannot be used: {failure}"),
+    "direct_refused": (SortError, "the file system{where} refuses direct I/O; use direct='auto'"),
+}
+_BY_KIND = (SortError, ResourceError)  # whose code is the kind of the failure
 
 
 def error_of(failure: SortFailure, *, signal: int | None = None) -> TartanError:
@@ -29,50 +52,15 @@ def error_of(failure: SortFailure, *, signal: int | None = None) -> TartanError:
     signal : int, optional
         Signal that stopped the sort, if one did.
     """
-    context: dict[str, Any] = {"path": failure.path, "offset": failure.offset, "errno": failure.errno}
+    unknown = (InternalError, "{failure.kind}: {failure} (a defect of Tartan; please report it)")
+    kind, message = _ERRORS.get(failure.kind, unknown)
     where = f" ({failure.path})" if failure.path else ""
-    match failure.kind:
-        case "cancelled":
-            about = {} if signal is None else {"signal": signal}
-            return RunCancelledError(f"the sort was stopped; {_AGAIN}", context=about, retryable=True)
-        case "no_space":
-            return DiskFullError(
-                f"no space left on the disk{where}; free some space or name more temporary folders, then {_AGAIN}",
-                context=context,
-                retryable=True,
-            )
-        case "source_changed":
-            return InputChangedError(
-                f"{failure.path} was changed while it was read ({failure}); keep it unchanged and sort it again",
-                context=context,
-            )
-        case "folder_lost":
-            return SortError(
-                f"a temporary folder is gone{where}; restore it, then {_AGAIN}", code="folder-lost", context=context
-            )
-        case "read":
-            return SortError(
-                f"cannot read{where}: {failure}; check the disk, then {_AGAIN}", code="read", context=context
-            )
-        case "write":
-            return SortError(
-                f"cannot write{where}: {failure}; check the disk, then {_AGAIN}", code="write", context=context
-            )
-        case "corrupt_run" | "foreign_run":
-            return CorruptRunFileError(
-                f"a run file is damaged{where}: {failure}; check the disk of the temporary folder, then {_AGAIN}",
-                context=context,
-            )
-        case "memory":
-            return ResourceError(
-                f"memory cannot be allocated: {failure}; give the sort less of it", code="memory", context=context
-            )
-        case "key":
-            return ConfigError(f"the key cannot be used: {failure}", context=context)
-        case "direct_refused":
-            return SortError(
-                f"the file system{where} refuses direct I/O; use direct='auto'",
-                code="direct-refused",
-                context=context,
-            )
-    return InternalError(f"{failure.kind}: {failure} (a defect of Tartan; please report it)", context=context)
+    context: dict[str, Any] = {"path": failure.path, "offset": failure.offset, "errno": failure.errno}
+    if kind is RunCancelledError:
+        context = {} if signal is None else {"signal": signal}
+    return kind(
+        message.format(failure=failure, where=where, again=_AGAIN),
+        code=failure.kind.replace("_", "-") if kind in _BY_KIND else None,
+        context=context,
+        retryable=kind in (RunCancelledError, DiskFullError),
+    )
