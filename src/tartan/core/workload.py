@@ -7,7 +7,7 @@ come first, then those of B. An application that is not symmetric visits the sam
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -54,8 +54,21 @@ class Workload(Protocol):
         """Wanted pairs as a boolean array of the rectangle's shape; None when all of it is wanted."""
 
 
+class _OneSet:
+    """Any two items of one set may be a pair."""
+
+    n_items: int
+    borders: ClassVar[tuple[int, ...]] = ()
+
+    def rows(self) -> range:
+        return range(self.n_items)
+
+    def columns(self) -> range:
+        return range(self.n_items)
+
+
 @dataclass(frozen=True)
-class AllPairs:
+class AllPairs(_OneSet):
     """Every pair of n items, with the diagonal when asked for."""
 
     n_items: int
@@ -74,18 +87,8 @@ class AllPairs:
         return self.n_items if self.n_pairs else 0
 
     @property
-    def borders(self) -> tuple[int, ...]:
-        return ()
-
-    @property
     def has_diagonal(self) -> bool:
         return self.diagonal
-
-    def rows(self) -> range:
-        return range(self.n_items)
-
-    def columns(self) -> range:
-        return range(self.n_items)
 
     def count(self, rect: Rect) -> int:
         r0, r1, c0, c1 = rect
@@ -110,6 +113,7 @@ class Rectangle:
 
     n_left: int
     n_items: int
+    has_diagonal: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0 < self.n_left < self.n_items:
@@ -130,10 +134,6 @@ class Rectangle:
     @property
     def borders(self) -> tuple[int, ...]:
         return (self.n_left,)
-
-    @property
-    def has_diagonal(self) -> bool:
-        return False
 
     def rows(self) -> range:
         return range(self.n_left)
@@ -203,7 +203,7 @@ class NewAgainstOld:
 
 
 @dataclass(frozen=True)
-class Candidates:
+class Candidates(_OneSet):
     """A list of pairs; each unordered pair is wanted once.
 
     Parameters
@@ -216,6 +216,7 @@ class Candidates:
     n_items: int
     pairs: np.ndarray
     _keys: np.ndarray = field(init=False, repr=False, compare=False)
+    has_diagonal: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         pairs = np.asarray(self.pairs, dtype=np.int64).reshape(-1, 2)
@@ -240,20 +241,6 @@ class Candidates:
     @property
     def n_occurring(self) -> int:
         return len(np.unique(np.divmod(self._keys, self.n_items)))
-
-    @property
-    def borders(self) -> tuple[int, ...]:
-        return ()
-
-    @property
-    def has_diagonal(self) -> bool:
-        return True
-
-    def rows(self) -> range:
-        return range(self.n_items)
-
-    def columns(self) -> range:
-        return range(self.n_items)
 
     def _inside(self, rect: Rect) -> tuple[np.ndarray, np.ndarray]:
         lo, hi = np.searchsorted(self._keys, [rect.r0 * self.n_items, rect.r1 * self.n_items])
