@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tartan._native import count_pairs, decode_pairs, encode_pairs
-from tartan.base.files import arrow_file
 from tartan.errors import ConfigError
 from tartan.options import parse_bytes
 from tartan.sort.space import rss_bytes
 from tartan.sort.stages import BlockSorter
 from tartan.sort.work import check_folders
 from tartan.store.export import format_of, new_export
+from tartan.store.parquet import write_batches
 from tartan.store.reduced import Parts
 from tartan.store.tables import chunks_both_ways, key_column, pair_rows
 from tartan.store.view import output_name, require_real
@@ -168,14 +168,9 @@ def write_sorted_pairs(folder: RunFolder, path: Path, order: PairOrder, *, overw
     StoreError
         If the file exists and may not be replaced.
     """
-    import pyarrow.parquet as pq
-
-    with new_export(path, folder.path, overwrite=overwrite) as temporary, sorted_pairs(folder, order) as reader:
+    with new_export(path, folder.path, overwrite=overwrite) as temporary:
         keys = ["key_i", "key_j"]
-        ways = {"compression": "lz4", "use_dictionary": keys}
-        with arrow_file(temporary, "wb") as file, pq.ParquetWriter(file, reader.schema, **ways) as parquet:
-            for batch in reader:
-                parquet.write_batch(batch)
+        write_batches(temporary, sorted_pairs(folder, order), compression="lz4", use_dictionary=keys)
 
 
 def _batches(pairs: _Pairs, table: _Table, order: PairOrder) -> Iterator[pa.RecordBatch]:

@@ -10,12 +10,13 @@ from typing import BinaryIO
 
 import numpy as np
 
-from tartan.base.files import arrow_file, whole_file
+from tartan.base.files import whole_file
 from tartan.base.sync import fsync
 from tartan.errors import ConfigError, StoreError
 from tartan.store import formats
 from tartan.store.folder import RunFolder
 from tartan.store.formats import ExportRequest
+from tartan.store.parquet import write_batches
 from tartan.store.tables import pair_reader
 from tartan.store.view import require_real
 
@@ -91,7 +92,7 @@ def export(
     _refuse_unused(name, diagonal is not None or missing is not None, clip)
     with new_export(path, folder.path, overwrite=overwrite) as temporary:
         if name == "parquet":
-            _write_pairs(folder, temporary, output)
+            write_batches(temporary, pair_reader(folder, output), compression="zstd")
         else:
             _write_matrix(folder, temporary, name, output, (diagonal, missing, clip))
     return path
@@ -166,15 +167,3 @@ def _write_matrix(
         _STREAMS[name](request, stream)
         stream.flush()
         fsync(stream.fileno())
-
-
-def _write_pairs(folder: RunFolder, path: Path, output: str | None) -> None:
-    import pyarrow.parquet as pq
-
-    with (
-        pair_reader(folder, output) as reader,
-        arrow_file(path, "wb") as file,
-        pq.ParquetWriter(file, reader.schema, compression="zstd") as parquet,
-    ):
-        for batch in reader:
-            parquet.write_batch(batch)

@@ -14,9 +14,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tartan.base.files import FileWriter, arrow_file
+from tartan.base.files import FileWriter
 from tartan.core.ledger import Failure
 from tartan.errors import CorruptResultError
+from tartan.store import parquet
 
 FILE_NAME = "failures.parquet"
 LOG_NAME = "failures.jsonl"
@@ -46,14 +47,11 @@ class FailureLog:
     def merge(self) -> None:
         """Move the log into ``failures.parquet``; must not run at the same time as ``add``."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         if not (self._folder / LOG_NAME).exists():
             return
         rows = [asdict(f) for f in read_failures(self._folder)]
-        table = pa.Table.from_pylist(rows, _schema(pa))
-        with self._writer.new_file(self._folder / FILE_NAME) as temporary, arrow_file(temporary, "wb") as file:
-            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+        parquet.write_table(self._folder / FILE_NAME, pa.Table.from_pylist(rows, _schema(pa)), self._writer)
         self._writer.sync()  # remove the log only when its contents are safe
         self._writer.remove(self._folder / LOG_NAME)
 
@@ -73,13 +71,9 @@ def read_failures(folder: Path) -> list[Failure]:
 def _read_table(path: Path) -> Iterable[Failure]:
     if not path.exists():
         return []
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
-        with arrow_file(path) as file:
-            rows = pq.read_table(file, page_checksum_verification=True).to_pylist()
-    except (pa.ArrowInvalid, OSError) as error:
+        rows = parquet.read_table(path).to_pylist()
+    except (OSError, ValueError) as error:
         raise CorruptResultError(f"{path} cannot be read: {error}", context={"path": str(path)}) from error
     return [Failure(**row) for row in rows]
 

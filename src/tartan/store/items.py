@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tartan.base.files import FileWriter, arrow_file
+from tartan.base.files import FileWriter
 from tartan.base.keys import IndexKeys
 from tartan.errors import CorruptResultError, StoreError
+from tartan.store import parquet
 
 FILE_NAME = "items.parquet"
 
@@ -43,7 +44,6 @@ class ItemTable:
     def write(self, folder: Path, writer: FileWriter) -> None:
         """Write ``items.parquet``."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         columns: dict[str, Any] = {"key": pa.array(self.keys, pa.string())}
         for name, values in (("size", self.sizes), ("mtime", self.mtimes)):
@@ -51,8 +51,7 @@ class ItemTable:
                 columns[name] = pa.array(np.asarray(values, np.int64))
         if self.contents is not None:
             columns["content"] = pa.array(self.contents, pa.string())
-        with writer.new_file(folder / FILE_NAME) as temporary, arrow_file(temporary, "wb") as file:
-            pq.write_table(pa.table(columns), file, compression="zstd", write_page_checksum=True)
+        parquet.write_table(folder / FILE_NAME, pa.table(columns), writer)
 
 
 class StoredItems:
@@ -93,13 +92,9 @@ class StoredItems:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
-        with arrow_file(path) as file:
-            table = pq.read_table(file, page_checksum_verification=True)
-    except (pa.ArrowInvalid, OSError) as error:
+        table = parquet.read_table(path)
+    except (OSError, ValueError) as error:
         raise _corrupt(path, f"cannot be read ({error})") from error
     return {name: table[name] for name in table.column_names}
 

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.base.files import FileWriter, arrow_file
+from tartan.base.files import FileWriter
 from tartan.errors import CorruptResultError, StoreError
+from tartan.store import parquet
 
 FILE_NAME = "map.parquet"
 FORMAT = 1
@@ -71,7 +72,6 @@ class StoredMap:
 def write_map(folder: Path, made: StoredMap, writer: FileWriter) -> Path:
     """Write the map of a run in place of the one that is there; the caller holds the run lock."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     dimension = made.points.shape[1]
     names = _AXES[:dimension] if dimension <= 3 else [f"x{d + 1}" for d in range(dimension)]
@@ -85,11 +85,9 @@ def write_map(folder: Path, made: StoredMap, writer: FileWriter) -> Path:
         "numbers": dict(made.numbers),
     }
     table = pa.table(columns).replace_schema_metadata({_ABOUT: json.dumps(about)})
-    target = folder / FILE_NAME
-    with writer.new_file(target) as temporary, arrow_file(temporary, "wb") as file:
-        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+    parquet.write_table(folder / FILE_NAME, table, writer)
     writer.sync()
-    return target
+    return folder / FILE_NAME
 
 
 def read_map(folder: Path) -> StoredMap | None:
@@ -102,19 +100,15 @@ def read_map(folder: Path) -> StoredMap | None:
     StoreError
         If a newer Tartan wrote it.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path = folder / FILE_NAME
     if not path.exists():
         return None
     try:
-        with arrow_file(path) as file:
-            table = pq.read_table(file, page_checksum_verification=True)
+        table = parquet.read_table(path)
         about = json.loads((table.schema.metadata or {})[_ABOUT])
         known = about["format"] == FORMAT
         made = _decoded(table, about) if known else None
-    except (pa.ArrowInvalid, OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise CorruptResultError(
             f"{path} cannot be read as a map: {error}; `tartan embed {folder}` makes it afresh",
             context={"path": str(path)},

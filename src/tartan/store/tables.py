@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tartan.base.files import arrow_file
 from tartan.base.keys import IndexKeys
 from tartan.core.ledger import DONE, NOT_COMPUTED
 from tartan.errors import ConfigError
 from tartan.store.dense import Dense
 from tartan.store.folder import RunFolder
+from tartan.store.parquet import write_batches
 from tartan.store.reduced import Parts, Rows
 from tartan.store.view import output_name, require_real
 
@@ -76,18 +76,8 @@ def merge_parts(folder: RunFolder) -> Path:
     """Fold the parts of a reduced run into ``result.parquet`` and return its path."""
     if not isinstance(folder.results, Parts):
         raise ConfigError(f"{folder.path} keeps the whole matrix; there are no parts to merge")
-    return folder.replace_result(lambda path: _write_result(folder, path))
-
-
-def _write_result(folder: RunFolder, path: Path) -> None:
-    """Write all pairs to one Parquet file, batch by batch."""
-    import pyarrow.parquet as pq
-
-    outputs = list(folder.manifest.outputs)
     ways = {"compression": "zstd", "write_page_checksum": True}
-    with arrow_file(path, "wb") as file, pq.ParquetWriter(file, pair_schema(folder, outputs), **ways) as parquet:
-        for batch in pair_batches(folder, outputs):
-            parquet.write_batch(batch)
+    return folder.replace_result(lambda path: write_batches(path, pair_reader(folder), **ways))
 
 
 class _PairTable:

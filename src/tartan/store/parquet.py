@@ -1,0 +1,42 @@
+"""Tables as Parquet files. Those of a run folder have checksums of their pages, which reading verifies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tartan.base.files import FileWriter, arrow_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def write_table(path: Path, table: pa.Table, writer: FileWriter) -> None:
+    """Write a table of a run folder."""
+    import pyarrow.parquet as pq
+
+    with writer.new_file(path) as temporary, arrow_file(temporary, "wb") as file:
+        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+
+
+def read_table(path: Path) -> pa.Table:
+    """Read a table of a run folder.
+
+    Raises
+    ------
+    ValueError, OSError
+        If the file is damaged or cannot be read.
+    """
+    import pyarrow.parquet as pq
+
+    with arrow_file(path) as file:
+        return pq.read_table(file, page_checksum_verification=True)
+
+
+def write_batches(path: Path, batches: pa.RecordBatchReader, **options: Any) -> None:
+    """Write batch after batch; ``options`` are those of ``pyarrow.parquet.ParquetWriter``."""
+    import pyarrow.parquet as pq
+
+    with batches, arrow_file(path, "wb") as file, pq.ParquetWriter(file, batches.schema, **options) as parquet:
+        for batch in batches:
+            parquet.write_batch(batch)
