@@ -26,13 +26,20 @@ class Grants:
     Parameters
     ----------
     grid : Grid
+
+    Attributes
+    ----------
+    position : int
+        Tiles of the first segment that were admitted.
+    asked : bool
+        Whether segments were asked for and not granted yet.
     """
 
     def __init__(self, grid: Grid) -> None:
         self.position = 0
         self._grid = grid
         self._segments: deque[Segment] = deque()
-        self._asked = False
+        self.asked = False
         self._none_now = False
         self._no_more = False
 
@@ -53,17 +60,16 @@ class Grants:
     def granted(self, segments: Sequence[Segment], last: bool) -> None:
         """Add segments; none is an answer too: there are none at present, or, with ``last``, none to come."""
         self._segments.extend(segments)
-        self._asked = False
+        self.asked = False
         self._none_now = not segments
         self._no_more |= last
 
-    def wanted(self) -> int:
-        """Return how many segments to ask for now; they count as asked for."""
-        missing = HELD - len(self._segments)
-        if self._asked or self._none_now or self._no_more or missing <= 0:
+    @property
+    def lacking(self) -> int:
+        """How many segments to ask for now: none while an answer is awaited, or where there are none."""
+        if self.asked or self._none_now or self._no_more:
             return 0
-        self._asked = True
-        return missing
+        return max(0, HELD - len(self._segments))
 
     def revoke(self, most: int, open_chunks: Collection[tuple[int, int]]) -> list[Segment]:
         """Take back up to ``most`` segments, the last ones first to go; return them in their order.

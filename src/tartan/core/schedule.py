@@ -268,7 +268,8 @@ class Scheduler:
         for device in range(len(self._devices)):
             while self._pull(device, actions):
                 pass
-        if not self._stopped and (most := self._grants.wanted()):
+        if not self._stopped and (most := self._grants.lacking):
+            self._grants.asked = True
             actions.append(AskSegments(most))
         return actions
 
