@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import os
 
 import pytest
 
 from tartan.devices import found_gpus, open_device
-from tartan.devices.cpu import CpuDevice, available_bytes
+from tartan.devices.cpu import CpuDevice
 from tartan.devices.sim import SimDevice, SimOptions
 from tartan.errors import ConfigError, DeviceError, DeviceMemoryError
 from tartan.testing.fake_cupy import FakeCupy
@@ -54,10 +53,6 @@ def test_the_cpu_can_pretend_to_be_small() -> None:
     with pytest.raises(DeviceMemoryError) as caught:
         device.allocate((1001,), "uint8")
     assert caught.value.context == {"wanted_bytes": 1001, "free_bytes": 1000}
-
-
-def test_free_memory_without_proc() -> None:
-    assert available_bytes("/nonexistent") == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 @pytest.mark.parametrize("module", ["devices", "devices.sim", "devices.clock", "testing.fake_cupy", "testing.faults"])

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from tartan.base.machine import memory
 from tartan.devices.checks import check_copy, check_open, nbytes_of
 from tartan.errors import DeviceMemoryError
 
@@ -52,7 +53,7 @@ class CpuDevice:
 
     def free_bytes(self) -> int:
         check_open(self._closed, self.name)
-        available = available_bytes()
+        available = memory().available_bytes
         return available if self._memory_bytes is None else min(self._memory_bytes, available)
 
     def staging(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
@@ -80,21 +81,3 @@ class CpuDevice:
 
     def close(self) -> None:
         self._closed = True
-
-
-def available_bytes(meminfo: str = "/proc/meminfo") -> int:
-    """Return the host memory that can be taken without swapping."""
-    try:
-        with open(meminfo, encoding="ascii") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass  # not Linux, or /proc is hidden
-    return _physical_bytes()
-
-
-def _physical_bytes() -> int:
-    import os
-
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
