@@ -191,4 +191,4 @@ def test_spans_of_unequal_size_share_bytes() -> None:
     world.run()
     world.check_complete()
     assert world.scheduler.host.stats.peak <= 100
-    assert world.scheduler.host.stats.evictions > 0
+    assert len(world.loads) > grid.n_spans

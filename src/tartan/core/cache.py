@@ -110,12 +110,9 @@ class Room:
 
 @dataclass
 class LevelStats:
-    """What a level did, in spans; ``peak`` in slots or bytes."""
+    """Spans that were there when they were needed; the most slots or bytes that were occupied."""
 
-    arrivals: int = 0
     hits: int = 0
-    evictions: int = 0
-    moves: int = 0
     peak: int = 0
 
 
@@ -313,7 +310,8 @@ class Level:
             block.pins += 1
             region = self._blocks[block.key[0]]
             region[block.key] = region.pop(block.key)
-        self._count(needs, reservation.arrivals)
+        self.stats.hits += len(needs) - len(reservation.arrivals)
+        self.stats.peak = max(self.stats.peak, self.used)
         return reservation
 
     def hold(self, span: int) -> None:
@@ -372,14 +370,6 @@ class Level:
         return [span for block in idle for span in self._evict(block)]
 
     # -- inside ----------------------------------------------------------------------------------------------
-
-    def _count(self, needs: Sequence[Need], arrivals: Sequence[Arrival]) -> None:
-        self.stats.hits += len(needs) - len(arrivals)
-        if arrivals:
-            moves = sum(arrival.source is not None for arrival in arrivals)
-            self.stats.moves += moves
-            self.stats.arrivals += len(arrivals) - moves
-            self.stats.peak = max(self.stats.peak, self.used)
 
     def _place(self, absent: list[Need], needs: Sequence[Need], next_use: NextUse) -> Reservation | None:
         """Make room for what is absent, sparing what this tile already has; all or nothing."""
@@ -468,7 +458,6 @@ class Level:
         return Arrival(need.span, self.address(need.span), source)
 
     def _evict(self, block: _CacheBlock) -> list[int]:
-        self.stats.evictions += len(block.spans)
         self._drop(block)
         return list(block.spans)
 

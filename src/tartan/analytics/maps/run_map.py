@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -217,10 +217,6 @@ class Fit:
     stress_placed: float
     worst: int | None
     poor: bool
-
-    def numbers(self) -> dict[str, Any]:
-        """Return the numbers by name."""
-        return asdict(self)
 
 
 def fit_of(made: StoredMap) -> Fit:
