@@ -61,7 +61,7 @@ class ChunkBuffers:
             if not self._free:
                 raise InternalError("more chunks are open than the order announced")
             found = self._open[chunk] = self._lay_out(self._free.pop())
-            found.views(self.arena).status[...] = 0
+            self.arena.view(found.status_offset, (self._side, self._side), np.uint8)[...] = 0
         return found
 
     def close(self, chunk: tuple[int, int]) -> None:

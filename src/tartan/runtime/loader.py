@@ -52,7 +52,7 @@ class _PendingSpan:
     place: Place
     keys: Sequence[str]
     payloads: list[Any] = field(default_factory=list)
-    n_batches: int = 1  # not yet parsed; the reader counts as one until it has read everything
+    n_parsed: int = 0
     n_bytes: int = 0
     failures: dict[int, ItemFailure] = field(default_factory=dict)
     deaths: dict[int, int] = field(default_factory=dict)
@@ -164,7 +164,6 @@ class Loader:
                 rows = np.ascontiguousarray(rows)
             self._note_read(first, place.length, start, int(rows.nbytes))
             self._submit(_Batch(span, 0, place.length, int(rows.nbytes), rows))
-        self._batch_ended(span)
 
     def _read_items(self, place: Place) -> None:
         """Read items one by one and hand them to the workers in batches; spans of unequal items go whole."""
@@ -181,7 +180,6 @@ class Loader:
             if position + 1 == place.length or (full and self._uniform):
                 self._submit(_Batch(span, begin, position + 1, batch_bytes))
                 begin, batch_bytes = position + 1, 0
-        self._batch_ended(span)
 
     def _read_one(self, index: int) -> Any:
         try:
@@ -202,8 +200,6 @@ class Loader:
         """Hand a batch to a worker; on a thread of the executor, which must not be blocked, do not ``wait``."""
         span, place, plan = batch.span, batch.span.place, self._wiring.item_plan
         self._ahead.take(batch.n_bytes, wait=wait)
-        with span.lock:
-            span.n_batches += 1
         part = place._replace(address=place.address + batch.begin, length=batch.length, first=place.first + batch.begin)
         keys = span.keys[batch.begin : batch.end]
         if batch.rows is not None:
@@ -235,8 +231,11 @@ class Loader:
                 with span.lock:
                     span.n_bytes += value.n_bytes
                     span.failures.update({batch.begin + p: failure for p, failure in value.failures.items()})
+                    span.n_parsed += batch.length
+                    complete = span.n_parsed == span.place.length
                 span.payloads[batch.begin : batch.end] = [None] * batch.length
-                self._batch_ended(span)
+                if complete:
+                    self._wiring.post(SpanFilled(span.place, span.n_bytes, span.failures))
             case Died() | TimedOut():
                 self._try_alone(batch)
             case Raised():
@@ -266,7 +265,6 @@ class Loader:
         """Parse a batch again whose guilty items have been replaced by their failures."""
         n_bytes = sum(len(payload) for payload in span.payloads[begin:end] if isinstance(payload, bytes))
         self._submit(_Batch(span, begin, end, n_bytes), wait=False)
-        self._batch_ended(span)
 
     def _count(self, value: ParsedBatch, span: int, n_items: int) -> None:
         when = value.when
@@ -275,13 +273,6 @@ class Loader:
             self.counts.parses += n_items
             self.counts.parse_seconds += value.parse_seconds
             self.counts.preprocess_seconds += value.preprocess_seconds
-
-    def _batch_ended(self, span: _PendingSpan) -> None:
-        with span.lock:
-            span.n_batches -= 1
-            ended = span.n_batches == 0
-        if ended:
-            self._wiring.post(SpanFilled(span.place, span.n_bytes, span.failures))
 
 
 class _Suspects:
