@@ -394,13 +394,14 @@ def test_the_application_chooses(releases_gil: bool, in_processes: bool) -> None
 
 
 def test_stuck_threads_are_counted_until_they_return(gate: Gate) -> None:
+    others = set(threading.enumerate())
     executor = ThreadExecutor(None, 1)
     args = (gate.release,)
     inbox = Inbox()
     executor.submit(executor_tasks.block_until_readable, args, inbox.done(), timeout_seconds=0.01)
     assert isinstance(inbox.outcome(), TimedOut)
     assert executor.n_stuck == 1
-    stuck = [t for t in threading.enumerate() if t.name == "tartan-worker"]
+    stuck = [t for t in threading.enumerate() if t.name == "tartan-worker" and t not in others]
     executor.close()
     gate.let_go()
     for thread in stuck:
