@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n logical --dist worksteal
 SOURCES := pyproject.toml Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml' 2>/dev/null)
 
-.PHONY: help build demo test test-all test-rust coverage test-gpu lint format bench clean
+.PHONY: help build demo test test-all test-rust coverage test-gpu site wheel lint format bench clean
 
 help:
 	@echo "make demo      simulate photos, compare all of them, open a report (sets everything up)"
@@ -17,6 +17,8 @@ help:
 	@echo "make test-all  also the slow and exhaustive suites"
 	@echo "make coverage  lines and branches that the Python tests reach, those of workers included"
 	@echo "make test-gpu  the CUDA suite; a missing GPU is a failure"
+	@echo "make site      the documents as a site, in target/site; warnings are errors"
+	@echo "make wheel     one wheel for any Linux, tried in an empty environment; dist/"
 	@echo "make bench     every benchmark against its peer"
 
 build: $(VENV)/.built
@@ -66,6 +68,12 @@ format:
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	cargo fmt --all
+
+site: build
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html -c docs/site . target/site
+
+wheel:
+	PYTHON=$(PYTHON) packaging/build-wheel
 
 bench: build
 	$(BIN)/tartan bench all

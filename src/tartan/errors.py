@@ -1,4 +1,4 @@
-"""The errors of Tartan, one tree.
+"""The errors of Tartan, one tree::
 
     TartanError(message, *, code, context, retryable)
     ├── ConfigError(ValueError)      an option, a parameter or an input list is wrong; nothing was started

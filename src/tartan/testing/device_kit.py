@@ -1,4 +1,4 @@
-"""What every device must pass: a pytest base class. Subclass it and give it a fixture ``device``.
+"""What every device must pass: a pytest base class. Subclass it and give it a fixture ``device``::
 
     class TestMyDevice(DeviceKit):
         @pytest.fixture

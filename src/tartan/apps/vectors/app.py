@@ -25,11 +25,11 @@ class Vectors(Application):
     ----------
     metric : str
         ===========  =======================================================================================
-        cosine       1 - a.b / (|a| |b|), 0 to 2 (the distance of scikit-learn and SciPy, no similarity)
+        cosine       ``1 - a.b / (|a| |b|)``, 0 to 2 (the distance of scikit-learn and SciPy, no similarity)
         correlation  cosine distance of the rows minus their means
-        euclidean    |a - b|
-        sqeuclidean  |a - b|^2
-        manhattan    sum of |a_p - b_p|
+        euclidean    ``|a - b|``
+        sqeuclidean  ``|a - b|^2``
+        manhattan    sum of ``|a_p - b_p|``
         hamming      fraction of positions with unlike values
         jaccard      positions set in one but not both / positions set in either; nonzero is set; 0 for two
                      empty sets
@@ -47,8 +47,8 @@ class Vectors(Application):
     - euclidean, sqeuclidean, manhattan take differences, and differences of rounded values can be all wrong: the work
       is done in float32 only where float32 holds every possible item (float32, float16, bool, integers of 8 and 16
       bits), else in float64. Convert to float32 what need not be so exact: it is twice as fast.
-    - sqeuclidean: the matrix product |a|^2 + |b|^2 - 2 a.b cancels for close vectors. Where its result is below
-      (|a|^2 + |b|^2) / 32, and always for d <= 32, it is computed from the differences, with a relative error of at
+    - sqeuclidean: the matrix product ``|a|^2 + |b|^2 - 2 a.b`` cancels for close vectors. Where its result is below
+      ``(|a|^2 + |b|^2) / 32``, and always for d <= 32, it is computed from the differences, with a relative error of at
       most 140 u; elsewhere the relative error is at most 36 (d + 4) u, and near sqrt(d) u in practice. The error of
       euclidean is half of that, plus u. (In float32 this holds for d up to 50,000, and for differences of 1e-19 and
       above, whose squares float32 can hold.)

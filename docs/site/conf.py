@@ -1,0 +1,25 @@
+"""The documentation as a site: `make site` builds it of the documents of the checkout, and warnings are errors."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+project = "Tartan"
+release = PROJECT["version"]
+author = "The Tartan developers"
+html_title = f"Tartan {release}"
+html_theme = "furo"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+root_doc = "docs/site/index"
+include_patterns = ["*.md", "docs/**"]
+myst_heading_anchors = 3
+autodoc_typehints = "none"
+autodoc_default_options = {"members": True, "inherited-members": False}
+numpydoc_show_class_members = False
+# Code blocks of two kinds: a command line, and a file of values.
+highlight_language = "none"
