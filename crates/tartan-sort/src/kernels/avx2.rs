@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::network::sort_small;
 use super::quick::{part, quicksort};
-use super::vector::{part_table, Vector};
+use super::vector::{entries, part_table, Vector};
 
 static PARTS64: [[u8; 4]; 16] = part_table::<4, 16>();
 static PARTS32: [[u8; 8]; 256] = part_table::<8, 256>();
@@ -14,6 +14,46 @@ pub(crate) struct Narrow64(__m256i);
 
 #[derive(Clone, Copy)]
 pub(crate) struct Narrow32(__m256i);
+
+/// What keys of both widths do alike, by instructions of other names.
+macro_rules! alike {
+    ($key:ty, $signed:ty, $small:ident, $set:ident, $load:ident, $store:ident) => {
+        type Key = $key;
+        const LANES: usize = 32 / size_of::<$key>();
+
+        #[inline(always)]
+        unsafe fn load(from: *const $key) -> Self {
+            Self(_mm256_loadu_si256(from.cast()))
+        }
+
+        #[inline(always)]
+        unsafe fn store(self, to: *mut $key) {
+            _mm256_storeu_si256(to.cast(), self.0);
+        }
+
+        #[inline(always)]
+        unsafe fn load_first(from: *const $key, n: usize) -> Self {
+            let lanes = Self::first(n);
+            let others = _mm256_xor_si256(lanes, $set(-1));
+            Self(_mm256_or_si256($load(from.cast(), lanes), others))
+        }
+
+        #[inline(always)]
+        unsafe fn store_first(self, to: *mut $key, n: usize) {
+            $store(to.cast(), Self::first(n), self.0);
+        }
+
+        #[inline(always)]
+        unsafe fn splat(key: $key) -> Self {
+            Self($set(key as $signed))
+        }
+
+        #[inline(always)]
+        unsafe fn sort_small(keys: *mut $key, n: usize) {
+            $small(keys, n);
+        }
+    };
+}
 
 impl Narrow64 {
     /// All bits of each lane that is smaller. There is only a comparison of signed numbers.
@@ -34,45 +74,14 @@ impl Narrow64 {
 }
 
 impl Vector for Narrow64 {
-    type Key = u64;
-    const LANES: usize = 4;
-
-    #[inline(always)]
-    unsafe fn load(from: *const u64) -> Self {
-        Narrow64(_mm256_loadu_si256(from.cast()))
-    }
-
-    #[inline(always)]
-    unsafe fn store(self, to: *mut u64) {
-        _mm256_storeu_si256(to.cast(), self.0);
-    }
-
-    #[inline(always)]
-    unsafe fn load_first(from: *const u64, n: usize) -> Self {
-        let lanes = Self::first(n);
-        let keys = _mm256_maskload_epi64(from.cast(), lanes);
-        Narrow64(_mm256_or_si256(
-            keys,
-            _mm256_xor_si256(lanes, _mm256_set1_epi64x(-1)),
-        ))
-    }
-
-    #[inline(always)]
-    unsafe fn store_first(self, to: *mut u64, n: usize) {
-        _mm256_maskstore_epi64(to.cast(), Self::first(n), self.0);
-    }
-
-    #[inline(always)]
-    unsafe fn prefetch(from: *const u64, n: usize) {
-        for i in 0..n {
-            _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(i * Self::LANES).cast());
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn splat(key: u64) -> Self {
-        Narrow64(_mm256_set1_epi64x(key as i64))
-    }
+    alike!(
+        u64,
+        i64,
+        small64,
+        _mm256_set1_epi64x,
+        _mm256_maskload_epi64,
+        _mm256_maskstore_epi64
+    );
 
     #[inline(always)]
     unsafe fn exchange(self, other: Self) -> (Self, Self) {
@@ -123,11 +132,6 @@ impl Vector for Narrow64 {
             _mm256_or_si256(even, odd),
         ))
     }
-
-    #[inline(always)]
-    unsafe fn sort_small(keys: *mut u64, n: usize) {
-        small64(keys, n);
-    }
 }
 
 impl Narrow32 {
@@ -140,45 +144,14 @@ impl Narrow32 {
 }
 
 impl Vector for Narrow32 {
-    type Key = u32;
-    const LANES: usize = 8;
-
-    #[inline(always)]
-    unsafe fn load(from: *const u32) -> Self {
-        Narrow32(_mm256_loadu_si256(from.cast()))
-    }
-
-    #[inline(always)]
-    unsafe fn store(self, to: *mut u32) {
-        _mm256_storeu_si256(to.cast(), self.0);
-    }
-
-    #[inline(always)]
-    unsafe fn load_first(from: *const u32, n: usize) -> Self {
-        let lanes = Self::first(n);
-        let keys = _mm256_maskload_epi32(from.cast(), lanes);
-        Narrow32(_mm256_or_si256(
-            keys,
-            _mm256_xor_si256(lanes, _mm256_set1_epi32(-1)),
-        ))
-    }
-
-    #[inline(always)]
-    unsafe fn store_first(self, to: *mut u32, n: usize) {
-        _mm256_maskstore_epi32(to.cast(), Self::first(n), self.0);
-    }
-
-    #[inline(always)]
-    unsafe fn prefetch(from: *const u32, n: usize) {
-        for i in 0..n {
-            _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(i * Self::LANES).cast());
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn splat(key: u32) -> Self {
-        Narrow32(_mm256_set1_epi32(key as i32))
-    }
+    alike!(
+        u32,
+        i32,
+        small32,
+        _mm256_set1_epi32,
+        _mm256_maskload_epi32,
+        _mm256_maskstore_epi32
+    );
 
     #[inline(always)]
     unsafe fn exchange(self, other: Self) -> (Self, Self) {
@@ -231,35 +204,7 @@ impl Vector for Narrow32 {
             _mm256_cvtepu8_epi32(lanes),
         ))
     }
-
-    #[inline(always)]
-    unsafe fn sort_small(keys: *mut u32, n: usize) {
-        small32(keys, n);
-    }
 }
 
-macro_rules! entries {
-    ($vector:ty, $key:ty, $small:ident, $sort:ident, $part:ident) => {
-        #[target_feature(enable = "avx2,bmi2,popcnt")]
-        unsafe fn $small(keys: *mut $key, n: usize) {
-            sort_small::<$vector>(keys, n);
-        }
-
-        /// Sort keys that lie between `low` and `high`, both included.
-        #[target_feature(enable = "avx2,bmi2,popcnt")]
-        pub(crate) fn $sort(keys: &mut [$key], low: $key, high: $key) {
-            // SAFETY: this function is compiled for the instructions of the vector.
-            unsafe { quicksort::<$vector>(keys, low, high) }
-        }
-
-        /// Move keys below the pivot to the front, and return their number.
-        #[target_feature(enable = "avx2,bmi2,popcnt")]
-        pub(crate) fn $part(keys: &mut [$key], pivot: $key) -> usize {
-            // SAFETY: as above.
-            unsafe { part::<$vector>(keys.as_mut_ptr(), keys.len(), pivot) }
-        }
-    };
-}
-
-entries!(Narrow64, u64, small64, sort64, part64);
-entries!(Narrow32, u32, small32, sort32, part32);
+entries!("avx2,bmi2,popcnt", Narrow64, u64, small64, sort64, part64);
+entries!("avx2,bmi2,popcnt", Narrow32, u32, small32, sort32, part32);

@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::network::sort_small;
 use super::quick::{part, quicksort};
-use super::vector::{part_table, Vector};
+use super::vector::{entries, part_table, Vector};
 
 static PARTS: [[u8; 8]; 256] = part_table::<8, 256>();
 
@@ -24,54 +24,76 @@ const fn upper_bits<const W: usize>() -> u16 {
     }
 }
 
-impl Vector for Wide64 {
-    type Key = u64;
-    const LANES: usize = 8;
+/// What keys of both widths do alike, by instructions of other names.
+macro_rules! alike {
+    (
+        $key:ty, $signed:ty, $mask:ty, $small:ident, $set:ident, $load:ident, $store:ident,
+        $min:ident, $max:ident, $choose:ident, $less:ident
+    ) => {
+        type Key = $key;
+        const LANES: usize = 64 / size_of::<$key>();
 
-    #[inline(always)]
-    unsafe fn load(from: *const u64) -> Self {
-        Wide64(_mm512_loadu_si512(from.cast()))
-    }
-
-    #[inline(always)]
-    unsafe fn store(self, to: *mut u64) {
-        _mm512_storeu_si512(to.cast(), self.0);
-    }
-
-    #[inline(always)]
-    unsafe fn load_first(from: *const u64, n: usize) -> Self {
-        let bits = ((1u32 << n) - 1) as __mmask8;
-        Wide64(_mm512_mask_loadu_epi64(
-            _mm512_set1_epi64(-1),
-            bits,
-            from.cast(),
-        ))
-    }
-
-    #[inline(always)]
-    unsafe fn store_first(self, to: *mut u64, n: usize) {
-        _mm512_mask_storeu_epi64(to.cast(), ((1u32 << n) - 1) as __mmask8, self.0);
-    }
-
-    #[inline(always)]
-    unsafe fn prefetch(from: *const u64, n: usize) {
-        for i in 0..n {
-            _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(i * Self::LANES).cast());
+        #[inline(always)]
+        unsafe fn load(from: *const $key) -> Self {
+            Self(_mm512_loadu_si512(from.cast()))
         }
-    }
 
-    #[inline(always)]
-    unsafe fn splat(key: u64) -> Self {
-        Wide64(_mm512_set1_epi64(key as i64))
-    }
+        #[inline(always)]
+        unsafe fn store(self, to: *mut $key) {
+            _mm512_storeu_si512(to.cast(), self.0);
+        }
 
-    #[inline(always)]
-    unsafe fn exchange(self, other: Self) -> (Self, Self) {
-        (
-            Wide64(_mm512_min_epu64(self.0, other.0)),
-            Wide64(_mm512_max_epu64(self.0, other.0)),
-        )
-    }
+        #[inline(always)]
+        unsafe fn load_first(from: *const $key, n: usize) -> Self {
+            Self($load($set(-1), ((1u32 << n) - 1) as $mask, from.cast()))
+        }
+
+        #[inline(always)]
+        unsafe fn store_first(self, to: *mut $key, n: usize) {
+            $store(to.cast(), ((1u32 << n) - 1) as $mask, self.0);
+        }
+
+        #[inline(always)]
+        unsafe fn splat(key: $key) -> Self {
+            Self($set(key as $signed))
+        }
+
+        #[inline(always)]
+        unsafe fn exchange(self, other: Self) -> (Self, Self) {
+            (Self($min(self.0, other.0)), Self($max(self.0, other.0)))
+        }
+
+        #[inline(always)]
+        unsafe fn halves<const W: usize>(low: Self, high: Self) -> Self {
+            Self($choose(low.0, upper_bits::<W>() as $mask, high.0))
+        }
+
+        #[inline(always)]
+        unsafe fn less(self, pivot: Self) -> u32 {
+            u32::from($less(self.0, pivot.0))
+        }
+
+        #[inline(always)]
+        unsafe fn sort_small(keys: *mut $key, n: usize) {
+            $small(keys, n);
+        }
+    };
+}
+
+impl Vector for Wide64 {
+    alike!(
+        u64,
+        i64,
+        __mmask8,
+        small64,
+        _mm512_set1_epi64,
+        _mm512_mask_loadu_epi64,
+        _mm512_mask_storeu_epi64,
+        _mm512_min_epu64,
+        _mm512_max_epu64,
+        _mm512_mask_mov_epi64,
+        _mm512_cmplt_epu64_mask
+    );
 
     #[inline(always)]
     unsafe fn reverse<const W: usize>(self) -> Self {
@@ -92,20 +114,6 @@ impl Vector for Wide64 {
     }
 
     #[inline(always)]
-    unsafe fn halves<const W: usize>(low: Self, high: Self) -> Self {
-        Wide64(_mm512_mask_mov_epi64(
-            low.0,
-            upper_bits::<W>() as __mmask8,
-            high.0,
-        ))
-    }
-
-    #[inline(always)]
-    unsafe fn less(self, pivot: Self) -> u32 {
-        u32::from(_mm512_cmplt_epu64_mask(self.0, pivot.0))
-    }
-
-    #[inline(always)]
     unsafe fn part(self, bits: u32) -> Self {
         let lanes = _mm_loadl_epi64(PARTS.as_ptr().add(bits as usize).cast());
         Wide64(_mm512_permutexvar_epi64(
@@ -113,61 +121,22 @@ impl Vector for Wide64 {
             self.0,
         ))
     }
-
-    #[inline(always)]
-    unsafe fn sort_small(keys: *mut u64, n: usize) {
-        small64(keys, n);
-    }
 }
 
 impl Vector for Wide32 {
-    type Key = u32;
-    const LANES: usize = 16;
-
-    #[inline(always)]
-    unsafe fn load(from: *const u32) -> Self {
-        Wide32(_mm512_loadu_si512(from.cast()))
-    }
-
-    #[inline(always)]
-    unsafe fn store(self, to: *mut u32) {
-        _mm512_storeu_si512(to.cast(), self.0);
-    }
-
-    #[inline(always)]
-    unsafe fn load_first(from: *const u32, n: usize) -> Self {
-        let bits = ((1u32 << n) - 1) as __mmask16;
-        Wide32(_mm512_mask_loadu_epi32(
-            _mm512_set1_epi32(-1),
-            bits,
-            from.cast(),
-        ))
-    }
-
-    #[inline(always)]
-    unsafe fn store_first(self, to: *mut u32, n: usize) {
-        _mm512_mask_storeu_epi32(to.cast(), ((1u32 << n) - 1) as __mmask16, self.0);
-    }
-
-    #[inline(always)]
-    unsafe fn prefetch(from: *const u32, n: usize) {
-        for i in 0..n {
-            _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(i * Self::LANES).cast());
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn splat(key: u32) -> Self {
-        Wide32(_mm512_set1_epi32(key as i32))
-    }
-
-    #[inline(always)]
-    unsafe fn exchange(self, other: Self) -> (Self, Self) {
-        (
-            Wide32(_mm512_min_epu32(self.0, other.0)),
-            Wide32(_mm512_max_epu32(self.0, other.0)),
-        )
-    }
+    alike!(
+        u32,
+        i32,
+        __mmask16,
+        small32,
+        _mm512_set1_epi32,
+        _mm512_mask_loadu_epi32,
+        _mm512_mask_storeu_epi32,
+        _mm512_min_epu32,
+        _mm512_max_epu32,
+        _mm512_mask_mov_epi32,
+        _mm512_cmplt_epu32_mask
+    );
 
     #[inline(always)]
     unsafe fn reverse<const W: usize>(self) -> Self {
@@ -196,51 +165,27 @@ impl Vector for Wide32 {
     }
 
     #[inline(always)]
-    unsafe fn halves<const W: usize>(low: Self, high: Self) -> Self {
-        Wide32(_mm512_mask_mov_epi32(low.0, upper_bits::<W>(), high.0))
-    }
-
-    #[inline(always)]
-    unsafe fn less(self, pivot: Self) -> u32 {
-        u32::from(_mm512_cmplt_epu32_mask(self.0, pivot.0))
-    }
-
-    #[inline(always)]
     unsafe fn part(self, bits: u32) -> Self {
         let first = _mm512_maskz_compress_epi32(bits as u16, self.0);
         let others = _mm512_maskz_compress_epi32(!bits as u16, self.0);
         let behind = (u32::MAX << bits.count_ones()) as u16;
         Wide32(_mm512_mask_expand_epi32(first, behind, others))
     }
-
-    #[inline(always)]
-    unsafe fn sort_small(keys: *mut u32, n: usize) {
-        small32(keys, n);
-    }
 }
 
-macro_rules! entries {
-    ($vector:ty, $key:ty, $small:ident, $sort:ident, $part:ident) => {
-        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi2,popcnt")]
-        unsafe fn $small(keys: *mut $key, n: usize) {
-            sort_small::<$vector>(keys, n);
-        }
-
-        /// Sort keys that lie between `low` and `high`, both included.
-        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi2,popcnt")]
-        pub(crate) fn $sort(keys: &mut [$key], low: $key, high: $key) {
-            // SAFETY: this function is compiled for the instructions of the vector.
-            unsafe { quicksort::<$vector>(keys, low, high) }
-        }
-
-        /// Move keys below the pivot to the front, and return their number.
-        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi2,popcnt")]
-        pub(crate) fn $part(keys: &mut [$key], pivot: $key) -> usize {
-            // SAFETY: as above.
-            unsafe { part::<$vector>(keys.as_mut_ptr(), keys.len(), pivot) }
-        }
-    };
-}
-
-entries!(Wide64, u64, small64, sort64, part64);
-entries!(Wide32, u32, small32, sort32, part32);
+entries!(
+    "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi2,popcnt",
+    Wide64,
+    u64,
+    small64,
+    sort64,
+    part64
+);
+entries!(
+    "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi2,popcnt",
+    Wide32,
+    u32,
+    small32,
+    sort32,
+    part32
+);

@@ -18,7 +18,15 @@ pub(crate) trait Vector: Copy {
     /// Store the first `n` lanes.
     unsafe fn store_first(self, to: *mut Self::Key, n: usize);
     /// Ask for `n` vectors to be brought near; the pointer may be invalid.
-    unsafe fn prefetch(from: *const Self::Key, n: usize);
+    #[inline(always)]
+    unsafe fn prefetch(from: *const Self::Key, n: usize) {
+        for i in 0..n {
+            #[cfg(target_arch = "x86_64")]
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
+                from.wrapping_add(i * Self::LANES).cast(),
+            );
+        }
+    }
     unsafe fn splat(key: Self::Key) -> Self;
     /// The smaller and the larger of each lane.
     unsafe fn exchange(self, other: Self) -> (Self, Self);
@@ -62,3 +70,30 @@ pub(crate) const fn part_table<const LANES: usize, const PATTERNS: usize>(
     }
     table
 }
+
+/// The functions of a vector that are compiled for its instructions.
+#[cfg(target_arch = "x86_64")]
+macro_rules! entries {
+    ($features:literal, $vector:ty, $key:ty, $small:ident, $sort:ident, $part:ident) => {
+        #[target_feature(enable = $features)]
+        unsafe fn $small(keys: *mut $key, n: usize) {
+            sort_small::<$vector>(keys, n);
+        }
+
+        /// Sort keys that lie between `low` and `high`, both included.
+        #[target_feature(enable = $features)]
+        pub(crate) fn $sort(keys: &mut [$key], low: $key, high: $key) {
+            // SAFETY: this function is compiled for the instructions of the vector.
+            unsafe { quicksort::<$vector>(keys, low, high) }
+        }
+
+        /// Move keys below the pivot to the front, and return their number.
+        #[target_feature(enable = $features)]
+        pub(crate) fn $part(keys: &mut [$key], pivot: $key) -> usize {
+            // SAFETY: as above.
+            unsafe { part::<$vector>(keys.as_mut_ptr(), keys.len(), pivot) }
+        }
+    };
+}
+#[cfg(target_arch = "x86_64")]
+pub(super) use entries;
