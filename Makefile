@@ -39,7 +39,7 @@ demo: build
 test: test-rust
 	$(PYTEST) -m "not exhaustive"
 
-test-all: test-rust
+test-all: test-rust site
 	$(PYTEST)
 
 # The loops of SMACOF take minutes to compile: what is tested is what the build has made of them.
