@@ -12,19 +12,19 @@ from tartan.errors import TartanError
 
 if TYPE_CHECKING:
     from tartan.api import Run, add, allpairs, open, resume  # noqa: A004
-    from tartan.application import Application
+    from tartan.application import Application, Meaning
 
-__all__ = ["Application", "Run", "TartanError", "add", "allpairs", "open", "resume"]
+__all__ = ["Application", "Meaning", "Run", "TartanError", "add", "allpairs", "open", "resume"]
 
 _LAZY = ("Run", "add", "allpairs", "open", "resume")
 
 
 def __getattr__(name: str) -> Any:
     # Zarr and Arrow take a quarter of a second to import, NumPy a tenth: only those who need them pay.
-    if name == "Application":
-        from tartan.application import Application
+    if name in ("Application", "Meaning"):
+        from tartan import application
 
-        return Application
+        return getattr(application, name)
     if name in _LAZY:
         from tartan import api
 

@@ -211,4 +211,6 @@ def open(path: str | Path) -> Run:  # noqa: A001 - tartan.open, as zarr.open
     RunNotFoundError
         If there is none.
     """
-    return Run(Path(path))
+    from tartan.run.meaning import declared_run
+
+    return declared_run(path, apps)

@@ -9,9 +9,36 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meaning:
+    """What the scores of an application mean: how they become distances, and where alike items end.
+
+    Attributes
+    ----------
+    distance : str or None
+        A formula of s, such as "1-s" or "max-s" (max: the largest score of a run; see ``docs/analytics.md``). None:
+        distances are the scores themselves.
+    why : str
+        Why this is the distance, in one sentence.
+    cut : float or None
+        Items belong together from this score on: up to it where scores are distances. None: no score says so.
+    cut_why : str
+        Why this is the cut, in one sentence.
+    linkage : {"single", "average", "complete", "weighted"}
+        How clusters are joined up to the cut.
+    """
+
+    distance: str | None = None
+    why: str = ""
+    cut: float | None = None
+    cut_why: str = ""
+    linkage: str = "average"
 
 
 class Application:
@@ -108,6 +135,19 @@ class Application:
 
     def describe_failure(self, item: Any) -> str | None:
         """Say why a preprocessed item cannot be compared, or None when it can."""
+        return None
+
+    def meaning(self, output: str, shape: tuple[int, ...] | None) -> Meaning | None:
+        """Say what the scores of an output mean to clusters, trees and maps; default, and None: nothing is said.
+
+        Called once, when a run is created; the run folder keeps the answer.
+
+        Parameters
+        ----------
+        output : str
+        shape : tuple of int or None
+            Shape of a preprocessed item; None where items differ in size or are no arrays.
+        """
         return None
 
 

@@ -9,6 +9,8 @@ from tartan.base.lazy import lazy_names
 if TYPE_CHECKING:
     from tartan.analytics.clusters.dapwc.dapwc import DAPWC
     from tartan.analytics.clusters.davs.davs import DAVS
+    from tartan.analytics.clusters.find import cluster
+    from tartan.analytics.clusters.outcome import Clustering, NumberCurve
     from tartan.analytics.clusters.summary import cluster_centres, extract_clusters, join_clusters, merge_labels
     from tartan.analytics.maps.align import Alignment, align
     from tartan.analytics.maps.damds import DAMDS
@@ -32,15 +34,18 @@ __all__ = [
     "Alignment",
     "Alone",
     "Check",
+    "Clustering",
     "Communicator",
     "Density",
     "Dissimilarities",
     "Embedding",
     "Monitor",
+    "NumberCurve",
     "Outliers",
     "Tree",
     "align",
     "as_dissimilarities",
+    "cluster",
     "cluster_centres",
     "clusters_at",
     "density",
@@ -67,6 +72,8 @@ __getattr__ = lazy_names(
     {
         "tartan.analytics.clusters.dapwc.dapwc": ["DAPWC"],
         "tartan.analytics.clusters.davs.davs": ["DAVS"],
+        "tartan.analytics.clusters.find": ["cluster"],
+        "tartan.analytics.clusters.outcome": ["Clustering", "NumberCurve"],
         "tartan.analytics.clusters.summary": ["cluster_centres", "extract_clusters", "join_clusters", "merge_labels"],
         "tartan.analytics.maps.align": ["Alignment", "align"],
         "tartan.analytics.maps.damds": ["DAMDS"],

@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.cli.shared.matrix import add_matrix, item_names, open_matrix
+from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_run
 from tartan.cli.shared.options import count, distance, positive_int
 from tartan.cli.shared.output import print_json
 from tartan.cli.shared.tables import add_table_options, require_folders, write_table
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from tartan.analytics import Dissimilarities, Monitor
+    from tartan.analytics import Clustering, Dissimilarities, Monitor
+    from tartan.run.result import Run
     from tartan.store.maps import StoredMap
 
-METHODS = ("pwc", "single", "complete", "average", "weighted")
+METHODS = ("pwc", "single", "complete", "average", "weighted", "hdbscan", "components", "leiden")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add = parser.add_argument
     add_matrix(parser)
-    how_far = parser.add_mutually_exclusive_group(required=True)
+    how_far = parser.add_mutually_exclusive_group()
     how_far.add_argument("-k", "--clusters", type=positive_int, metavar="K", help="number of clusters")
     how_far.add_argument(
         "--threshold", type=distance, metavar="D", help="clusters of a linkage (default: single) up to this distance"
@@ -37,8 +34,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--method",
         choices=METHODS,
-        help="pairwise clustering by deterministic annealing (default with -k), or a linkage",
+        help="pairwise clustering by deterministic annealing (pwc, default with -k), a linkage, or hdbscan; of runs that "
+        "keep pairs (--top-k, --threshold): components (default), single, hdbscan or leiden",
     )
+    add("--min-size", metavar="N", type=positive_int, help="least size of the clusters of hdbscan; default: 5")
     add("--truth", metavar="FILE", type=Path, help="known labels (key and label, or one label a line): print scores")
     add(
         "--centres",
@@ -47,72 +46,92 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="N items that stand for each cluster best, in the JSON object",
     )
     add("--picture", metavar="FILE.png", type=Path, help="draw the matrix, sorted by cluster")
+    add("--curve", metavar="FILE", type=Path, help="draw how the number was chosen, .svg or .png")
     add(
         "--map",
         metavar="FILE",
         type=Path,
         help="of a run that keeps a map (see embed): draw it in the colours of the clusters, .png, .svg or .html",
     )
-    add("--seed", metavar="N", type=count, default=0, help="seed of pwc; default: 0")
+    add("--seed", metavar="N", type=count, default=0, help="seed of pwc, leiden, and of choosing a number; default: 0")
     add("--checkpoint", metavar="FILE.npz", type=Path, help="file from which an interrupted pwc is resumed")
     add_table_options(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Cluster; return the exit status."""
-    from tartan.analytics import Monitor
+    from tartan.analytics import Monitor, as_dissimilarities
     from tartan.analytics.clusters import scores_of
     from tartan.base.signals import cancel_on_signals
     from tartan.view.coordinates import read_labels
 
-    require_folders(args.out, args.picture, args.map)
-    args.method = args.method or ("single" if args.clusters is None else "pwc")
-    _refuse_idle_options(args)
+    require_folders(args.out, args.picture, args.curve, args.map)
+    run = open_run(args)
+    _refuse_idle_options(args, run)
     kept = _kept_map(args)
-    matrix = open_matrix(args)
-    keys = item_names(matrix)
-    if args.json:
-        _require_own_names(matrix, keys)
+    pairs_only = run is not None and run.manifest.reduce is not None
+    given: Any = args.matrix if run is None else run
+    matrix = None if pairs_only else as_dissimilarities(given, **matrix_options(args))
+    keys = run.keys if matrix is None and run is not None else item_names(matrix)  # type: ignore[arg-type]
     truth = None if args.truth is None else read_labels(args.truth, keys)
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
     with cancel_on_signals(monitor.cancel):
-        labels = _labels(args, matrix, monitor)
-        drawn = _draw(args, matrix, labels, kept, monitor)
-    scores = {} if truth is None else scores_of(labels, truth)
-    _write(args, keys, labels.tolist(), scores)
+        found = _clustering(args, given, monitor)
+        drawn = _draw(args, matrix, keys, found, kept, monitor)
+    scores = {} if truth is None else scores_of(found.labels, truth)
+    _write(args, keys, found, scores)
     if args.json:
-        print_json(_described(args, matrix, keys, labels, scores) | drawn)
+        print_json(_described(args, matrix, keys, found, scores) | drawn)
     return 0
 
 
-def _require_own_names(matrix: Dissimilarities, keys: Sequence[str]) -> None:
-    """Refuse names of several items: the JSON object has labels by name."""
-    if len(set(keys)) < len(keys):
-        twice = next(key for key, count in Counter(keys).items() if count > 1)
-        raise ConfigError(
-            f"{matrix.label}: {keys.count(twice)} items are called {twice!r}, and the JSON object has labels by name; "
-            "leave out --json, or give each item a name of its own"
-        )
+def _clustering(args: argparse.Namespace, given: Any, monitor: Monitor) -> Clustering:
+    from tartan.analytics import cluster
+
+    options = {} if args.min_size is None else {"min_size": args.min_size}
+    return cluster(
+        given,
+        args.clusters,
+        args.method,
+        threshold=args.threshold,
+        random_state=args.seed,
+        monitor=monitor,
+        **options,
+        **matrix_options(args),
+    )
 
 
-def _labels(args: argparse.Namespace, matrix: Dissimilarities, monitor: Monitor) -> NDArray[np.int64]:
-    from tartan.analytics import clusters_at
-    from tartan.analytics.clusters import clustered
-
-    if args.clusters is None:
-        return clusters_at(matrix, args.threshold, args.method, monitor=monitor)
-    options = {"random_state": args.seed} if args.method == "pwc" else {}
-    return clustered(matrix, args.clusters, args.method, monitor=monitor, **options)
-
-
-def _refuse_idle_options(args: argparse.Namespace) -> None:
+def _refuse_idle_options(args: argparse.Namespace, run: Run | None) -> None:
     """Refuse options that would have no effect."""
-    if args.clusters is None and args.method == "pwc":
+    from tartan.view.curve_image import require_curve
+
+    if args.threshold is not None and args.method == "pwc":
         raise ConfigError("--threshold is for a linkage; --method pwc takes a number of clusters (-k)")
-    if args.checkpoint is not None and args.method != "pwc":
-        raise ConfigError(f"--checkpoint is for --method pwc; {args.method} linkage is over soon and keeps none")
+    linked = args.threshold is not None and args.method is None
+    if args.checkpoint is not None and (linked or args.method not in (None, "pwc")):
+        method = args.method or "single"
+        raise ConfigError(f"--checkpoint is for --method pwc; {method} is over soon and keeps none")
     if args.centres is not None and not args.json:
         raise ConfigError("--centres appears in the JSON object only; add --json")
+    if args.min_size is not None and args.method != "hdbscan":
+        raise ConfigError("--min-size is for --method hdbscan")
+    pairs_only = run is not None and run.manifest.reduce is not None
+    for name in ("picture", "centres") if pairs_only else ():
+        if getattr(args, name) is not None:
+            raise ConfigError(f"--{name} needs the matrix, and {args.matrix} keeps pairs only; leave it out")
+    if args.curve is not None:
+        require_curve(args.curve)
+        _require_choice(args, run, pairs_only)
+
+
+def _require_choice(args: argparse.Namespace, run: Run | None, pairs_only: bool) -> None:
+    """Refuse to draw the choice of a number where none is chosen."""
+    own = args.similarity is not None or args.transform is not None or args.method == "pwc"
+    declared = None if run is None or own else run.manifest.meaning(args.output).get("cut")
+    number_given = args.clusters is not None or args.threshold is not None
+    if number_given or pairs_only or args.method == "hdbscan" or declared is not None:
+        what = "the application's cut decides here: add --method pwc" if declared is not None else "none is chosen here"
+        raise ConfigError(f"--curve draws how a number of clusters was chosen, and {what}, or leave out --curve")
 
 
 def _kept_map(args: argparse.Namespace) -> StoredMap | None:
@@ -137,54 +156,94 @@ def _kept_map(args: argparse.Namespace) -> StoredMap | None:
 
 def _draw(
     args: argparse.Namespace,
-    matrix: Dissimilarities,
-    labels: NDArray[np.int64],
+    matrix: Dissimilarities | None,
+    keys: Sequence[str],
+    found: Clustering,
     kept: StoredMap | None,
     monitor: Monitor,
 ) -> dict[str, str]:
     """Draw what was asked for; return what the JSON object says of it."""
-    import numpy as np
-
     from tartan.view.cluster_image import save_cluster_image
+    from tartan.view.curve_image import save_curve_image
     from tartan.view.map_image import write_map_image
     from tartan.view.scene import scene
     from tartan.view.scene_page import write_scene_page
 
     drawn: dict[str, str] = {}
-    title = f"{Path(args.matrix).resolve().stem}: {len(np.unique(labels))} clusters by {args.method}"
+    shown = ["none" if label < 0 else label for label in found.labels.tolist()]
+    title = f"{Path(args.matrix).resolve().stem}: {found.n_clusters} clusters by {found.method}"
     if args.picture is not None:
-        drawn["picture"] = str(save_cluster_image(matrix, labels.tolist(), args.picture, title=title, monitor=monitor))
+        drawn["picture"] = str(save_cluster_image(matrix, shown, args.picture, title=title, monitor=monitor))
+    if args.curve is not None and found.curve is not None:
+        drawn["curve_picture"] = str(save_curve_image(found.curve, args.curve, title=Path(args.matrix).resolve().stem))
     if kept is not None:
         n = len(kept)
-        shown = scene(kept.points, title=title, labels=item_names(matrix)[:n], clusters=labels[:n].tolist())
+        seen = scene(kept.points, title=title, labels=keys[:n], clusters=shown[:n])
         write = write_scene_page if args.map.suffix.lower() == ".html" else write_map_image
-        drawn["map"] = str(write(shown, args.map))
+        drawn["map"] = str(write(seen, args.map))
     for name, file in drawn.items():
         if not args.quiet:
-            print(f"{name} in {file}", file=sys.stderr)
+            print(f"{name.replace('_', ' ')} in {file}", file=sys.stderr)
     return drawn
 
 
-def _write(args: argparse.Namespace, keys: Sequence[str], labels: Sequence[int], scores: dict[str, float]) -> None:
+def _write(args: argparse.Namespace, keys: Sequence[str], found: Clustering, scores: dict[str, float]) -> None:
     if args.out is not None or not args.json:
-        write_table(args, ("item", "cluster"), zip(keys, labels))
+        names = ("item", "cluster") if found.representatives is None else ("item", "cluster", "representative")
+        write_table(args, names, _rows(keys, found))
     if not args.quiet:
-        print(f"{args.method}: {len(set(labels))} clusters of {len(keys):,} items", file=sys.stderr)
+        print(f"{found.method}: {found.n_clusters:,} clusters of {len(keys):,} items: {found.reason}", file=sys.stderr)
+        for note in found.notes:
+            print(note, file=sys.stderr)
+        if found.conversion is not None:
+            print(f"distances are {found.conversion} of the scores", file=sys.stderr)
     for name, score in scores.items():
         print(f"{name.replace('_', ' ')}: {score:.4f}", file=sys.stderr)
 
 
-def _described(args: argparse.Namespace, matrix: Any, keys: Sequence[str], labels: Any, scores: Any) -> dict[str, Any]:
-    sizes = [int((labels == k).sum()) for k in range(int(labels.max()) + 1)]
-    found: dict[str, Any] = {"method": args.method, "n_clusters": len(sizes), "sizes": sizes}
-    found["labels"] = dict(zip(keys, labels.tolist()))
+def _rows(keys: Sequence[str], found: Clustering) -> Iterator[tuple[Any, ...]]:
+    chosen = found.representatives
+    for key, label in zip(keys, found.labels.tolist()):
+        if chosen is None:
+            yield key, label
+        else:
+            yield key, label, keys[int(chosen[label])] if label >= 0 else ""
+
+
+def _described(
+    args: argparse.Namespace, matrix: Any, keys: Sequence[str], found: Clustering, scores: dict[str, float]
+) -> dict[str, Any]:
+    import numpy as np
+
+    labels = found.labels
+    about: dict[str, Any] = {
+        "method": found.method,
+        "n_clusters": found.n_clusters,
+        "reason": found.reason,
+        "found_by": found.found_by,
+        "notes": list(found.notes),
+        "threshold": found.threshold,
+        "distance": found.conversion,
+        "sizes": np.bincount(labels[labels >= 0], minlength=found.n_clusters),
+        "labels": labels.tolist(),
+        "items": list(keys),
+    }
+    if found.curve is not None:
+        about["curve"] = {
+            "clusters": found.curve.numbers,
+            "mean_silhouette": found.curve.silhouettes,
+            "by_chance": found.curve.by_chance,
+            "level": found.curve.level,
+        }
+    if found.representatives is not None:
+        about["representatives"] = [keys[item] for item in found.representatives.tolist()]
     if scores:
-        found["scores"] = scores
+        about["scores"] = scores
     if args.centres is not None:
         from tartan.analytics import cluster_centres
 
         chosen = cluster_centres(matrix, labels, n_centres=args.centres)
-        found["centres"] = {
+        about["centres"] = {
             kind: [[keys[item] for item in row if item >= 0] for row in rows.tolist()] for kind, rows in chosen.items()
         }
-    return found
+    return about

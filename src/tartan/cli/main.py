@@ -30,7 +30,7 @@ _COMMANDS = {
     "embed": "draw a map: coordinates, a picture, and a page to turn it in",
     "align": "lay a map onto another: scale, rotation, reflection, translation",
     "tree": "build a tree: Newick on stdout or in a file, a drawing, a picture",
-    "cluster": "cluster items by their distances; labels on stdout or in a file",
+    "cluster": "cluster items; without a number by the application's cut, or into a number that is found",
     "neighbors": "list the nearest items of each item",
     "outliers": "list the items that are far from all others",
     "lcms": "cluster LC-MS peaks: one cluster is one peptide",

@@ -25,6 +25,7 @@ from tartan.core.verdict import FailureRules
 from tartan.devices.protocol import Device
 from tartan.errors import ConfigError, DeviceMemoryError, TartanError
 from tartan.options import RunOptions, Size, parse_bytes
+from tartan.run.meaning import declared, declared_run
 from tartan.run.oversight import Oversight
 from tartan.run.plan import ItemFacts, KnownForm, MemoryPlan, learn, plan_grid, plan_run
 from tartan.run.rank import Rank, open_rank
@@ -86,7 +87,7 @@ def resume(path: str | Path, options: RunOptions, registry: Registry) -> Run:
         refuse_other(folder, asked)
         with Session(asked) as session:
             session.execute(folder)
-    return Run(path)
+    return declared_run(path, registry)
 
 
 def extend(
@@ -106,7 +107,7 @@ def extend(
         with folder.lock():
             folder.extend(asked.source.n_items, asked.items(), asked.inputs())
         session.execute(folder)
-    return Run(path)
+    return declared_run(path, registry)
 
 
 class Session:
@@ -172,6 +173,7 @@ class Session:
         workload, form = asked.pairs(), self.facts.form
         if form is not None:
             manifest.application["item"] = {"dtype": form.dtype.str, "shape": list(form.shape)}
+        manifest.application["meaning"] = declared(asked.app, manifest)
         manifest.grid = plan_grid(workload, self.facts, self._options, self.rank.capacity, asked.app).parameters()
         return RunFolder.create(path, manifest, table, candidates=asked.candidates)
 

@@ -294,42 +294,44 @@ class Run:
 
     def cluster(
         self,
-        n_clusters: int,
-        method: str = "pwc",
+        n_clusters: int | None = None,
+        method: str | None = None,
         output: str | None = None,
         *,
         similarity: Any = None,
         transform: Any = None,
         **options: Any,
-    ) -> np.ndarray:
-        """Cluster the items of a run by their distances.
+    ) -> NDArray[np.int64]:
+        """Cluster the items of a run; ``tartan.analytics.cluster`` says how, and returns why as well.
 
         Parameters
         ----------
-        n_clusters : int
-        method : {"pwc", "single", "complete", "average", "weighted"}
-            Pairwise clustering by deterministic annealing (``tartan.analytics.DAPWC``), or a linkage.
+        n_clusters : int, optional
+            Default: the application's cut, where it declares one, else a number that is found.
+        method : str, optional
+            "pwc" (``tartan.analytics.DAPWC``; the default with a number), a linkage, or "hdbscan". A run that keeps pairs
+            instead of the matrix takes "components" (default), "single", "hdbscan" and "leiden".
         output : str, optional
             Which output holds the distances.
         similarity, transform
-            As for ``tartan.analytics.as_dissimilarities``.
+            As for ``tartan.analytics.as_dissimilarities``; default: what the application declares.
         **options
-            Parameters of DAPWC, such as ``random_state``.
+            As for ``tartan.analytics.cluster``, such as ``threshold`` and ``random_state``.
 
         Returns
         -------
         ndarray of int64, shape (n,)
-            Cluster of each item, in the order of ``keys``.
+            Cluster of each item, in the order of ``keys``; -1 for an item in none.
 
         Raises
         ------
         ConfigError
             If the method is unknown, there are fewer items than clusters, or pairs are missing where all are needed.
         """
-        from tartan.analytics.clusters import clustered
+        from tartan.analytics import cluster
 
-        matrix = self.dissimilarities(output, similarity=similarity, transform=transform)
-        return clustered(matrix, n_clusters, method, **options)
+        ways = {"similarity": similarity, "transform": transform, "output": output}
+        return cluster(self, n_clusters, method, **ways, **options).labels
 
     def pairs_sorted(
         self,

@@ -33,7 +33,8 @@ class Manifest:
     ----------
     application : dict
         name, kind, source, source_hash, parameters, outputs {name: dtype}, symmetric, diagonal, releases_gil,
-        ragged, item, and optionally similarity (True: large scores are near; False: small ones).
+        ragged, item, and optionally similarity (True: large scores are near; False: small ones) and meaning (by
+        output, what the application says of its scores: distance, why, cut, cut_why, linkage).
     workload : dict
         ``{"kind": "all"}``, ``{"kind": "rectangle", "n_left": a}`` or
         ``{"kind": "candidates", "file": "candidates.npy"}``.
@@ -92,6 +93,11 @@ class Manifest:
     def larger_is_nearer(self) -> bool:
         """Whether the application says that its scores are similarities."""
         return bool(self.application.get("similarity", False))
+
+    def meaning(self, output: str | None = None) -> dict[str, Any]:
+        """Return what the application says of the scores of an output (default: the first); empty where it is silent."""
+        said: dict[str, Any] = self.application.get("meaning") or {}
+        return dict(said.get(next(iter(self.outputs)) if output is None else output) or {})
 
     @property
     def self_score(self) -> float | None:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tartan.analytics.maps.interpolation import row_stress
-from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
+from tartan.analytics.matrix import Dissimilarities
+from tartan.analytics.matrix.open import for_map
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.errors import ConfigError
 
@@ -72,7 +73,8 @@ def embed(
     n_components : int
         Dimension of the map.
     similarity, transform, missing, output : optional
-        As in :func:`tartan.analytics.as_dissimilarities`.
+        As in :func:`tartan.analytics.as_dissimilarities`; but where nothing is said, similarities of a run are spread:
+        ``recipe["matrix"]["similarity"]`` of the result is the formula.
     start : array_like (n, L), optional
         Coordinates to begin with.
     monitor : Monitor, optional
@@ -95,7 +97,8 @@ def embed(
         raise ConfigError(f"method is {method!r}; it is one of {', '.join(METHODS)}")
     monitor = as_monitor(monitor)
     how = {"similarity": similarity, "transform": transform, "missing": missing, "output": output}
-    matrix = as_dissimilarities(D, **how)
+    matrix = for_map(D, **how)
+    how["similarity"] = similarity if callable(similarity) else matrix.conversion
     matrix = matrix if matrix.array is not None else matrix.materialized(monitor=monitor)
     here = _with_a_pair(matrix, options, monitor)
     whole = len(here) == matrix.n

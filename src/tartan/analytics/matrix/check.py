@@ -340,7 +340,7 @@ def _wrong_value(D: Rows, i: int, j: int, value: float) -> ConfigError:
     else:
         text = (
             f"{place} is negative: {value:.6g}; if negative values mean missing pairs, say missing='negative', "
-            "if these are similarities, say how they become distances (similarity='1-s')"
+            "if these are similarities, say how they become distances (similarity='max-s')"
         )
     return ConfigError(text, context=context)
 
@@ -367,6 +367,6 @@ def _asymmetric(D: Rows, i: int, j: int, allowed: float) -> ConfigError:
 def _not_zero(D: Rows, item: int, value: float) -> ConfigError:
     return ConfigError(
         f"{D.label}: the dissimilarity of {D.name_of(item)} and itself is {value:.6g}, not 0; if these are "
-        "similarities, say how they become distances (similarity='1-s'), else set the diagonal to 0",
+        "similarities, say how they become distances (similarity='max-s'), else set the diagonal to 0",
         context={"item": item, "value": value},
     )

@@ -46,6 +46,8 @@ class Dissimilarities(Rows):
         Whether missing pairs (NaN, negative in int16) are part of the input rather than an error.
     checked : Check or None
         What :meth:`check` has found.
+    conversion : str or None
+        The formula by which similarities became dissimilarities, where one did.
 
     Examples
     --------
@@ -55,6 +57,7 @@ class Dissimilarities(Rows):
     """
 
     checked: Check | None = None
+    conversion: str | None = None
 
     @property
     def has_missing(self) -> bool | None:

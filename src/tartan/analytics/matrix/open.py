@@ -23,6 +23,7 @@ from tartan.analytics.matrix.dissimilarities import Dissimilarities
 from tartan.analytics.matrix.files import FORMATS, RawLayout, format_of, is_zarr, open_file, square_source, zarr_source
 from tartan.analytics.matrix.materialize import INT16_ONE
 from tartan.analytics.matrix.sources import MatrixSource, Windowed, filled, native
+from tartan.analytics.matrix.spread import spreading
 from tartan.base.checks import POSITIVE, number
 from tartan.errors import ConfigError
 
@@ -54,7 +55,9 @@ def as_dissimilarities(
         number is a value as it is stored.
     similarity : str or callable, optional
         How similarities become dissimilarities: a formula of s such as "1-s", "sqrt(2-2s)", "-log(s)", "max-s", or a
-        function of float64 arrays. Items are then at distance 0 from themselves, whatever the diagonal has.
+        function of float64 arrays. Items are then at distance 0 from themselves, whatever the diagonal has. "spread": a
+        formula that keeps maps from being flat, found from the scores. Default, of runs: what the application
+        declares.
     transform : str, float or callable, optional
         Applied to the dissimilarities: an exponent, a formula of d such as "sqrt(d)", "-log(1-2d)" or
         "min(1,d)^0.125", "4D" or "sqrt(4D)" (Gamma law to four dimensions, divided by its largest value), or a
@@ -84,7 +87,15 @@ def as_dissimilarities(
     >>> D.block(0, 1).round(3)
     array([[0.   , 0.707, 1.   ]])
     """
-    options = _InputOptions(missing, similarity, transform, maximum, triangle, output, names)
+    return _opened(D, _InputOptions(missing, similarity, transform, maximum, triangle, output, names))
+
+
+def for_map(D: Any, **options: Any) -> Dissimilarities:
+    """Return any input in the form that maps take: similarities of a run are spread where nothing else is said."""
+    return _opened(D, _InputOptions(**options, spread=True))
+
+
+def _opened(D: Any, options: _InputOptions) -> Dissimilarities:
     if isinstance(D, str | os.PathLike):
         return _from_path(Path(D), None, RawLayout(), options)
     return _built(D, "D", options)
@@ -156,6 +167,29 @@ def grown(
     return whole
 
 
+def folder_of(D: Any) -> RunFolder | None:
+    """Return the folder of a run, given as such or by its path; None for anything else."""
+    from tartan.store.folder import RunFolder
+    from tartan.store.manifest import FILE_NAME
+
+    if isinstance(D, str | os.PathLike):
+        return RunFolder.open(D) if (Path(D) / FILE_NAME).is_file() else None
+    found = D if isinstance(D, RunFolder) else getattr(D, "folder", None)
+    return found if isinstance(found, RunFolder) else None
+
+
+def distance_of(run: RunFolder, score: float, output: str | None = None) -> float:
+    """Return the distance that a score stands for, by what the application of a run declares.
+
+    A formula with max or mean takes a pass over the scores.
+    """
+    formula = run.manifest.meaning(output).get("distance")
+    if formula is None:
+        return score
+    scores = _of_run(run, _InputOptions(output=output, similarity=formula))
+    return float(function_of_similarity(scores, formula)[0](np.array([score]))[0])
+
+
 def _not_below_zero(function: Any) -> Any:
     return lambda values: np.maximum(function(values), 0.0)
 
@@ -171,6 +205,7 @@ class _InputOptions:
     triangle: str | None = None
     output: str | None = None
     names: Sequence[str] | None = None
+    spread: bool = False  # of similarities where the application's distance would make a flat map
 
 
 def _from_path(path: Path, kind: str | None, layout: RawLayout, options: _InputOptions) -> Dissimilarities:
@@ -189,13 +224,38 @@ def _built(content: Any, label: str, options: _InputOptions) -> Dissimilarities:
         plain = content
     elif _is_run(content):
         _refuse_idle(str(content.path), options, ("triangle", "maximum"))
+        options = _with_meaning(content, options)
         plain = _of_run(content, options)
     else:
+        options = replace(options, spread=options.similarity == "spread")
         plain = _of_array(content, label, options)
     plain = _with_options(plain, options)
-    if options.similarity is not None:
-        plain = from_similarity(plain, options.similarity)
-    return plain if options.transform is None else transformed(plain, options.transform)
+    similarity = options.similarity
+    if options.spread and similarity is not None:
+        similarity = spreading(plain, similarity)
+    if similarity is not None:
+        plain = from_similarity(plain, similarity)
+    made = plain if options.transform is None else transformed(plain, options.transform)
+    if similarity is not None:
+        made.conversion = similarity if isinstance(similarity, str) else None
+    return made
+
+
+def _with_meaning(run: RunFolder, options: _InputOptions) -> _InputOptions:
+    """Take what the application declares where nothing is said; "spread" begins with that, too."""
+    asked, near = options.similarity, run.manifest.larger_is_nearer
+    if asked is not None and asked != "spread":
+        return replace(options, spread=False)
+    said = run.manifest.meaning(options.output).get("distance")
+    spread = (options.spread or asked == "spread") and near
+    if said is None and spread:
+        said = "max-s"
+    if said is None and near:
+        raise ConfigError(
+            f"{run.path} has similarities, and its application declares no distance; say how they become distances, "
+            "such as similarity='max-s' (how far a pair is below the best one)"
+        )
+    return replace(options, similarity=said, spread=spread)
 
 
 def _refuse_idle(label: str, options: _InputOptions, names: Sequence[str]) -> None:
@@ -286,10 +346,6 @@ def _of_run(run: RunFolder, options: _InputOptions) -> Dissimilarities:
     label = str(run.path)
     if not run.manifest.symmetric:
         raise ConfigError(f"{label} is not symmetric; this needs the scores of all pairs of one set of items")
-    if run.manifest.larger_is_nearer and options.similarity is None:
-        raise ConfigError(
-            f"{label} has similarities; say how they become distances, such as similarity='1-s' or 'sqrt(2-2s)'"
-        )
     view = run.view(options.output)
     if view.dtype.kind == "c":
         raise ConfigError(f"{label}: dissimilarities are numbers; those of output {view.name!r} are {view.dtype}")

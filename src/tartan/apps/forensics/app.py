@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tartan.application import Application
+from tartan.application import Application, Meaning
 from tartan.apps.forensics.prnu import GREY_SCALE, noise_pattern, pce_tile, spectrum
 from tartan.errors import ConfigError, ItemError
 
@@ -108,6 +108,26 @@ class Forensics(Application):
     def describe_failure(self, item: Any) -> str | None:
         """Name a photo without a pattern."""
         return None if item.any() else "the photo is flat (one grey value everywhere): it holds no noise pattern"
+
+    def meaning(self, output: str, shape: tuple[int, ...] | None) -> Meaning:
+        """Photos of one camera have an NCC above ``ncc_threshold``, or a PCE above 60, on average."""
+        if self.score == "pce" and output == "scores":
+            cut = PCE_THRESHOLD
+            why = "two photos with a higher PCE are customarily taken for those of one camera (SPIE 7254, 2009)"
+        else:
+            cut = None if shape is None else ncc_threshold(self._pixels_of(shape))
+            why = "a higher NCC, like a PCE above 60, is 7.7 standard deviations beyond what two unlike cameras reach"
+        return Meaning(
+            distance="max-s" if cut is None else f"max(max,{cut!r})-s",
+            why="how far a pair is below the best one, as cameras() has it: differences of scores stay what they are",
+            cut=cut,
+            cut_why="" if cut is None else why,
+        )
+
+    def _pixels_of(self, shape: tuple[int, ...]) -> int:
+        """Return the pixels of a photo: a spectrum of even width w has w // 2 + 1 columns."""
+        height, columns = shape[-2:]
+        return height * (2 * (columns - 1) if self.score == "pce" else columns)
 
     def _parse_jpeg(self, key: str, data: Any) -> np.ndarray:
         import simplejpeg

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan import _native
-from tartan.application import Application
+from tartan.application import Application, Meaning
 from tartan.errors import ConfigError, ItemError
 
 #: Middles, masks of their neighbours, codes and values of the strings that are present, and numbers of the whole.
@@ -142,6 +142,10 @@ class Phylogeny(Application):
                 "choose a smaller k or leave this file out"
             )
         return None
+
+    def meaning(self, output: str, shape: tuple[int, ...] | None) -> Meaning:
+        """D is a distance as it is; no value of it parts one group of organisms from another."""
+        return Meaning(why="D = (1 - cosine) / 2 is a distance as it is")
 
 
 def _as_bytes(key: str, data: Any) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tartan.application import Application
+from tartan.application import Application, Meaning
 from tartan.apps.vectors.metrics import BLOCK_ELEMENTS, METRICS, row_slices
 from tartan.errors import ConfigError, ItemError
 
@@ -177,6 +177,10 @@ class Vectors(Application):
         if item.dtype.kind != "f" or not bool((item != item).any()):
             return None
         return f"no {self.metric} distance: the vector holds NaN or inf, is too large, or has no direction"
+
+    def meaning(self, output: str, shape: tuple[int, ...] | None) -> Meaning:
+        """Every metric is a distance as it is; which distance is near depends on the vectors."""
+        return Meaning(why=f"the {self.metric} distance is a distance as it is")
 
     def _suspicious(self, rows: np.ndarray) -> np.ndarray:
         """Mark the rows that a bound from their extremes cannot clear."""

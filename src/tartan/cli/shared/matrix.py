@@ -11,6 +11,7 @@ from tartan.cli.shared.output import warn_unfinished
 
 if TYPE_CHECKING:
     from tartan.analytics import Dissimilarities
+    from tartan.run.result import Run
 
 _OPTIONS = ("transform", "similarity", "missing", "output")
 
@@ -24,7 +25,7 @@ def add_matrix(parser: argparse.ArgumentParser) -> None:
         help="folder of a run, or a file: .npy, PHYLIP, CSV, raw int16 or float32, Zarr",
     )
     add("--output", metavar="NAME", help="output of the run, or array of a Zarr group; default: the first")
-    add("--similarity", metavar="FORMULA", help="how similarities become distances, such as '1-s' or 'sqrt(2-2s)'")
+    add("--similarity", metavar="FORMULA", help="how scores become distances, such as 'max-s' or 'sqrt(2-2s)'; default: what the application declares")
     add(
         "--transform",
         metavar="FORMULA",
@@ -64,12 +65,21 @@ def matrix_options(args: argparse.Namespace) -> dict[str, Any]:
 
 def open_matrix(args: argparse.Namespace) -> Dissimilarities:
     """Open the matrix that the command line names."""
-    import tartan
     from tartan.analytics import as_dissimilarities
 
-    if (Path(args.matrix) / "manifest.json").is_file():
-        warn_unfinished(tartan.open(args.matrix))
-    return as_dissimilarities(args.matrix, **matrix_options(args))
+    run = open_run(args)
+    return as_dissimilarities(args.matrix if run is None else run, **matrix_options(args))
+
+
+def open_run(args: argparse.Namespace) -> Run | None:
+    """Open the run that the command line names, with a warning where it is not finished; None for another matrix."""
+    import tartan
+
+    if not (Path(args.matrix) / "manifest.json").is_file():
+        return None
+    run = tartan.open(args.matrix)
+    warn_unfinished(run)
+    return run
 
 
 def item_names(matrix: Dissimilarities) -> Sequence[str]:

@@ -101,6 +101,10 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
     level_ : float
         What was taken off. Temperatures, ``history_`` and ``splits_`` are measured from it; different numbers of
         clusters can be compared by costs measured from one level only.
+    n_clipped_ : int
+        Pairs that are nearer than the level: they count as 0, and differences among them do not count.
+    note_ : str
+        One sentence that says so; empty where there are none.
     method_ : str
         What found the labels: "annealing", or "search from ..." where a local search found labels of lower cost from
         those of annealing, of a linkage or of chance. It takes part for complete matrices in memory of up to 5,000
@@ -219,7 +223,7 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
         self.n_features_in_ = dissimilarities.n
         if dissimilarities.n == 1:
             self.critical_temperature_, self.hard_hamiltonian_ = math.nan, 0.0
-            self.level_, self.method_ = 0.0, "annealing"
+            self.level_, self.n_clipped_, self.note_, self.method_ = 0.0, 0, "", "annealing"
             return self._finish(_single(), np.empty(0, HISTORY), np.empty(0, SPLITS))
         start = generator(self.random_state).standard_normal(dissimilarities.n)
         matrix = dissimilarities.materialized(monitor=monitor)
@@ -234,7 +238,7 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
                 state = annealing.run()
                 found = best(matrix, level, state.costs.argmin(1), state.k, start, monitor)
                 self._take(annealing, annealing.settled(state, found.labels), found, product)
-                self.level_ = level.value
+                self.level_, self.n_clipped_, self.note_ = level.value, level.n_clipped, level.note()
         finally:
             product.close()
         monitor.finish()

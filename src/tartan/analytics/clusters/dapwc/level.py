@@ -50,6 +50,15 @@ class ZeroLevel:
         """Number of pairs that count as 0."""
         return int(self.below.nnz) // 2
 
+    def note(self) -> str:
+        """Return one sentence on the pairs that count as 0; empty where there are none."""
+        if not self.n_clipped:
+            return ""
+        return (
+            f"dissimilarities were measured from the level {self.value:.6g}: {self.n_clipped:,} nearer pairs count as 0, "
+            "and differences among them do not count (level=0 takes nothing off)"
+        )
+
 
 def find_level(D: Dissimilarities, monitor: Monitor) -> ZeroLevel:
     """Find the level of a checked matrix: the largest quantile of the nearest distances that clips few pairs."""

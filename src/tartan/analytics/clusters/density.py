@@ -1,0 +1,104 @@
+"""HDBSCAN of scikit-learn, on each connected component of a matrix or of kept pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan.analytics.matrix import Dissimilarities
+from tartan.analytics.matrix.kept import KeptPairs
+from tartan.analytics.monitor import Monitor
+from tartan.base.format import format_bytes
+from tartan.base.machine import memory
+from tartan.errors import ConfigError, ResourceError
+
+Labels = NDArray[np.int64]
+
+#: Bytes for each pair (i, j) and (j, i) of a component: the matrix and what scikit-learn makes of it.
+_BYTES = 8 * 3
+
+
+def of_matrix(
+    D: Dissimilarities,
+    min_size: int,
+    monitor: Monitor,
+    available_bytes: Callable[[], int] = lambda: memory().available_bytes,
+) -> Labels:
+    """Return HDBSCAN's labels (n,), -1 for noise; components that missing pairs cut apart are clustered each alone.
+
+    Raises
+    ------
+    ResourceError
+        If the largest component does not fit into memory as a square array.
+    """
+    components = D.check(monitor=monitor).components
+    groups = _groups(np.zeros(D.n, np.int64) if components is None else components)
+    largest = max(map(len, groups))
+    _require_memory(D, largest, available_bytes())
+    labels = np.full(D.n, -1, np.int64)
+    for items in groups:
+        monitor.check()
+        if len(items) >= max(2, min_size):
+            values = np.empty((len(items), len(items)))
+            for row, item in enumerate(items.tolist()):
+                values[row] = D.values(slice(item, item + 1), slice(0, D.n))[0, items]
+            np.fill_diagonal(values, 0.0)
+            values[np.isnan(values)] = np.inf
+            _put(labels, items, _estimator(min_size).fit(values).labels_)
+    return labels
+
+
+def of_pairs(pairs: KeptPairs, min_size: int, components: Labels, monitor: Monitor) -> Labels:
+    """Return HDBSCAN's labels (n,) of kept pairs, -1 for noise; pairs that are not kept are farther than all that are."""
+    labels = np.full(pairs.n, -1, np.int64)
+    if not len(pairs.i):
+        return labels
+    graph = pairs.graph(pairs.distances + _tiny(pairs))  # a stored 0 would be no pair at all
+    far = 2 * float(pairs.distances.max()) + _tiny(pairs)
+    for items in _groups(components):
+        monitor.check()
+        if len(items) >= max(2, min_size):
+            estimator = _estimator(min_size, metric_params={"max_distance": far})
+            _put(labels, items, estimator.fit(graph[items][:, items]).labels_)
+    return labels
+
+
+def _tiny(pairs: KeptPairs) -> float:
+    return max(1e-12 * float(pairs.distances.max()), np.finfo(float).tiny)
+
+
+def _estimator(min_size: int, **options: Any) -> Any:
+    from sklearn.cluster import HDBSCAN
+
+    return HDBSCAN(min_cluster_size=max(2, min_size), metric="precomputed", copy=False, **options)
+
+
+def _groups(components: Labels) -> list[Labels]:
+    order = np.argsort(components, kind="stable")
+    return [group for group in np.split(order, np.flatnonzero(np.diff(components[order])) + 1) if len(group)]
+
+
+def _put(labels: Labels, items: Labels, found: Labels) -> None:
+    """Write the clusters of one component, with numbers of their own."""
+    labels[items] = np.where(found >= 0, found + max(0, int(labels.max()) + 1), -1)
+
+
+def _require_memory(D: Dissimilarities, n_items: int, available_bytes: int) -> None:
+    needed = _BYTES * n_items**2
+    if needed > available_bytes:
+        raise ResourceError(
+            f"{D.label}: hdbscan takes {format_bytes(needed)} for {n_items:,} items that pairs connect, and "
+            f"{format_bytes(available_bytes)} are free; cluster by --method single with --threshold, which takes a few "
+            "rows, or compute a top-k run of these items: its kept pairs are clustered without the matrix",
+            code="memory",
+        )
+
+
+def require_min_size(min_size: int, n: int) -> int:
+    """Return the least size of clusters, checked."""
+    if not 2 <= min_size <= max(2, n):
+        raise ConfigError(f"min_size is {min_size}; clusters of {n} items have 2 to {n}")
+    return min_size

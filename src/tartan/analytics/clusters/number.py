@@ -1,0 +1,145 @@
+"""How many clusters there are: the number with the highest mean silhouette, if chance does not reach as high.
+
+The silhouette of an item is (b - a) / max(a, b), where a is its mean distance to its own cluster and b that to the next
+one (Rousseeuw, J. Comput. Appl. Math. 20, 1987); 0 for an item that is alone, and never above 0 for one whose nearest item
+lies in another cluster. Distances are measured from one level for every number, that of pairwise clustering, so that low
+contrast counts as much as high; clusters are those of one linkage, cut.
+
+One group has silhouettes too. So the same is done with twenty sets of random points in one group (a normal distribution in
+as many dimensions as the spread of the distances says): where none of the numbers rises above the highest silhouette among
+these, there is one cluster. The idea is that of the gap statistic (Tibshirani, Walther, Hastie, J. R. Stat. Soc. B 63,
+2001), for distances without coordinates.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan.analytics.clusters.cut import cut
+from tartan.analytics.clusters.dapwc.level import find_level
+from tartan.analytics.clusters.outcome import NumberCurve
+from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
+from tartan.analytics.monitor import Monitor
+from tartan.analytics.trees.hierarchy import linkage
+
+Matrix = NDArray[np.float64]
+
+MOST_CLUSTERS = 40
+SAMPLED_ITEMS = 1000
+_REFERENCES = 20
+_REFERENCE_ITEMS = 100
+_MOST_DIMENSIONS = 64
+_EQUAL = 1e-9  # relative
+
+
+def number_of_clusters(
+    D: Dissimilarities, method: str = "average", *, seed: int = 0, monitor: Monitor | None = None
+) -> NumberCurve:
+    """Find the number of clusters of a checked matrix without missing pairs.
+
+    Parameters
+    ----------
+    D : Dissimilarities
+        Of more than 1,000 items as many are drawn.
+    method : {"single", "complete", "average", "weighted"}
+    seed : int
+        Of the sample and of the random points.
+    monitor : Monitor, optional
+
+    Notes
+    -----
+    2 to 40 clusters are tried. At most two seconds, besides reading the rows of the items.
+    """
+    watch = Monitor(0) if monitor is None else monitor
+    random = np.random.default_rng(seed)
+    values = _sampled(D, random)
+    n = len(values)
+    most = min(n - 1, MOST_CLUSTERS)
+    if most < 2 or not values.any():
+        return NumberCurve(np.empty(0, np.int64), np.empty(0), 1.0, 0.0, n)
+    watch.report("number of clusters", tried=f"2 to {most}")
+    level, silhouettes = _curve(values, method, most)
+    dimensions = _dimensions(np.maximum(values - level, 0.0))
+    size, highest = min(n, _REFERENCE_ITEMS), []
+    for _ in range(_REFERENCES):
+        watch.check()
+        points = random.standard_normal((size, dimensions))
+        highest.append(_curve(_distances(points), method, min(size - 1, most))[1].max())
+    return NumberCurve(np.arange(2, most + 1), silhouettes, float(max(highest)), level, n)
+
+
+def _sampled(D: Dissimilarities, random: np.random.Generator) -> Matrix:
+    everything = np.arange(D.n)
+    few = D.n <= SAMPLED_ITEMS
+    items = everything if few else np.sort(random.choice(everything, SAMPLED_ITEMS, replace=False))
+    values = np.empty((len(items), len(items)))
+    for row, item in enumerate(items.tolist()):
+        values[row] = D.values(slice(item, item + 1), slice(0, D.n))[0, items]
+    np.fill_diagonal(values, 0.0)
+    return values
+
+
+def _distances(points: Matrix) -> Matrix:
+    from scipy.spatial.distance import pdist, squareform
+
+    return np.asarray(squareform(pdist(points)), np.float64)
+
+
+def _curve(values: Matrix, method: str, most: int) -> tuple[float, Matrix]:
+    """Return the level, and the mean silhouette of 2 to ``most`` clusters measured from it."""
+    quiet, n = Monitor(0), len(values)
+    matrix = as_dissimilarities(values)
+    matrix.check()
+    level = find_level(matrix, quiet).value
+    measured = np.maximum(values - level, 0.0)
+    np.fill_diagonal(measured, 0.0)
+    steps, nearest = linkage(matrix, method, monitor=quiet), _nearest(values)
+    found = [_mean_silhouette(measured, cut(steps, n, k), nearest) for k in range(2, most + 1)]
+    return level, np.array(found)
+
+
+def _nearest(values: Matrix) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the nearest item of each, and the next one where that is as near, else the nearest again."""
+    others = values + np.diag(np.full(len(values), np.inf))
+    two = np.argpartition(others, 1, axis=1)[:, :2]
+    distances = np.take_along_axis(others, two, axis=1)
+    order = np.argsort(distances, axis=1, kind="stable")
+    two, distances = np.take_along_axis(two, order, axis=1), np.take_along_axis(distances, order, axis=1)
+    tied = distances[:, 1] <= distances[:, 0] * (1 + _EQUAL)
+    return two[:, 0], np.where(tied, two[:, 1], two[:, 0])
+
+
+def _mean_silhouette(
+    measured: Matrix, labels: NDArray[np.int64], nearest: tuple[NDArray[np.int64], NDArray[np.int64]]
+) -> float:
+    items, k = np.arange(len(labels)), int(labels.max()) + 1
+    members = np.zeros((len(labels), k))
+    members[items, labels] = 1.0
+    sums, sizes = measured @ members, members.sum(0)
+    own = sums[items, labels] / np.maximum(sizes[labels] - 1, 1)
+    to_others = sums / sizes
+    to_others[items, labels] = np.inf
+    other = to_others.min(1)
+    silhouettes = (other - own) / np.maximum(np.maximum(other, own), np.finfo(float).tiny)
+    alone = sizes[labels] == 1
+    torn = (labels[nearest[0]] != labels) | (labels[nearest[1]] != labels)
+    return float(np.where(alone, 0.0, np.where(torn, np.minimum(silhouettes, 0.0), silhouettes)).mean())
+
+
+def _dimensions(measured: Matrix) -> int:
+    """Return the dimensions in which distances of normal points vary at least as much, of their mean, as these do."""
+    pairs = measured[np.triu_indices(len(measured), 1)]
+    spread = float(pairs.std() / pairs.mean()) if pairs.any() else 0.0
+    dimensions = 1
+    while dimensions < _MOST_DIMENSIONS and _spread_in(dimensions + 1) >= spread:
+        dimensions += 1
+    return dimensions
+
+
+def _spread_in(dimensions: int) -> float:
+    """Return standard deviation over mean of the distances of normal points: those of the chi distribution."""
+    mean = math.sqrt(2) * math.exp(math.lgamma((dimensions + 1) / 2) - math.lgamma(dimensions / 2))
+    return math.sqrt(max(dimensions - mean**2, 0.0)) / mean

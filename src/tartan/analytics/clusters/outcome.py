@@ -1,0 +1,99 @@
+"""What clustering found: labels, how, why so many, and what to know of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class NumberCurve:
+    """The criterion by which a number of clusters was chosen, for each number that was tried.
+
+    Attributes
+    ----------
+    numbers : int64 array (m,)
+        2, 3, ...
+    silhouettes : float64 array (m,)
+        Mean silhouette of the items in that many clusters, measured from ``level``.
+    by_chance : float
+        The largest mean silhouette of twenty sets of random points in one group.
+    level : float
+        What was taken off all dissimilarities first; the same for every number.
+    n_items : int
+        Items that were looked at: all, or a sample.
+    """
+
+    numbers: NDArray[np.int64]
+    silhouettes: NDArray[np.float64]
+    by_chance: float
+    level: float
+    n_items: int
+
+    @property
+    def best(self) -> int:
+        """The number with the largest mean silhouette; 1 where no number was tried."""
+        return int(self.numbers[self.silhouettes.argmax()]) if len(self.numbers) else 1
+
+    @property
+    def chosen(self) -> int:
+        """The best number where it stands out from chance, else 1."""
+        return self.best if len(self.numbers) and self.silhouettes.max() > self.by_chance else 1
+
+    def reason(self) -> str:
+        """Return one sentence that says why this number."""
+        if not len(self.numbers):
+            return "there are too few items to tell clusters apart"
+        tried = f"{self.numbers[0]} to {self.numbers[-1]}" if len(self.numbers) > 1 else str(self.numbers[0])
+        highest = f"{self.silhouettes.max():.2f}"
+        chance = f"random points in one group reach {self.by_chance:.2f}"
+        if self.chosen > 1:
+            return f"of {tried} clusters {self.chosen} have the highest mean silhouette, {highest}; {chance}"
+        return (
+            f"no division stands out: of {tried} clusters {self.best} have the highest mean silhouette, {highest}, but "
+            f"{chance}; a number of your own makes clusters all the same"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Clustering:
+    """Clusters of items.
+
+    Attributes
+    ----------
+    labels : int64 array (n,)
+        Cluster of each item, from 0; -1 for an item in none: noise, failed, or left out.
+    method : str
+        "pwc", a linkage, "hdbscan", "components" or "leiden".
+    reason : str
+        Why there are so many clusters, in one sentence.
+    found_by : str
+        What found the labels: the method, or for "pwc" what ``DAPWC.method_`` says.
+    notes : tuple of str
+        What to know of the result, a sentence each.
+    threshold : float or None
+        The distance at which a linkage was cut, or up to which kept pairs count.
+    curve : NumberCurve or None
+        How the number was chosen, where it was.
+    representatives : int64 array (n_clusters,) or None
+        Of kept pairs: the item of each cluster that is alike to most of the others in it.
+    conversion : str or None
+        The formula by which similarities became distances.
+    """
+
+    labels: NDArray[np.int64]
+    method: str
+    reason: str
+    found_by: str = ""
+    notes: tuple[str, ...] = ()
+    threshold: float | None = None
+    curve: NumberCurve | None = field(default=None, repr=False)
+    representatives: NDArray[np.int64] | None = field(default=None, repr=False)
+    conversion: str | None = None
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters."""
+        return len(np.unique(self.labels[self.labels >= 0]))

@@ -1,0 +1,65 @@
+"""What the scores of a run mean, as its application declares it: written into the manifest when a run is created."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tartan.application import Application, Meaning
+from tartan.base.checks import FINITE, number
+from tartan.errors import ConfigError, TartanError
+from tartan.run.result import Run
+from tartan.store.manifest import Manifest
+
+if TYPE_CHECKING:
+    from tartan.workers.shipping import Registry
+
+
+def declared(app: Application, manifest: Manifest) -> dict[str, dict[str, Any]]:
+    """Return what an application says of each of its outputs, checked.
+
+    Raises
+    ------
+    ConfigError
+        If it says something else than a ``Meaning``, or something in it cannot be read.
+    """
+    item = manifest.application.get("item")
+    shape = None if item is None else tuple(item["shape"])
+    said = {output: app.meaning(output, shape) for output in manifest.outputs}
+    return {output: asdict(_checked(app, meaning)) for output, meaning in said.items() if meaning is not None}
+
+
+def declared_run(path: str | Path, registry: Registry) -> Run:
+    """Open a run; one of a built-in application that an older version wrote is told what its scores mean, in memory."""
+    run = Run(Path(path))
+    about = run.manifest.application
+    if "meaning" in about or about.get("kind") != "builtin":
+        return run
+    from tartan.workers.shipping import load_application
+
+    try:
+        app, _ = load_application(about["source"], about["parameters"], registry)
+        about["meaning"] = declared(app, run.manifest)
+    except TartanError:  # parameters of another version: a run is readable without
+        about["meaning"] = {}
+    return run
+
+
+def _checked(app: Application, meaning: Any) -> Meaning:
+    from tartan.analytics.matrix.formula import Formula
+    from tartan.analytics.trees.hierarchy import METHODS as LINKAGES
+
+    where = f"{type(app).__name__}.meaning"
+    if not isinstance(meaning, Meaning):
+        raise ConfigError(f"{where} returned {meaning!r}; it returns a tartan.Meaning or None")
+    if meaning.distance is not None:
+        try:
+            Formula(meaning.distance, "s")
+        except ConfigError as error:
+            raise ConfigError(f"{where}: distance: {error}") from error
+    if meaning.cut is not None:
+        number(f"{where}: cut", meaning.cut, FINITE)
+    if meaning.linkage not in LINKAGES:
+        raise ConfigError(f"{where}: linkage is {meaning.linkage!r}; it is one of {', '.join(LINKAGES)}")
+    return meaning
