@@ -83,10 +83,14 @@ def execute(args: argparse.Namespace) -> int:
             written.append(_draw_density(args, matrix, run, found, monitor))
     if not args.quiet:
         said = ", ".join(f"{name} {_shown(value)}" for name, value in found.numbers.items())
+        if (formula := found.recipe["matrix"].get("similarity")) is not None:
+            print(f"distances are {formula} of the scores", file=sys.stderr)
         print(f"{found.method}: {said}\nwrote {', '.join(map(str, written))}", file=sys.stderr)
     if args.json:
         about = {"map": _about_map(run)} if run is not None else {}
         files = list(map(str, written))
+        similarity = found.recipe["matrix"].get("similarity")
+        about |= {"distance": similarity if isinstance(similarity, str) else None}
         print_json({"method": found.method, "n": len(found.keys), **found.numbers, "files": files, **about})
     return 0
 
@@ -121,7 +125,9 @@ def _of_run(args: argparse.Namespace, run: Run, keys: Sequence[str], monitor: Mo
         assert growth.map is not None
         print_map(run, growth.map, growth.n_new, quiet=args.quiet)
         return found
-    ways = {"keep": args.keep, "monitor": monitor} | matrix_options(args) | _given(args, keys)
+    # A map of kept pairs has no rule by which new items could be placed on it: there is nothing to keep it for.
+    keep = args.keep and run.manifest.reduce is None
+    ways = {"keep": keep, "monitor": monitor} | matrix_options(args) | _given(args, keys)
     found, problem = embedded(run.folder, args.method or "damds", args.dim or 3, **ways)
     if problem is not None:
         print(f"tartan: warning: {problem}", file=sys.stderr)

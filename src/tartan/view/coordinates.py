@@ -217,6 +217,8 @@ def read_labels(path: str | Path, keys: Sequence[str]) -> list[str]:
         if len(lines) != len(keys):
             raise ConfigError(f"{place} has {len(lines)} labels for {len(keys)} points; give one on each line")
         return [line.strip() for line in lines]
+    if rows[0] == ["item", "cluster", "representative"] and all(len(words) == 3 for words in rows):
+        rows = [words[:2] for words in rows]  # as tartan cluster writes them of a run that keeps pairs
     pairs = {mark.join(words[:-1]): words[-1] for words in rows}
     missing = [key for key in keys if key not in pairs]
     if missing:

@@ -1,4 +1,8 @@
-"""HDBSCAN of scikit-learn, on each connected component of a matrix or of kept pairs."""
+"""HDBSCAN of scikit-learn, on each connected component of a matrix or of kept pairs.
+
+Of several components one in which nothing is denser than the rest is a cluster as a whole; where there is only one, all
+of it is noise then, as scikit-learn has it.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +45,13 @@ def of_matrix(
     labels = np.full(D.n, -1, np.int64)
     for items in groups:
         monitor.check()
-        if len(items) >= max(2, min_size):
+        if len(items) >= min_size:
             values = np.empty((len(items), len(items)))
             for row, item in enumerate(items.tolist()):
                 values[row] = D.values(slice(item, item + 1), slice(0, D.n))[0, items]
             np.fill_diagonal(values, 0.0)
             values[np.isnan(values)] = np.inf
-            _put(labels, items, _estimator(min_size).fit(values).labels_)
+            _put(labels, items, _estimator(min_size).fit(values).labels_, whole=len(groups) > 1)
     return labels
 
 
@@ -58,11 +62,12 @@ def of_pairs(pairs: KeptPairs, min_size: int, components: Labels, monitor: Monit
         return labels
     graph = pairs.graph(pairs.distances + _tiny(pairs))  # a stored 0 would be no pair at all
     far = 2 * float(pairs.distances.max()) + _tiny(pairs)
-    for items in _groups(components):
+    groups = _groups(components)
+    for items in groups:
         monitor.check()
-        if len(items) >= max(2, min_size):
+        if len(items) >= min_size:
             estimator = _estimator(min_size, metric_params={"max_distance": far})
-            _put(labels, items, estimator.fit(graph[items][:, items]).labels_)
+            _put(labels, items, estimator.fit(graph[items][:, items]).labels_, whole=len(groups) > 1)
     return labels
 
 
@@ -73,7 +78,7 @@ def _tiny(pairs: KeptPairs) -> float:
 def _estimator(min_size: int, **options: Any) -> Any:
     from sklearn.cluster import HDBSCAN
 
-    return HDBSCAN(min_cluster_size=max(2, min_size), metric="precomputed", copy=False, **options)
+    return HDBSCAN(min_cluster_size=min_size, metric="precomputed", copy=False, **options)
 
 
 def _groups(components: Labels) -> list[Labels]:
@@ -81,8 +86,10 @@ def _groups(components: Labels) -> list[Labels]:
     return [group for group in np.split(order, np.flatnonzero(np.diff(components[order])) + 1) if len(group)]
 
 
-def _put(labels: Labels, items: Labels, found: Labels) -> None:
-    """Write the clusters of one component, with numbers of their own."""
+def _put(labels: Labels, items: Labels, found: Labels, *, whole: bool) -> None:
+    """Write the clusters of one component, with numbers of their own; ``whole``: it is one where none was found."""
+    if whole and (found < 0).all():
+        found = np.zeros_like(found)
     labels[items] = np.where(found >= 0, found + max(0, int(labels.max()) + 1), -1)
 
 

@@ -10,9 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from tartan.analytics.maps.interpolation import row_stress
 from tartan.analytics.matrix import Dissimilarities
-from tartan.analytics.matrix.open import for_map
+from tartan.analytics.matrix.kept import kept_pairs
+from tartan.analytics.matrix.open import folder_of, for_map
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.errors import ConfigError
+from tartan.store.folder import RunFolder
 
 METHODS = ("damds", "smacof", "lmmds")
 
@@ -62,6 +64,8 @@ def embed(
 ) -> Embedding:
     """Place the items of a matrix so that distances match dissimilarities.
 
+    A run that keeps pairs instead of the matrix is placed by distances along these (``graph_map.py``).
+
     Items without any dissimilarity, such as those of a run that could not be read, get no place; the others are placed
     as if they were not there.
 
@@ -97,6 +101,9 @@ def embed(
         raise ConfigError(f"method is {method!r}; it is one of {', '.join(METHODS)}")
     monitor = as_monitor(monitor)
     how = {"similarity": similarity, "transform": transform, "missing": missing, "output": output}
+    folder = folder_of(D)
+    if folder is not None and folder.manifest.reduce is not None:
+        return _of_pairs(folder, method, n_components, how, options, (start, monitor))
     matrix = for_map(D, **how)
     how["similarity"] = similarity if callable(similarity) else matrix.conversion
     matrix = matrix if matrix.array is not None else matrix.materialized(monitor=monitor)
@@ -122,6 +129,48 @@ def embed(
             "matrix": {name: value for name, value in how.items() if value is not None},
             "rule": rule,
             "why": why,
+            "n_neighbors": options.get("n_neighbors"),
+        },
+    )
+
+
+def _of_pairs(
+    folder: RunFolder,
+    method: str,
+    n_components: int,
+    how: dict[str, Any],
+    options: dict[str, Any],
+    run: tuple[ArrayLike | None, Monitor],
+) -> Embedding:
+    """Make a map of the pairs that a run keeps instead of the matrix."""
+    from tartan.analytics.maps.graph_map import graph_map
+
+    start, monitor = run
+    refused = [name for name in (*_OF_ITEMS, "missing_value", "distance_transform", "formula") if name in options]
+    refused += ["start"] if start is not None else []
+    refused += ["missing"] if how["missing"] is not None else []
+    if refused:
+        raise ConfigError(f"{folder.path} keeps pairs and no matrix; leave out {', '.join(refused)}")
+    pairs = kept_pairs(folder, **{name: how[name] for name in ("output", "similarity", "transform")})
+    if not len(pairs.i):
+        raise ConfigError(f"{folder.path} keeps no pair: there is nothing to draw")
+
+    def fit(landmarks: Dissimilarities) -> Any:
+        return _estimator(method, n_components, options).fit(landmarks, monitor=Monitor(0))
+
+    points, stress, numbers = graph_map(pairs, fit, n_components, monitor)
+    how = {**how, "similarity": how["similarity"] if callable(how["similarity"]) else pairs.conversion}
+    return Embedding(
+        points=points,
+        keys=tuple(map(str, pairs.names)),
+        method=method,
+        numbers=numbers,
+        estimator=None,
+        item_stress=stress,
+        recipe={
+            "matrix": {name: value for name, value in how.items() if value is not None},
+            "rule": None,
+            "why": "it was made of kept pairs",
             "n_neighbors": options.get("n_neighbors"),
         },
     )
