@@ -9,6 +9,8 @@ import pytest
 from gaps import Gaps
 
 from tartan.analytics import as_dissimilarities
+from tartan.analytics import cluster as cluster_of
+from tartan.analytics.clusters import graph
 from tartan.analytics.clusters.choose import METHODS, clustered
 from tartan.cli import cluster
 from tartan.errors import ConfigError
@@ -52,17 +54,44 @@ def test_json_with_truth_and_centres(command, matrix, tmp_path):
     found = json.loads(done.out)
     assert found["scores"]["adjusted_rand"] == 1.0
     assert found["sizes"] == [4, 4, 4]
-    assert same_groups(list(found["labels"].values()))
+    assert same_groups(found["labels"])
+    assert found["items"] == [f"item{i}" for i in range(12)]
+    assert (found["method"], found["n_clusters"]) == ("pwc", 3)
     assert sorted(row[0] for row in found["centres"]["mean"]) == ["item1", "item5", "item9"]
     assert "adjusted rand: 1.0000" in done.err
 
 
-def test_names_of_several_items_cannot_be_told_by_name(command, matrix):
+def test_names_of_several_items_are_told_by_place(command, matrix):
     matrix.write_text(matrix.read_text().replace("item7", "item3"))
-    assert command("cluster", matrix, "-k", 3, "--method", "single").out.count("item3") == 2
     done = command("cluster", matrix, "-k", 3, "--method", "single", "--json")
-    assert done.status == 2
-    assert "2 items are called 'item3'" in done.err
+    found = json.loads(done.out)
+    assert found["items"].count("item3") == 2
+    assert found["labels"] == GROUPS
+
+
+def test_without_a_number_one_is_found(command, matrix, tmp_path):
+    done = command("cluster", matrix, "--json", "--curve", tmp_path / "c.svg")
+    found = json.loads(done.out)
+    assert found["n_clusters"] == 3
+    assert same_groups(found["labels"])
+    assert found["curve"]["clusters"] == list(range(2, 12))
+    assert max(found["curve"]["mean_silhouette"]) > found["curve"]["by_chance"]
+    assert found["curve_picture"] == str(tmp_path / "c.svg")
+    assert "d: 3 clusters" in (tmp_path / "c.svg").read_text()
+    assert "of 2 to 11 clusters 3 have the highest mean silhouette" in done.err
+
+
+def test_the_command_and_the_function_agree(command, matrix):
+    for words, options in (
+        ([], {}),
+        (["--method", "average"], {"method": "average"}),
+        (["--threshold", "5"], {"threshold": 5.0}),
+        (["--method", "hdbscan", "--min-size", "3"], {"method": "hdbscan", "min_size": 3}),
+    ):
+        found = json.loads(command("cluster", matrix, *words, "--json", "--quiet").out)
+        expected = cluster_of(str(matrix), **options)
+        assert found["labels"] == expected.labels.tolist()
+        assert (found["method"], found["reason"]) == (expected.method, expected.reason)
 
 
 def test_labels_in_a_file_and_truth_by_position(command, matrix, tmp_path):
@@ -90,6 +119,11 @@ def test_labels_that_it_wrote_are_a_truth(command, matrix, tmp_path):
         ("--threshold 1 --method pwc", "takes a number of clusters"),
         ("-k 2 --truth none.tsv", "there is no file none.tsv"),
         ("-k 2 --seed -1", "'-1' is not a whole number"),
+        ("-k 2 --min-size 3", "--min-size is for --method hdbscan"),
+        ("-k 2 --curve c.svg", "--curve draws how a number of clusters was chosen"),
+        ("--threshold 1 --curve c.svg", "none is chosen here"),
+        ("--curve c.pdf", "pictures of curves are .svg or .png"),
+        ("-k 2 --method leiden", "leiden is for runs that keep pairs"),
     ],
 )
 def test_options_that_would_be_left_unheard(command, matrix, words, said):
@@ -121,7 +155,7 @@ def test_more_clusters_than_items(command, matrix):
 
 
 def test_methods_are_those_of_the_function():
-    assert cluster.METHODS == METHODS
+    assert set(cluster.METHODS) == {*METHODS, "hdbscan", *graph.METHODS}
 
 
 def test_wrong_method_and_options():

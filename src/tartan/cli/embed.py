@@ -87,7 +87,7 @@ def execute(args: argparse.Namespace) -> int:
             print(f"distances are {formula} of the scores", file=sys.stderr)
         print(f"{found.method}: {said}\nwrote {', '.join(map(str, written))}", file=sys.stderr)
     if args.json:
-        about = {"map": _about_map(run)} if run is not None else {}
+        about: dict[str, Any] = {"map": _about_map(run)} if run is not None else {}
         files = list(map(str, written))
         similarity = found.recipe["matrix"].get("similarity")
         about |= {"distance": similarity if isinstance(similarity, str) else None}
@@ -127,8 +127,8 @@ def _of_run(args: argparse.Namespace, run: Run, keys: Sequence[str], monitor: Mo
         return found
     # A map of kept pairs has no rule by which new items could be placed on it: there is nothing to keep it for.
     keep = args.keep and run.manifest.reduce is None
-    ways = {"keep": keep, "monitor": monitor} | matrix_options(args) | _given(args, keys)
-    found, problem = embedded(run.folder, args.method or "damds", args.dim or 3, **ways)
+    ways = {"monitor": monitor} | matrix_options(args) | _given(args, keys)
+    found, problem = embedded(run.folder, args.method or "damds", args.dim or 3, keep=keep, **ways)
     if problem is not None:
         print(f"tartan: warning: {problem}", file=sys.stderr)
     return found

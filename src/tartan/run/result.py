@@ -309,8 +309,8 @@ class Run:
         n_clusters : int, optional
             Default: the application's cut, where it declares one, else a number that is found.
         method : str, optional
-            "pwc" (``tartan.analytics.DAPWC``; the default with a number), a linkage, or "hdbscan". A run that keeps pairs
-            instead of the matrix takes "components" (default), "single", "hdbscan" and "leiden".
+            "pwc" (``tartan.analytics.DAPWC``; the default with a number), a linkage, or "hdbscan". A run that keeps
+            pairs instead of the matrix takes "components" (default), "single", "hdbscan" and "leiden".
         output : str, optional
             Which output holds the distances.
         similarity, transform

@@ -95,7 +95,7 @@ class Manifest:
         return bool(self.application.get("similarity", False))
 
     def meaning(self, output: str | None = None) -> dict[str, Any]:
-        """Return what the application says of the scores of an output (default: the first); empty where it is silent."""
+        """Return what the application says of the scores of an output (default: the first); else empty."""
         said: dict[str, Any] = self.application.get("meaning") or {}
         return dict(said.get(next(iter(self.outputs)) if output is None else output) or {})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,7 @@ class _Frame:
         return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * (value - self.low) / (1.0 - self.low)
 
     def ticks(self) -> list[int]:
-        numbers = self.curve.numbers.tolist()
+        numbers: list[int] = self.curve.numbers.tolist()
         return numbers[:: -(-len(numbers) // _MOST_TICKS)]
 
     def levels(self) -> list[float]:
@@ -116,11 +117,12 @@ def _picture(curve: NumberCurve, title: str) -> Any:
 
 def _lines(frame: _Frame) -> list[tuple[float, float, float, float, str, float]]:
     curve, right = frame.curve, _WIDTH - _RIGHT
+    lines: list[tuple[float, float, float, float, str, float]]
     lines = [(_LEFT, frame.y(level), right, frame.y(level), "#e4e4e8", 1.0) for level in frame.levels()]
     chance = frame.y(curve.by_chance)
     lines.append((_LEFT, chance, right, chance, _CHANCE, 1.5))
     places = [(frame.x(k), frame.y(value)) for k, value in zip(curve.numbers.tolist(), curve.silhouettes.tolist())]
-    lines += [(*a, *b, _LINE, 2.0) for a, b in zip(places, places[1:])]
+    lines += [(*a, *b, _LINE, 2.0) for a, b in pairwise(places)]
     return lines
 
 

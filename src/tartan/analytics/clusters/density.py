@@ -56,7 +56,7 @@ def of_matrix(
 
 
 def of_pairs(pairs: KeptPairs, min_size: int, components: Labels, monitor: Monitor) -> Labels:
-    """Return HDBSCAN's labels (n,) of kept pairs, -1 for noise; pairs that are not kept are farther than all that are."""
+    """Return HDBSCAN's labels (n,) of kept pairs, -1 for noise; pairs that are not kept count as far."""
     labels = np.full(pairs.n, -1, np.int64)
     if not len(pairs.i):
         return labels

@@ -40,8 +40,8 @@ def cluster(
     """Cluster the items of a matrix or a run.
 
     With neither a number nor a threshold the application's cut decides, where it declares one: a linkage is cut at that
-    score. Else the number is chosen whose mean silhouette is highest, if random points in one group do not reach as high
-    (``Clustering.curve``). A run that keeps pairs instead of the matrix is clustered by these.
+    score. Else the number is chosen whose mean silhouette is highest, if random points in one group do not reach as
+    high (``Clustering.curve``). A run that keeps pairs instead of the matrix is clustered by these.
 
     Parameters
     ----------
@@ -49,8 +49,8 @@ def cluster(
     n_clusters : int, optional
     method : str, optional
         "pwc" (pairwise clustering by deterministic annealing, :class:`DAPWC`; the default with a number), a linkage
-        ("single", "complete", "average", "weighted"; "single" is the default with a threshold) or "hdbscan", which finds
-        the number by itself. Of kept pairs: "components" (default), "single", "hdbscan" or "leiden".
+        ("single", "complete", "average", "weighted"; "single" is the default with a threshold) or "hdbscan", which
+        finds the number by itself. Of kept pairs: "components" (default), "single", "hdbscan" or "leiden".
     threshold : float, optional
         Clusters of a linkage up to this distance; of kept pairs, those up to it.
     similarity, transform, missing, output : optional
@@ -99,7 +99,9 @@ def cluster(
     curve = None
     if n_clusters is None:
         matrix.check(monitor=watch).require_complete(matrix, "the number of clusters")
-        curve = number_of_clusters(matrix, method if method in LINKAGES else "average", seed=random_state, monitor=watch)
+        curve = number_of_clusters(
+            matrix, method if method in LINKAGES else "average", seed=random_state, monitor=watch
+        )
         n_clusters = curve.chosen
     return _into(matrix, n_clusters, method or "pwc", curve, random_state, watch, options)
 

@@ -1,14 +1,14 @@
 """How many clusters there are: the number with the highest mean silhouette, if chance does not reach as high.
 
 The silhouette of an item is (b - a) / max(a, b), where a is its mean distance to its own cluster and b that to the next
-one (Rousseeuw, J. Comput. Appl. Math. 20, 1987); 0 for an item that is alone, and never above 0 for one whose nearest item
-lies in another cluster. Distances are measured from one level for every number, that of pairwise clustering, so that low
-contrast counts as much as high; clusters are those of one linkage, cut.
+one (Rousseeuw, J. Comput. Appl. Math. 20, 1987); 0 for an item that is alone, and never above 0 for one whose nearest
+item lies in another cluster. Distances are measured from one level for every number, that of pairwise clustering, so
+that low contrast counts as much as high; clusters are those of one linkage, cut.
 
-One group has silhouettes too. So the same is done with twenty sets of random points in one group (a normal distribution in
-as many dimensions as the spread of the distances says): where none of the numbers rises above the highest silhouette among
-these, there is one cluster. The idea is that of the gap statistic (Tibshirani, Walther, Hastie, J. R. Stat. Soc. B 63,
-2001), for distances without coordinates.
+One group has silhouettes too. So the same is done with twenty sets of random points in one group (a normal distribution
+in as many dimensions as the spread of the distances says): where none of the numbers rises above the highest silhouette
+among these, there is one cluster. The idea is that of the gap statistic (Tibshirani, Walther, Hastie, J. R. Stat. Soc.
+B 63, 2001), for distances without coordinates.
 """
 
 from __future__ import annotations

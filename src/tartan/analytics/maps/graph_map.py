@@ -1,9 +1,9 @@
 """A map of kept pairs: of a run that keeps the nearest pairs of each item, without the matrix.
 
-Distances along the graph of kept pairs stand for those that are not kept (Isomap: Tenenbaum, de Silva, Langford, Science
-290, 2000). Of each connected part some landmarks are placed by an estimator, from the distances among them, and all other
-items by their distances to these (landmark Isomap: de Silva, Tenenbaum, NIPS 15, 2003). No path leads from part to part, so
-parts stand side by side, the largest first; the room between them means nothing.
+Distances along the graph of kept pairs stand for those that are not kept (Isomap: Tenenbaum, de Silva, Langford,
+Science 290, 2000). Of each connected part some landmarks are placed by an estimator, from the distances among them, and
+all other items by their distances to these (landmark Isomap: de Silva, Tenenbaum, NIPS 15, 2003). No path leads from
+part to part, so parts stand side by side, the largest first; the room between them means nothing.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def folder_of(D: Any) -> RunFolder | None:
     from tartan.store.manifest import FILE_NAME
 
     if isinstance(D, str | os.PathLike):
-        return RunFolder.open(D) if (Path(D) / FILE_NAME).is_file() else None
+        return RunFolder.open(Path(D)) if (Path(D) / FILE_NAME).is_file() else None
     found = D if isinstance(D, RunFolder) else getattr(D, "folder", None)
     return found if isinstance(found, RunFolder) else None
 

@@ -1,7 +1,8 @@
 """A formula that makes distances of similarities that do not all look alike, found from the scores.
 
-Most pairs of a large set have nothing in common, and their scores crowd at one value; alike pairs lie far above it, some
-ten times as far as others. By 1 - s, or below the best pair, most of these look as far apart as all else: a map is flat.
+Most pairs of a large set have nothing in common, and their scores crowd at one value; alike pairs lie far above it,
+some ten times as far as others. By 1 - s, or below the best pair, most of these look as far apart as all else: a map is
+flat.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ _SPREAD = 1 / 3
 def spreading(D: Dissimilarities, formula: str = "max-s") -> str:
     """Return a formula of s whose distances spread.
 
-    It is the given one if that does: if the distance of a typical item to its nearest one is at most a third of that of a
-    typical pair. Else it is c / (c + s - b), and 1 for scores below b: b is the median score, and c a quarter of what the
-    median nearest score has above b, so that typical neighbours are at 0.2.
+    It is the given one if that does: if the distance of a typical item to its nearest one is at most a third of that of
+    a typical pair. Else it is c / (c + s - b), and 1 for scores below b: b is the median score, and c a quarter of what
+    the median nearest score has above b, so that typical neighbours are at 0.2.
 
     Parameters
     ----------

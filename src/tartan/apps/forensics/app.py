@@ -112,7 +112,7 @@ class Forensics(Application):
     def meaning(self, output: str, shape: tuple[int, ...] | None) -> Meaning:
         """Photos of one camera have an NCC above ``ncc_threshold``, or a PCE above 60, on average."""
         if self.score == "pce" and output == "scores":
-            cut = PCE_THRESHOLD
+            cut: float | None = PCE_THRESHOLD
             why = "two photos with a higher PCE are customarily taken for those of one camera (SPIE 7254, 2009)"
         else:
             cut = None if shape is None else ncc_threshold(self._pixels_of(shape))

@@ -25,7 +25,11 @@ def add_matrix(parser: argparse.ArgumentParser) -> None:
         help="folder of a run, or a file: .npy, PHYLIP, CSV, raw int16 or float32, Zarr",
     )
     add("--output", metavar="NAME", help="output of the run, or array of a Zarr group; default: the first")
-    add("--similarity", metavar="FORMULA", help="how scores become distances, such as 'max-s' or 'sqrt(2-2s)'; default: what the application declares")
+    add(
+        "--similarity",
+        metavar="FORMULA",
+        help="how scores become distances, such as 'max-s' or 'sqrt(2-2s)'; default: what the application declares",
+    )
     add(
         "--transform",
         metavar="FORMULA",

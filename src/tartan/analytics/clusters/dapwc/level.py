@@ -55,8 +55,8 @@ class ZeroLevel:
         if not self.n_clipped:
             return ""
         return (
-            f"dissimilarities were measured from the level {self.value:.6g}: {self.n_clipped:,} nearer pairs count as 0, "
-            "and differences among them do not count (level=0 takes nothing off)"
+            f"dissimilarities were measured from the level {self.value:.6g}: {self.n_clipped:,} nearer pairs count as "
+            "0, and differences among them do not count (level=0 takes nothing off)"
         )
 
 

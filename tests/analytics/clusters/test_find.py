@@ -1,0 +1,155 @@
+"""Clusters without a number: the criterion, HDBSCAN, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from low_contrast import groups
+from numpy.typing import NDArray
+from sklearn.metrics import adjusted_rand_score
+
+from tartan.analytics import DAPWC, as_dissimilarities, cluster
+from tartan.analytics.clusters import density
+from tartan.analytics.clusters.number import number_of_clusters
+from tartan.analytics.monitor import Monitor
+from tartan.errors import ConfigError, ResourceError
+
+Matrix = NDArray[np.float64]
+
+
+def distances(points: Matrix) -> Matrix:
+    return np.asarray(np.sqrt(np.square(points[:, None] - points[None]).sum(-1)))
+
+
+def blobs(n_groups: int, each: int, apart: float = 20.0, seed: int = 0) -> tuple[Matrix, NDArray[np.int64]]:
+    """Groups of points in the plane around the corners of a grid."""
+    truth = np.repeat(np.arange(n_groups), each)
+    centres = apart * np.stack(np.divmod(np.arange(n_groups), 5), axis=1)
+    return distances(centres[truth] + np.random.default_rng(seed).standard_normal((len(truth), 2))), truth
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_groups", [1, 2, 3, 5, 8, 13, 20])
+@pytest.mark.parametrize("gap", [0.005, 0.1, 0.8])
+def test_the_number_of_groups_of_any_contrast_is_found(n_groups: int, gap: float) -> None:
+    D, _ = groups(gap, [6] * n_groups, n_groups)
+    curve = number_of_clusters(as_dissimilarities(D))
+    assert curve.chosen == n_groups
+    assert (curve.silhouettes.max() > curve.by_chance) == (n_groups > 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_groups", [1, 2, 5, 20])
+def test_the_number_of_groups_of_points_is_found(n_groups: int) -> None:
+    D, truth = blobs(n_groups, 15 if n_groups > 1 else 40)
+    found = cluster(D)
+    assert (found.n_clusters, found.method) == (n_groups, "pwc")
+    assert adjusted_rand_score(truth, found.labels) == 1.0
+    assert found.reason.startswith("of 2 to" if n_groups > 1 else "no division stands out")
+
+
+@pytest.mark.parametrize("shape", ["line", "ring", "grid"])
+def test_what_has_no_groups_is_one_cluster(shape: str) -> None:
+    turns = np.linspace(0, 2 * np.pi, 40, endpoint=False)
+    points = {
+        "line": np.arange(40.0)[:, None],
+        "ring": np.stack([np.cos(turns), np.sin(turns)], axis=1),
+        "grid": np.argwhere(np.ones((6, 6))).astype(float),
+    }[shape]
+    found = cluster(distances(points))
+    assert set(found.labels.tolist()) == {0}
+    assert found.curve is not None
+    assert found.curve.chosen == 1
+
+
+@pytest.mark.parametrize("oddity", ["duplicate", "copies", "single"])
+def test_copies_and_an_outlier_leave_the_groups(oddity: str) -> None:
+    D, truth = groups(0.1, [6, 6, 6, 6], 1, oddity)
+    found = cluster(D)
+    assert found.n_clusters == len(set(truth.tolist()))
+    assert adjusted_rand_score(truth, found.labels) == 1.0
+
+
+@pytest.mark.parametrize(("n", "chosen"), [(1, 1), (2, 1), (3, 1)])
+def test_few_items_are_one_cluster(n: int, chosen: int) -> None:
+    found = cluster(np.ones((n, n)) - np.eye(n))
+    assert found.n_clusters == chosen
+    assert found.labels.tolist() == [0] * n
+
+
+def test_equal_items_are_one_cluster() -> None:
+    assert cluster(np.zeros((5, 5))).labels.tolist() == [0] * 5
+
+
+def test_a_sample_of_many_items_decides() -> None:
+    D, _ = blobs(3, 400)
+    curve = number_of_clusters(as_dissimilarities(D), seed=3)
+    assert (curve.n_items, curve.chosen) == (1000, 3)
+
+
+def test_a_linkage_without_a_number_is_cut_where_the_criterion_says() -> None:
+    D, truth = blobs(3, 6)
+    for method in ("single", "complete", "average", "weighted"):
+        found = cluster(D, method=method)
+        assert (found.method, found.found_by) == (method, method)
+        assert adjusted_rand_score(truth, found.labels) == 1.0
+
+
+def test_hdbscan_finds_groups_and_noise() -> None:
+    D, truth = blobs(3, 12)
+    far = np.full((37, 37), 500.0)
+    far[:36, :36], far[36, 36] = D, 0.0
+    found = cluster(far, method="hdbscan", min_size=4)
+    assert found.n_clusters == 3
+    assert found.labels[36] == -1
+    assert adjusted_rand_score(truth, found.labels[:36]) == 1.0
+    assert "1 items are noise, in no cluster" in found.notes
+
+
+def test_hdbscan_takes_each_component_alone() -> None:
+    D, truth = blobs(2, 8)
+    D[truth[:, None] != truth] = np.nan
+    found = cluster(D, method="hdbscan", missing="nan")
+    assert adjusted_rand_score(truth, found.labels) == 1.0
+    assert found.n_clusters == 2
+
+
+def test_hdbscan_refuses_what_does_not_fit() -> None:
+    D = as_dissimilarities(blobs(2, 8)[0])
+    with pytest.raises(ResourceError, match=r"hdbscan takes 6\.1\d* kB for 16 items .* 1\.0\d* kB are free"):
+        density.of_matrix(D, 5, Monitor(0), lambda: 1000)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"n_clusters": 2, "threshold": 1.0}, "not both"),
+        ({"n_clusters": 2, "method": "hdbscan"}, "by itself"),
+        ({"threshold": 1.0, "method": "pwc"}, "pwc takes none"),
+        ({"method": "ward"}, "'ward' is unknown; choose from pwc, single"),
+        ({"method": "components"}, "is for runs that keep pairs"),
+        ({"method": "hdbscan", "min_size": 1}, "min_size is 1; clusters of 6 items have 2 to 6"),
+        ({"method": "average", "n_clusters": 2, "level": 0.0}, "average has no option level"),
+    ],
+)
+def test_contradictions(options: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        cluster(blobs(2, 3)[0], **options)  # type: ignore[arg-type]
+
+
+def test_missing_pairs_leave_no_number() -> None:
+    D, _ = blobs(2, 3)
+    D[0, 1] = D[1, 0] = np.nan
+    with pytest.raises(ConfigError, match=r"1 pairs .*the number of clusters"):
+        cluster(D, missing="nan")
+
+
+def test_pairs_below_the_level_are_told() -> None:
+    D, _ = groups(0.1, [6, 6], 0)
+    model = DAPWC(2, random_state=0).fit(D)
+    below = int((np.triu(model.level_ > D, 1)).sum())
+    assert model.n_clipped_ == below > 0
+    assert f"{below:,} nearer pairs count as 0" in model.note_
+    assert cluster(D, 2).notes == (model.note_,)
+    plain = DAPWC(2, random_state=0, level=0.0).fit(D)
+    assert (plain.n_clipped_, plain.note_) == (0, "")

@@ -1,0 +1,95 @@
+"""Clusters and maps of the pairs that a run keeps instead of the matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tartan.analytics.clusters.graph import clustered_pairs
+from tartan.analytics.matrix.kept import KeptPairs
+from tartan.analytics.monitor import Monitor
+from tartan.errors import ConfigError
+
+QUIET = Monitor(0)
+
+
+def kept(n: int, edges: Sequence[tuple[int, int, float]], failed: Sequence[int] = ()) -> KeptPairs:
+    """Pairs made by hand."""
+    i, j, d = (np.array(column) for column in zip(*edges))
+    names = tuple(map(str, range(n)))
+    return KeptPairs(n, i, j, d, d, names, "made", np.array(failed, np.int64))
+
+
+EDGES = [(0, 1, 1.0), (1, 2, 1.0), (0, 2, 2.0), (3, 4, 0.5), (4, 5, 4.0)]
+
+
+def test_components_have_representatives() -> None:
+    found = clustered_pairs(kept(8, EDGES, failed=[7]), None, "components", monitor=QUIET)
+    assert found.labels.tolist() == [0, 0, 0, 1, 1, 1, 2, -1]
+    assert found.n_clusters == 3
+    assert found.representatives is not None
+    assert found.representatives.tolist() == [1, 4, 6]
+    assert found.notes == ("2 groups of two or more items, 1 items alone", "1 items failed and are in no cluster")
+
+
+def test_a_threshold_leaves_out_pairs() -> None:
+    found = clustered_pairs(kept(6, EDGES), None, "components", threshold=1.0, monitor=QUIET)
+    assert found.labels.tolist() == [0, 0, 0, 1, 1, 2]
+    assert "3 kept pairs up to the distance 1 count" in found.reason
+
+
+@pytest.mark.parametrize(("k", "labels"), [(2, [0, 0, 0, 1, 1, 1]), (3, [0, 0, 0, 1, 1, 2]), (6, [0, 1, 2, 3, 4, 5])])
+def test_a_number_cuts_single_linkage(k: int, labels: list[int]) -> None:
+    found = clustered_pairs(kept(6, EDGES), k, "components", monitor=QUIET)
+    assert (found.labels.tolist(), found.method) == (labels, "single")
+
+
+def test_too_few_clusters_for_the_parts() -> None:
+    with pytest.raises(ConfigError, match="1 clusters: 6 items in 2 unconnected parts make 2 to 6 clusters"):
+        clustered_pairs(kept(6, EDGES), 1, "components", monitor=QUIET)
+
+
+@pytest.mark.parametrize("method", ["pwc", "average"])
+def test_methods_that_need_all_pairs(method: str) -> None:
+    with pytest.raises(ConfigError, match=f"made keeps pairs and no matrix, and {method} needs all pairs"):
+        clustered_pairs(kept(6, EDGES), None, method, monitor=QUIET)
+
+
+def neighbours(points: np.ndarray, k: int) -> KeptPairs:
+    """The k nearest of each point, each pair once."""
+    D = np.sqrt(np.square(points[:, None] - points[None]).sum(-1))
+    np.fill_diagonal(D, np.inf)
+    edges = {(min(i, j), max(i, j)) for i in range(len(D)) for j in np.argsort(D[i])[:k].tolist()}
+    return kept(len(D), [(i, j, float(D[i, j])) for i, j in sorted(edges)])
+
+
+def groups(seed: int = 0) -> np.ndarray:
+    """Three groups of thirty points, far apart."""
+    centres = np.repeat([[0.0, 0.0], [100.0, 0.0], [0.0, 100.0]], 30, axis=0)
+    return centres + np.random.default_rng(seed).standard_normal((90, 2))
+
+
+def test_leiden_finds_communities_whatever_the_seed() -> None:
+    pytest.importorskip("igraph", reason="igraph, the extra leiden, is not installed")
+    bridge = [(0, 35, 50.0)]
+    near = neighbours(groups(), 5)
+    edges = [*zip(near.i.tolist(), near.j.tolist(), near.distances.tolist()), *bridge]
+    pairs = kept(90, sorted(edges))
+    for seed in (0, 1):
+        found = clustered_pairs(pairs, None, "leiden", seed=seed, monitor=QUIET)
+        again = clustered_pairs(pairs, None, "leiden", seed=seed, monitor=QUIET)
+        assert found.labels.tolist() == again.labels.tolist()
+        assert len({*found.labels[:30], *found.labels[30:60]} & set(found.labels[60:])) == 0
+        assert len(set(found.labels[:30]) & set(found.labels[30:60])) == 0
+
+
+def test_hdbscan_takes_each_part_alone() -> None:
+    found = clustered_pairs(neighbours(groups(), 6), None, "hdbscan", min_size=8, monitor=QUIET)
+    labels = found.labels
+    assert found.n_clusters >= 3
+    for one, other in ((0, 30), (0, 60), (30, 60)):
+        inside, outside = set(labels[one : one + 30]) - {-1}, set(labels[other : other + 30]) - {-1}
+        assert inside
+        assert not inside & outside

@@ -1,0 +1,146 @@
+"""What an application says of its scores, from the declaration to clusters, trees and maps."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import tartan
+from tartan.analytics import as_dissimilarities, cluster
+from tartan.apps.forensics.app import Forensics, cameras, ncc_threshold
+from tartan.apps.phylogeny.app import Phylogeny
+from tartan.apps.vectors.app import Vectors
+from tartan.errors import ConfigError
+
+POINTS = [0.0, 0.5, 1.0, 20.0, 20.5, 50.0]
+
+
+class Likeness(tartan.Application):
+    """Numbers are alike by 100 less their distance; a meaning is a parameter, so that tests can choose one."""
+
+    releases_gil = True
+    similarity = True
+
+    def __init__(self, distance=None, cut=None, linkage="single"):
+        self.distance, self.cut, self.linkage = distance, cut, linkage
+
+    def parse(self, key, data):
+        if data < 0:
+            raise ValueError("negative")
+        return np.array([float(data)])
+
+    def compare(self, left, right, xp):
+        return 100 - xp.abs(left - right.T)
+
+    def meaning(self, output, shape):
+        assert (output, shape) == ("scores", (1,))
+        if self.distance is None:
+            return None
+        return tartan.Meaning(
+            distance=self.distance, cut=self.cut, cut_why="so far and no farther", linkage=self.linkage
+        )
+
+
+def test_built_in_applications_declare_what_they_mean() -> None:
+    found = Forensics().meaning("scores", (500, 600))
+    assert found.cut == ncc_threshold(500 * 600)
+    assert found.distance == f"max(max,{found.cut!r})-s"
+    assert Forensics().meaning("scores", None).cut is None
+    energy = Forensics(score="pce")
+    assert energy.meaning("scores", (2, 500, 301)).cut == 60.0
+    assert energy.meaning("ncc", (2, 500, 301)).cut == ncc_threshold(500 * 600)
+    for app in (Phylogeny(), Vectors()):
+        said = app.meaning("scores", None)
+        assert said is not None
+        assert (said.distance, said.cut) == (None, None)
+
+
+@pytest.mark.slow
+def test_the_declaration_is_kept_and_used(tmp_path) -> None:
+    tartan.allpairs(Likeness("max-s", 99.0), POINTS, tmp_path / "run")
+    run = tartan.open(tmp_path / "run")
+    assert run.manifest.meaning()["distance"] == "max-s"
+    assert run.dissimilarities().block(0, 1).round(3).tolist() == [[0.0, 0.0, 0.5, 19.5, 20.0, 49.5]]
+    found = cluster(run)
+    assert found.labels.tolist() == run.cluster().tolist() == [0, 0, 0, 1, 1, 2]
+    assert found.threshold == pytest.approx(0.5)
+    assert found.reason == "the cut of Likeness at the score 99: so far and no farther"
+    assert set(run.tree("upgma").leaf_names) == set("012345")
+    assert run.outliers(2).indices.tolist() == [5]
+
+
+@pytest.mark.slow
+def test_a_conversion_of_ones_own_overrides_the_declaration() -> None:
+    run = tartan.allpairs(Likeness("max-s", 99.0), POINTS)
+    D = run.dissimilarities(similarity="100-s")
+    assert D.conversion == "100-s"
+    assert D.block(0, 1).round(3).tolist() == [[0.0, 0.5, 1.0, 20.0, 20.5, 50.0]]
+    assert cluster(run, similarity="100-s").curve is not None
+    assert cluster(run, 2).labels.max() == 1
+
+
+@pytest.mark.slow
+def test_similarities_without_a_declaration() -> None:
+    run = tartan.allpairs(Likeness(), POINTS)
+    for call in (run.dissimilarities, run.tree, run.outliers, run.cluster):
+        with pytest.raises(ConfigError, match=r"declares no distance; say how they become distances, .*'max-s'"):
+            call()
+    found = run.embed("smacof", 2, random_state=0)
+    assert found.recipe["matrix"]["similarity"] == "max-s"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("meaning", "said"),
+    [
+        ({"distance": "1-x"}, r"Likeness\.meaning: distance: '1-x' is no formula of s"),
+        ({"distance": "max-s", "cut": float("nan")}, r"Likeness\.meaning: cut"),
+        ({"distance": "max-s", "linkage": "ward"}, r"Likeness\.meaning: linkage is 'ward'"),
+    ],
+)
+def test_a_declaration_that_cannot_be_read_is_refused_first(meaning, said, tmp_path) -> None:
+    with pytest.raises(ConfigError, match=said):
+        tartan.allpairs(Likeness(**meaning), POINTS, tmp_path / "run")
+    assert not (tmp_path / "run" / "manifest.json").exists()
+
+
+@pytest.mark.slow
+def test_kept_pairs_use_the_declaration(tmp_path) -> None:
+    nearest = {"kind": "top-k", "k": 2, "largest": True}
+    run = tartan.allpairs(Likeness("max-s", 99.0), [*POINTS, -1.0], tmp_path / "run", reduce=nearest)
+    found = cluster(run)
+    assert found.labels.tolist() == [0, 0, 0, 1, 1, 2, -1]
+    assert found.representatives is not None
+    assert found.representatives.tolist() == [1, 3, 5]
+    assert cluster(run, similarity="100-s", threshold=30.0).labels.tolist() == [0, 0, 0, 0, 0, 0, -1]
+    assert cluster(run, 3).n_clusters == 3
+    with pytest.raises(ConfigError, match="keeps pairs and no matrix, and pwc needs all pairs"):
+        run.cluster(2, "pwc")
+    points = run.embed("smacof", 2, random_state=0).points
+    assert np.isnan(points[6]).all()
+    assert np.isfinite(points[:6]).all()
+
+
+@pytest.mark.slow
+def test_a_run_of_an_older_version_is_told_by_its_application(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "v.npy", rng.standard_normal((8, 4)).astype(np.float32))
+    path = tartan.allpairs(Vectors(), str(tmp_path / "v.npy"), tmp_path / "run").path
+    manifest = tartan.open(path).manifest
+    del manifest.application["meaning"]
+    (path / "manifest.json").write_text(manifest.to_json())
+    assert "meaning" not in json.loads((path / "manifest.json").read_text())["application"]
+    assert tartan.open(path).manifest.meaning()["why"] == "the cosine distance is a distance as it is"
+    assert as_dissimilarities(str(path)).n == 8
+
+
+@pytest.mark.slow
+def test_the_cut_of_forensics_is_that_of_cameras(tmp_path) -> None:
+    from tartan.apps.forensics.simulate import simulate
+
+    simulate(tmp_path / "photos", 9, 3, size=256)
+    run = tartan.allpairs(Forensics(), str(tmp_path / "photos" / "*.png"), tmp_path / "run")
+    expected = cameras(run.matrix(), n_pixels=256 * 256)
+    assert run.cluster().tolist() == expected.tolist()
