@@ -66,8 +66,10 @@ def of_pairs(pairs: KeptPairs, min_size: int, components: Labels, monitor: Monit
     for items in groups:
         monitor.check()
         if len(items) >= min_size:
-            estimator = _estimator(min_size, metric_params={"max_distance": far})
-            _put(labels, items, estimator.fit(graph[items][:, items]).labels_, whole=len(groups) > 1)
+            part = graph[items][:, items]
+            fewest = int(np.diff(part.indptr).min())  # scikit-learn takes no more neighbours than every item has
+            estimator = _estimator(min_size, min_samples=min(min_size, fewest), metric_params={"max_distance": far})
+            _put(labels, items, estimator.fit(part).labels_, whole=len(groups) > 1)
     return labels
 
 
