@@ -141,6 +141,6 @@ def test_the_cut_of_forensics_is_that_of_cameras(tmp_path) -> None:
     from tartan.apps.forensics.simulate import simulate
 
     simulate(tmp_path / "photos", 9, 3, size=256)
-    run = tartan.allpairs(Forensics(), str(tmp_path / "photos" / "*.png"), tmp_path / "run")
+    run = tartan.allpairs(Forensics(), str(tmp_path / "photos"), tmp_path / "run")
     expected = cameras(run.matrix(), n_pixels=256 * 256)
     assert run.cluster().tolist() == expected.tolist()

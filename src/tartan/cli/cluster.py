@@ -233,6 +233,7 @@ def _described(
             "clusters": found.curve.numbers,
             "mean_silhouette": found.curve.silhouettes,
             "by_chance": found.curve.by_chance,
+            "margin": found.curve.margin,
             "level": found.curve.level,
         }
     if found.representatives is not None:

@@ -1,4 +1,4 @@
-"""Draw how a number of clusters was chosen: the mean silhouette of each number, and what chance reaches."""
+"""Draw how a number of clusters was chosen: the mean silhouette of each number, and that of one group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["save_curve_image"]
 _WIDTH, _HEIGHT = 800, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 56, 52
 _FINER = 3  # pixels of the drawing for one of the PNG
-_PAPER, _INK, _SOFT, _LINE, _CHANCE = "#ffffff", "#1d1e22", "#5b5d66", "#3b528b", "#b3562c"
+_PAPER, _INK, _SOFT, _LINE, _CHANCE, _FAINT = "#ffffff", "#1d1e22", "#5b5d66", "#3b528b", "#b3562c", "#dba98f"
 _MOST_TICKS = 14
 
 
@@ -34,14 +34,19 @@ class _Frame:
 
     @property
     def low(self) -> float:
-        return min(0.0, float(np.floor(10 * self.curve.silhouettes.min(initial=0.0)) / 10))
+        least = min(self.curve.silhouettes.min(initial=0.0), self.curve.by_chance.min(initial=0.0))
+        return min(0.0, float(np.floor(10 * least) / 10))
+
+    @property
+    def high(self) -> float:
+        return max(1.0, float((self.curve.by_chance + self.curve.margin).max(initial=0.0)))
 
     def x(self, number: float) -> float:
         first, last = int(self.curve.numbers[0]), int(self.curve.numbers[-1])
         return _LEFT + (_WIDTH - _LEFT - _RIGHT) * (number - first + 0.5) / (last - first + 1)
 
     def y(self, value: float) -> float:
-        return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * (value - self.low) / (1.0 - self.low)
+        return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * (value - self.low) / (self.high - self.low)
 
     def ticks(self) -> list[int]:
         numbers: list[int] = self.curve.numbers.tolist()
@@ -119,10 +124,14 @@ def _lines(frame: _Frame) -> list[tuple[float, float, float, float, str, float]]
     curve, right = frame.curve, _WIDTH - _RIGHT
     lines: list[tuple[float, float, float, float, str, float]]
     lines = [(_LEFT, frame.y(level), right, frame.y(level), "#e4e4e8", 1.0) for level in frame.levels()]
-    chance = frame.y(curve.by_chance)
-    lines.append((_LEFT, chance, right, chance, _CHANCE, 1.5))
-    places = [(frame.x(k), frame.y(value)) for k, value in zip(curve.numbers.tolist(), curve.silhouettes.tolist())]
-    lines += [(*a, *b, _LINE, 2.0) for a, b in pairwise(places)]
+    drawn = (
+        (curve.by_chance + curve.margin, _FAINT, 1.0),
+        (curve.by_chance, _CHANCE, 1.5),
+        (curve.silhouettes, _LINE, 2.0),
+    )
+    for values, colour, width in drawn:
+        places = [(frame.x(k), frame.y(value)) for k, value in zip(curve.numbers.tolist(), values.tolist())]
+        lines += [(*a, *b, colour, width) for a, b in pairwise(places)]
     return lines
 
 
@@ -143,5 +152,7 @@ def _texts(frame: _Frame, title: str) -> list[tuple[float, float, str, str, str]
     texts += [(frame.x(k), _HEIGHT - _BOTTOM + 14.0, str(k), "m", _SOFT) for k in frame.ticks()]
     texts.append(((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 14.0, "number of clusters", "m", _SOFT))
     texts.append((float(_LEFT), 42.0, f"mean silhouette, measured from {curve.level:.4g}", "l", _LINE))
-    texts.append((float(_WIDTH - _RIGHT), 42.0, f"random points in one group: {curve.by_chance:.2f}", "r", _CHANCE))
+    texts.append(
+        (float(_WIDTH - _RIGHT), 42.0, f"random points in one group, and {curve.margin:.2f} above", "r", _CHANCE)
+    )
     return texts

@@ -66,7 +66,8 @@ def clustered_pairs(
         method = "single"
     near = pairs if threshold is None else pairs.chosen(pairs.distances <= threshold)
     if n_clusters is not None:
-        labels, reason = _cut(near, n_clusters), "as many as were asked for"
+        # A failed item has no pair: it is a part of its own that does not count.
+        labels, reason = _cut(near, n_clusters + len(pairs.failed)), "as many as were asked for"
     else:
         labels, reason = _found(near, method, min_size, seed, monitor)
     labels[pairs.failed] = -1

@@ -1,14 +1,15 @@
-"""How many clusters there are: the number with the highest mean silhouette, if chance does not reach as high.
+"""How many clusters there are: the number at which the mean silhouette is highest above that of one group.
 
 The silhouette of an item is (b - a) / max(a, b), where a is its mean distance to its own cluster and b that to the next
 one (Rousseeuw, J. Comput. Appl. Math. 20, 1987); 0 for an item that is alone, and never above 0 for one whose nearest
 item lies in another cluster. Distances are measured from one level for every number, that of pairwise clustering, so
 that low contrast counts as much as high; clusters are those of one linkage, cut.
 
-One group has silhouettes too. So the same is done with twenty sets of random points in one group (a normal distribution
-in as many dimensions as the spread of the distances says): where none of the numbers rises above the highest silhouette
-among these, there is one cluster. The idea is that of the gap statistic (Tibshirani, Walther, Hastie, J. R. Stat. Soc.
-B 63, 2001), for distances without coordinates.
+One group has silhouettes too, and higher ones the smaller its parts are. So the same is done with twenty sets of random
+points in one group: a normal distribution in as many dimensions as the spread of the distances says. The number counts
+that is most above their mean, if none of these sets rises as far above it at any number; else there is one cluster.
+This is the gap statistic (Tibshirani, Walther, Hastie, J. R. Stat. Soc. B 63, 2001), of silhouettes, for distances
+without coordinates.
 """
 
 from __future__ import annotations
@@ -59,16 +60,18 @@ def number_of_clusters(
     n = len(values)
     most = min(n - 1, MOST_CLUSTERS)
     if most < 2 or not values.any():
-        return NumberCurve(np.empty(0, np.int64), np.empty(0), 1.0, 0.0, n)
+        return NumberCurve(np.empty(0, np.int64), np.empty(0), np.empty(0), 0.0, 0.0, n)
     watch.report("number of clusters", tried=f"2 to {most}")
     level, silhouettes = _curve(values, method, most)
     dimensions = _dimensions(np.maximum(values - level, 0.0))
-    size, highest = min(n, _REFERENCE_ITEMS), []
-    for _ in range(_REFERENCES):
+    references = np.empty((_REFERENCES, most - 1))
+    for reference in references:
         watch.check()
-        points = random.standard_normal((size, dimensions))
-        highest.append(_curve(_distances(points), method, min(size - 1, most))[1].max())
-    return NumberCurve(np.arange(2, most + 1), silhouettes, float(max(highest)), level, n)
+        points = random.standard_normal((min(n, _REFERENCE_ITEMS), dimensions))
+        reference[:] = _curve(_distances(points), method, most)[1]
+    by_chance = references.mean(axis=0)
+    margin = float((references - by_chance).max()) * _REFERENCES / (_REFERENCES - 1)  # each set is part of the mean
+    return NumberCurve(np.arange(2, most + 1), silhouettes, by_chance, margin, level, n)
 
 
 def _sampled(D: Dissimilarities, random: np.random.Generator) -> Matrix:

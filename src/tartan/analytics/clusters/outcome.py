@@ -18,8 +18,10 @@ class NumberCurve:
         2, 3, ...
     silhouettes : float64 array (m,)
         Mean silhouette of the items in that many clusters, measured from ``level``.
-    by_chance : float
-        The largest mean silhouette of twenty sets of random points in one group.
+    by_chance : float64 array (m,)
+        The same of random points in one group, the mean of twenty sets.
+    margin : float
+        The most by which one of these sets is above that mean, at any number.
     level : float
         What was taken off all dissimilarities first; the same for every number.
     n_items : int
@@ -28,32 +30,40 @@ class NumberCurve:
 
     numbers: NDArray[np.int64]
     silhouettes: NDArray[np.float64]
-    by_chance: float
+    by_chance: NDArray[np.float64]
+    margin: float
     level: float
     n_items: int
 
     @property
     def best(self) -> int:
-        """The number with the largest mean silhouette; 1 where no number was tried."""
-        return int(self.numbers[self.silhouettes.argmax()]) if len(self.numbers) else 1
+        """The number whose silhouette is most above chance; 1 where no number was tried."""
+        return int(self.numbers[self._place()]) if len(self.numbers) else 1
 
     @property
     def chosen(self) -> int:
-        """The best number where it stands out from chance, else 1."""
-        return self.best if len(self.numbers) and self.silhouettes.max() > self.by_chance else 1
+        """The best number, if it is farther above chance than random points ever are, else 1."""
+        if not len(self.numbers):
+            return 1
+        at = self._place()
+        return self.best if self.silhouettes[at] - self.by_chance[at] > self.margin else 1
+
+    def _place(self) -> int:
+        return int((self.silhouettes - self.by_chance).argmax())
 
     def reason(self) -> str:
         """Return one sentence that says why this number."""
         if not len(self.numbers):
             return "there are too few items to tell clusters apart"
+        at = self._place()
         tried = f"{self.numbers[0]} to {self.numbers[-1]}" if len(self.numbers) > 1 else str(self.numbers[0])
-        highest = f"{self.silhouettes.max():.2f}"
-        chance = f"random points in one group reach {self.by_chance:.2f}"
+        reached = f"a mean silhouette of {self.silhouettes[at]:.2f}"
+        chance = f"random points in one group have {self.by_chance[at]:.2f}, at most {self.margin:.2f} more by chance"
         if self.chosen > 1:
-            return f"of {tried} clusters {self.chosen} have the highest mean silhouette, {highest}; {chance}"
+            return f"of {tried} clusters {self.chosen} stand out most, with {reached}; {chance}"
         return (
-            f"no division stands out: of {tried} clusters {self.best} have the highest mean silhouette, {highest}, but "
-            f"{chance}; a number of your own makes clusters all the same"
+            f"no number stands out: of {tried} clusters {self.best} come first, with {reached}, but {chance}; a number "
+            "of your own makes clusters all the same"
         )
 
 
