@@ -44,8 +44,8 @@ OPTIONS = {
     "tree": MATRIX | {"--method", "--out", "--draw", "--picture", "--compare"},
     "cluster": MATRIX
     | {
-        "-k", "--clusters", "--threshold", "--method", "--truth", "--centres", "--picture", "--map", "--seed",
-        "--checkpoint", "--out",
+        "-k", "--clusters", "--threshold", "--method", "--min-size", "--truth", "--centres", "--picture", "--curve",
+        "--map", "--seed", "--checkpoint", "--out",
     },
     "neighbors": MATRIX | {"-k", "--count", "--out"},
     "outliers": MATRIX | {"-k", "--count", "--threshold", "--all", "--out"},
@@ -118,7 +118,6 @@ class TestWrongUse:
             (["simulate", "photos", "d", "-n", "3"], "invalid choice"),
             (["tree", "r", "--method", "ward"], "invalid choice"),
             (["tree", "r", "--missing", "none"], "'none' is not nan, negative, error or a number"),
-            (["cluster", "r"], "one of the arguments -k/--clusters --threshold is required"),
             (["cluster", "r", "-k", "2", "--threshold", "1"], "not allowed with"),
             (["cluster", "r", "--threshold", "-1"], "'-1' is not a number, zero or more"),
             (["neighbors", "r", "-k", "0"], "'0' is not a whole number above zero"),

@@ -47,8 +47,8 @@ def declared_run(path: str | Path, registry: Registry) -> Run:
 
 
 def _checked(app: Application, meaning: Any) -> Meaning:
-    from tartan.analytics.matrix.formula import Formula
-    from tartan.analytics.trees.hierarchy import METHODS as LINKAGES
+    from tartan.analytics.matrix import Formula
+    from tartan.analytics.trees import LINKAGES
 
     where = f"{type(app).__name__}.meaning"
     if not isinstance(meaning, Meaning):

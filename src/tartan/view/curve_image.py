@@ -27,7 +27,7 @@ _MOST_TICKS = 14
 
 
 @dataclass(frozen=True)
-class _Frame:
+class _CurveFrame:
     """Where numbers and silhouettes lie in the picture."""
 
     curve: NumberCurve
@@ -85,7 +85,7 @@ def save_curve_image(curve: NumberCurve, path: str | Path, *, title: str = "") -
 
 def curve_svg(curve: NumberCurve, *, title: str = "") -> str:
     """Return the picture as SVG."""
-    frame = _Frame(curve)
+    frame = _CurveFrame(curve)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
         'font-family="system-ui, sans-serif" font-size="13">',
@@ -106,7 +106,7 @@ def curve_svg(curve: NumberCurve, *, title: str = "") -> str:
 def _picture(curve: NumberCurve, title: str) -> Any:
     from PIL import Image, ImageDraw, ImageFont
 
-    frame = _Frame(curve)
+    frame = _CurveFrame(curve)
     fine = Image.new("RGB", (_WIDTH * _FINER, _HEIGHT * _FINER), _PAPER)
     pen = ImageDraw.Draw(fine)
     for x1, y1, x2, y2, colour, width in _lines(frame):
@@ -120,7 +120,7 @@ def _picture(curve: NumberCurve, title: str) -> Any:
     return picture
 
 
-def _lines(frame: _Frame) -> list[tuple[float, float, float, float, str, float]]:
+def _lines(frame: _CurveFrame) -> list[tuple[float, float, float, float, str, float]]:
     curve, right = frame.curve, _WIDTH - _RIGHT
     lines: list[tuple[float, float, float, float, str, float]]
     lines = [(_LEFT, frame.y(level), right, frame.y(level), "#e4e4e8", 1.0) for level in frame.levels()]
@@ -135,7 +135,7 @@ def _lines(frame: _Frame) -> list[tuple[float, float, float, float, str, float]]
     return lines
 
 
-def _discs(frame: _Frame) -> list[tuple[float, float, float, str]]:
+def _discs(frame: _CurveFrame) -> list[tuple[float, float, float, str]]:
     curve = frame.curve
     found = []
     for k, value in zip(curve.numbers.tolist(), curve.silhouettes.tolist()):
@@ -143,7 +143,7 @@ def _discs(frame: _Frame) -> list[tuple[float, float, float, str]]:
     return found
 
 
-def _texts(frame: _Frame, title: str) -> list[tuple[float, float, str, str, str]]:
+def _texts(frame: _CurveFrame, title: str) -> list[tuple[float, float, str, str, str]]:
     curve = frame.curve
     verdict = f"{curve.chosen} clusters" if curve.chosen > 1 else "one cluster: no number stands out"
     named = f"{printable(title)[:60]}: {verdict}" if title else verdict

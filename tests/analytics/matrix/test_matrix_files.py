@@ -333,7 +333,7 @@ def test_another_output_of_a_run_by_a_formula(run) -> None:
 @pytest.mark.slow
 def test_runs_that_are_no_matrix_of_dissimilarities() -> None:
     alike = tartan.allpairs(Numbers(similarity=True), [1.0, 2.0, 3.0])
-    with pytest.raises(ConfigError, match="has similarities; say how they become distances"):
+    with pytest.raises(ConfigError, match="has similarities, and its application declares no distance; say how"):
         as_dissimilarities(alike)
     across = tartan.allpairs(Numbers(), [1.0, 2.0], against=[3.0, 4.0])
     with pytest.raises(ConfigError, match=r"not symmetric|all pairs of one set"):

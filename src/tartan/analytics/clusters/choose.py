@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from tartan.analytics.clusters.cut import cut
 from tartan.analytics.matrix import as_dissimilarities
 from tartan.analytics.monitor import Monitor
-from tartan.analytics.trees.hierarchy import METHODS as LINKAGES
-from tartan.analytics.trees.hierarchy import linkage
+from tartan.analytics.trees.hierarchy import LINKAGES, linkage
 from tartan.base.checks import whole
 from tartan.errors import ConfigError
 

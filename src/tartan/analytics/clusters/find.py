@@ -16,8 +16,7 @@ from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.matrix.kept import kept_pairs
 from tartan.analytics.matrix.open import distance_of, folder_of
 from tartan.analytics.monitor import Monitor, as_monitor
-from tartan.analytics.trees.hierarchy import METHODS as LINKAGES
-from tartan.analytics.trees.hierarchy import clusters_at
+from tartan.analytics.trees.hierarchy import LINKAGES, clusters_at
 from tartan.errors import ConfigError
 from tartan.store.folder import RunFolder
 

@@ -11,16 +11,16 @@ from tartan.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from tartan.analytics.trees.drawing import depths
-    from tartan.analytics.trees.hierarchy import build_tree
+    from tartan.analytics.trees.hierarchy import LINKAGES, build_tree
     from tartan.analytics.trees.spanning import SpanningTree, spanning_tree
 
-__all__ = ["SpanningTree", "build_tree", "depths", "spanning_tree"]
+__all__ = ["LINKAGES", "SpanningTree", "build_tree", "depths", "spanning_tree"]
 
 __getattr__ = lazy_names(
     "tartan.analytics.trees",
     {
         "tartan.analytics.trees.drawing": ["depths"],
-        "tartan.analytics.trees.hierarchy": ["build_tree"],
+        "tartan.analytics.trees.hierarchy": ["LINKAGES", "build_tree"],
         "tartan.analytics.trees.spanning": ["SpanningTree", "spanning_tree"],
     },
 )

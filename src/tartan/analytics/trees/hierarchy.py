@@ -26,8 +26,8 @@ from tartan.errors import ConfigError, ResourceError
 
 _PAIRS_BYTES = 8 << 20
 
-METHODS = ("single", "complete", "average", "weighted")
-TREE_METHODS = ("nj", "upgma", *METHODS)
+LINKAGES = ("single", "complete", "average", "weighted")
+TREE_METHODS = ("nj", "upgma", *LINKAGES)
 
 
 def linkage(D: Any, method: str = "average", *, monitor: Monitor | None = None, **options: Any) -> NDArray[np.float64]:
@@ -75,8 +75,8 @@ def linkage(D: Any, method: str = "average", *, monitor: Monitor | None = None, 
     array([[0., 1., 2., 2.],
            [2., 3., 4., 3.]])
     """
-    if method not in METHODS:
-        raise ConfigError(f"method: {method!r} is unknown; choose from {', '.join(METHODS)}")
+    if method not in LINKAGES:
+        raise ConfigError(f"method: {method!r} is unknown; choose from {', '.join(LINKAGES)}")
     matrix = as_dissimilarities(D, **options)
     check = matrix.check(monitor=monitor)
     if matrix.n == 1:
