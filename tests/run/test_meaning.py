@@ -115,6 +115,7 @@ def test_kept_pairs_use_the_declaration(tmp_path) -> None:
     assert found.representatives is not None
     assert found.representatives.tolist() == [1, 3, 5]
     assert cluster(run, similarity="100-s", threshold=30.0).labels.tolist() == [0, 0, 0, 0, 0, 0, -1]
+    assert found.reason.endswith("kept pairs beyond the cut of Likeness at the score 99: so far and no farther")
     assert cluster(run, 3).n_clusters == 3
     with pytest.raises(ConfigError, match="keeps pairs and no matrix, and pwc needs all pairs"):
         run.cluster(2, "pwc")

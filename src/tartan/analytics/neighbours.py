@@ -33,7 +33,7 @@ def neighbors(
     monitor : Monitor, optional
         Receives progress and can cancel the pass.
     **options
-        For :func:`as_dissimilarities`, such as ``similarity="1-s"``.
+        For :func:`as_dissimilarities`, such as ``similarity="max-s"``.
 
     Returns
     -------

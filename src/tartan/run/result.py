@@ -447,8 +447,8 @@ class Run:
             ``tartan.add`` places new items on it. Where that fails (the folder is locked, the disk full) the map is
             returned all the same, with a RuntimeWarning.
         **options
-            As for :func:`tartan.analytics.embed`: ``similarity="1-s"`` where the scores are similarities, ``output``,
-            ``random_state`` and the other parameters of the estimator.
+            As for :func:`tartan.analytics.embed`: ``similarity`` (default of similarities: a formula that spreads),
+            ``output``, ``random_state`` and the other parameters of the estimator.
 
         Raises
         ------

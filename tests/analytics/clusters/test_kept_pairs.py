@@ -37,7 +37,7 @@ def test_components_have_representatives() -> None:
 def test_a_threshold_leaves_out_pairs() -> None:
     found = clustered_pairs(kept(6, EDGES), None, "components", threshold=1.0, monitor=QUIET)
     assert found.labels.tolist() == [0, 0, 0, 1, 1, 2]
-    assert "3 kept pairs up to the distance 1 count" in found.reason
+    assert found.reason == "the connected components of 3 kept pairs up to the distance 1"
 
 
 @pytest.mark.parametrize(("k", "labels"), [(2, [0, 0, 0, 1, 1, 1]), (3, [0, 0, 0, 1, 1, 2]), (6, [0, 1, 2, 3, 4, 5])])

@@ -6,17 +6,21 @@ number of clusters, where it declares no end, by a criterion (number.py).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from tartan.analytics.clusters import density, graph
 from tartan.analytics.clusters.choose import METHODS, clustered
+from tartan.analytics.clusters.dapwc.dapwc import DAPWC
 from tartan.analytics.clusters.number import number_of_clusters
 from tartan.analytics.clusters.outcome import Clustering, NumberCurve
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
-from tartan.analytics.matrix.kept import kept_pairs
+from tartan.analytics.matrix.kept import KeptPairs, kept_pairs
 from tartan.analytics.matrix.open import distance_of, folder_of
 from tartan.analytics.monitor import Monitor, as_monitor
-from tartan.analytics.trees.hierarchy import LINKAGES, clusters_at
+from tartan.analytics.trees.hierarchy import clusters_at
 from tartan.errors import ConfigError
 from tartan.store.folder import RunFolder
 
@@ -75,49 +79,110 @@ def cluster(
     >>> found.n_clusters, found.labels.tolist()
     (3, [0, 0, 0, 1, 1, 1, 2, 2, 2])
     """
-    _require_meaning(n_clusters, method, threshold, options)
+    wanted = _Wanted(n_clusters, method, threshold, min_size, random_state, options)
+    wanted.refuse_contradictions()
     watch, folder = as_monitor(monitor), folder_of(D)
     ways = {"similarity": similarity, "transform": transform, "output": output}
-    own = similarity is not None or transform is not None
-    cut = {} if folder is None or own else folder.manifest.meaning(output)
+    declared = folder is not None and similarity is None and transform is None
+    cut = _Cut.of(folder, output) if declared and folder is not None else None
     if folder is not None and folder.manifest.reduce is not None:
-        return _of_pairs(folder, n_clusters, method, threshold, ways, cut, (min_size, random_state), watch)
-    # Items that are to be left out, such as failed ones, are left out here, and get the label -1 below.
+        return _of_pairs(kept_pairs(folder, **ways), wanted, cut, watch)
+    # Items that are to be left out, such as failed ones, are left out here, and have the label -1 in the result.
     matrix = as_dissimilarities(D if folder is None else folder, missing=missing, **ways)
+    return _of_matrix(matrix, wanted, cut, watch)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What a caller asks for."""
+
+    n_clusters: int | None
+    method: str | None
+    threshold: float | None
+    min_size: int
+    seed: int
+    options: dict[str, Any]  # of DAPWC
+
+    @property
+    def open(self) -> bool:
+        """Whether nothing says how many clusters there shall be."""
+        return self.n_clusters is None and self.threshold is None
+
+    def refuse_contradictions(self) -> None:
+        known = dict.fromkeys((*METHODS, "hdbscan", *graph.METHODS))
+        if self.method is not None and self.method not in known:
+            raise ConfigError(f"method: {self.method!r} is unknown; choose from {', '.join(known)}")
+        if self.n_clusters is not None and self.threshold is not None:
+            raise ConfigError("give a number of clusters or a threshold, not both")
+        if self.threshold is not None and self.method in ("pwc", "hdbscan"):
+            raise ConfigError(f"a threshold is for a linkage or for kept pairs; {self.method} takes none")
+        if self.n_clusters is not None and self.method == "hdbscan":
+            raise ConfigError("hdbscan finds the number of clusters by itself; leave out the number, or set min_size")
+        if self.options and self.method not in (None, "pwc"):
+            raise ConfigError(f"{self.method} has no option {', '.join(self.options)}")
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """The cut that the application of a run declares."""
+
+    folder: RunFolder
+    output: str | None
+    score: float
+    linkage: str
+    why: str
+
+    @classmethod
+    def of(cls, folder: RunFolder, output: str | None) -> _Cut | None:
+        said = folder.manifest.meaning(output)
+        if said.get("cut") is None:
+            return None
+        name = folder.manifest.application["name"]
+        why = f"the cut of {name} at the score {said['cut']:.6g}: {said['cut_why']}"
+        return cls(folder, output, float(said["cut"]), said["linkage"], why)
+
+    def distance(self) -> float:
+        return distance_of(self.folder, self.score, self.output)
+
+    def passed(self, pairs: KeptPairs) -> KeptPairs:
+        """Return the kept pairs that are alike enough."""
+        similar = self.folder.manifest.larger_is_nearer
+        return pairs.chosen(pairs.scores >= self.score if similar else pairs.scores <= self.score)
+
+
+def _of_pairs(pairs: KeptPairs, wanted: _Wanted, cut: _Cut | None, monitor: Monitor) -> Clustering:
+    why = ""
+    if wanted.open and cut is not None:
+        pairs, why = cut.passed(pairs), f" beyond {cut.why}"
+    return graph.clustered_pairs(
+        pairs,
+        wanted.n_clusters,
+        wanted.method or "components",
+        threshold=wanted.threshold,
+        why=why,
+        min_size=wanted.min_size,
+        seed=wanted.seed,
+        monitor=monitor,
+    )
+
+
+def _of_matrix(matrix: Dissimilarities, wanted: _Wanted, cut: _Cut | None, monitor: Monitor) -> Clustering:
+    method = wanted.method
     if method in ("components", "leiden"):
         raise ConfigError(f"{method} is for runs that keep pairs (--top-k, --threshold); {matrix.label} is a matrix")
     if method == "hdbscan":
-        return _by_density(matrix, min_size, watch)
-    if threshold is not None:
-        return _at(matrix, threshold, method or "single", "linked up to the distance that was asked for", watch)
-    if n_clusters is None and method != "pwc" and cut.get("cut") is not None:
-        assert folder is not None
-        limit = distance_of(folder, cut["cut"], output)
-        why = f"the cut of {folder.manifest.application['name']} at the score {cut['cut']:.6g}: {cut['cut_why']}"
-        return _at(matrix, limit, method or cut["linkage"], why, watch)
-    curve = None
-    if n_clusters is None:
-        matrix.check(monitor=watch).require_complete(matrix, "the number of clusters")
-        curve = number_of_clusters(
-            matrix, method if method in LINKAGES else "average", seed=random_state, monitor=watch
-        )
-        n_clusters = curve.chosen
-    return _into(matrix, n_clusters, method or "pwc", curve, random_state, watch, options)
-
-
-def _require_meaning(n_clusters: Any, method: str | None, threshold: Any, options: dict[str, Any]) -> None:
-    """Refuse what contradicts itself."""
-    if method is not None and method not in (*METHODS, "hdbscan", *graph.METHODS):
-        known = dict.fromkeys((*METHODS, "hdbscan", *graph.METHODS))
-        raise ConfigError(f"method: {method!r} is unknown; choose from {', '.join(known)}")
-    if n_clusters is not None and threshold is not None:
-        raise ConfigError("give a number of clusters or a threshold, not both")
-    if threshold is not None and method in ("pwc", "hdbscan"):
-        raise ConfigError(f"a threshold is for a linkage or for kept pairs; {method} takes none")
-    if n_clusters is not None and method == "hdbscan":
-        raise ConfigError("hdbscan finds the number of clusters by itself; leave out the number, or set min_size")
-    if options and method not in (None, "pwc"):
-        raise ConfigError(f"{method} has no option {', '.join(options)}")
+        return _by_density(matrix, wanted.min_size, monitor)
+    if wanted.threshold is not None:
+        why = "linked up to the distance that was asked for"
+        return _at(matrix, wanted.threshold, method or "single", why, monitor)
+    if wanted.n_clusters is not None:
+        return _into(matrix, wanted.n_clusters, wanted, None, monitor)
+    if cut is not None and method != "pwc":
+        return _at(matrix, cut.distance(), method or cut.linkage, cut.why, monitor)
+    matrix.check(monitor=monitor).require_complete(matrix, "the number of clusters")
+    linked = "average" if method in (None, "pwc") else method
+    curve = number_of_clusters(matrix, str(linked), seed=wanted.seed, monitor=monitor)
+    return _into(matrix, curve.chosen, wanted, curve, monitor)
 
 
 def _at(matrix: Dissimilarities, threshold: float, method: str, why: str, monitor: Monitor) -> Clustering:
@@ -135,42 +200,16 @@ def _by_density(matrix: Dissimilarities, min_size: int, monitor: Monitor) -> Clu
 
 
 def _into(
-    matrix: Dissimilarities,
-    n_clusters: int,
-    method: str,
-    curve: NumberCurve | None,
-    seed: int,
-    monitor: Monitor,
-    options: dict[str, Any],
+    matrix: Dissimilarities, n_clusters: int, wanted: _Wanted, curve: NumberCurve | None, monitor: Monitor
 ) -> Clustering:
+    method, notes = wanted.method or "pwc", ()
     why = "as many as were asked for" if curve is None else curve.reason()
-    if method != "pwc" or (curve is not None and n_clusters == 1):
-        labels = clustered(matrix, n_clusters, "single" if n_clusters == 1 else method, monitor=monitor)
-        return Clustering(labels, method, why, method, curve=curve, conversion=matrix.conversion)
-    from tartan.analytics.clusters.dapwc.dapwc import DAPWC
-
-    model = DAPWC(n_clusters, **{"random_state": seed, **options}).fit(matrix, monitor=monitor)
-    notes = (model.note_,) if model.note_ else ()
-    return Clustering(model.labels_, method, why, model.method_, notes, curve=curve, conversion=matrix.conversion)
-
-
-def _of_pairs(
-    folder: RunFolder,
-    n_clusters: int | None,
-    method: str | None,
-    threshold: float | None,
-    ways: dict[str, Any],
-    cut: dict[str, Any],
-    how: tuple[int, int],
-    monitor: Monitor,
-) -> Clustering:
-    # As many parameters as there are ways to say what is wanted.
-    pairs, why = kept_pairs(folder, **ways), ""
-    if threshold is None and n_clusters is None and cut.get("cut") is not None:
-        near = pairs.scores >= cut["cut"] if folder.manifest.larger_is_nearer else pairs.scores <= cut["cut"]
-        threshold = float(pairs.distances[near].max(initial=0.0))
-        why = f", the cut of {folder.manifest.application['name']} ({cut['cut_why']})"
-    return graph.clustered_pairs(
-        pairs, n_clusters, method or "components", threshold=threshold, why=why, min_size=how[0], seed=how[1],
-        monitor=monitor,
-    )  # fmt: skip
+    found_by = method
+    if curve is not None and n_clusters == 1:
+        labels = np.zeros(matrix.n, np.int64)
+    elif method != "pwc":
+        labels = clustered(matrix, n_clusters, method, monitor=monitor)
+    else:
+        model = DAPWC(n_clusters, **{"random_state": wanted.seed, **wanted.options}).fit(matrix, monitor=monitor)
+        labels, found_by, notes = model.labels_, model.method_, (model.note_,) if model.note_ else ()
+    return Clustering(labels, method, why, found_by, notes, curve=curve, conversion=matrix.conversion)

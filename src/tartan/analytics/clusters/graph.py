@@ -43,7 +43,7 @@ def clustered_pairs(
     threshold : float, optional
         Longer pairs do not count.
     why : str
-        Where the threshold comes from.
+        Which pairs were chosen before, and why, for the reason.
     min_size : int
         Of "hdbscan".
     seed : int
@@ -73,11 +73,11 @@ def clustered_pairs(
     labels[pairs.failed] = -1
     kept = labels >= 0
     labels[kept] = numbered(labels[kept])
-    limit = f" up to the distance {threshold:.6g}{why}" if threshold is not None else ""
+    limit = why if threshold is None else f" up to the distance {threshold:.6g}"
     return Clustering(
         labels,
         method,
-        f"{reason}; {len(near.i):,} kept pairs{limit} count",
+        f"{reason} of {len(near.i):,} kept pairs{limit}",
         found_by=method,
         notes=_notes(labels, pairs),
         threshold=threshold,
@@ -105,8 +105,8 @@ def _found(pairs: KeptPairs, method: str, min_size: int, seed: int, monitor: Mon
         size = density.require_min_size(min_size, pairs.n)
         return density.of_pairs(pairs, size, components, monitor), f"groups of at least {size} that are dense for long"
     if method == "leiden":
-        return _leiden(pairs, seed), "modularity is highest with these (Leiden)"
-    return components, "these are the connected components"
+        return _leiden(pairs, seed), "the communities of highest modularity"
+    return components, "the connected components"
 
 
 def _components(pairs: KeptPairs) -> Labels:

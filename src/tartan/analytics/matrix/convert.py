@@ -61,7 +61,7 @@ def function_of_similarity(D: Dissimilarities, similarity: str | Function) -> tu
     if callable(similarity):
         return similarity, f"similarity={_name(similarity)}"
     if not isinstance(similarity, str):
-        raise ConfigError(f"similarity={similarity!r}: it is a formula of s such as '1-s', or a function")
+        raise ConfigError(f"similarity={similarity!r}: it is a formula of s such as 'max-s', or a function")
     return _with_statistics(D, Formula(similarity, "s")), f"similarity={similarity!r}"
 
 

@@ -54,7 +54,7 @@ def as_dissimilarities(
         scores that a run does not have; a NaN anywhere else is an error. "error" makes negative int16 one too. A
         number is a value as it is stored.
     similarity : str or callable, optional
-        How similarities become dissimilarities: a formula of s such as "1-s", "sqrt(2-2s)", "-log(s)", "max-s", or a
+        How similarities become dissimilarities: a formula of s such as "max-s", "sqrt(2-2s)", "-log(s)", "1-s", or a
         function of float64 arrays. Items are then at distance 0 from themselves, whatever the diagonal has. "spread": a
         formula that keeps maps from being flat, found from the scores. Default, of runs: what the application
         declares.
