@@ -35,6 +35,8 @@ class Likeness(tartan.Application):
         return 100 - xp.abs(left - right.T)
 
     def meaning(self, output, shape):
+        if self.distance == "raise":
+            raise KeyError(output)
         assert (output, shape) == ("scores", (1,))
         if self.distance is None:
             return None
@@ -98,6 +100,7 @@ def test_similarities_without_a_declaration() -> None:
         ({"distance": "1-x"}, r"Likeness\.meaning: distance: '1-x' is no formula of s"),
         ({"distance": "max-s", "cut": float("nan")}, r"Likeness\.meaning: cut"),
         ({"distance": "max-s", "linkage": "ward"}, r"Likeness\.meaning: linkage is 'ward'"),
+        ({"distance": "raise"}, r"Likeness\.meaning\('scores', \(1,\)\) raised KeyError: 'scores'"),
     ],
 )
 def test_a_declaration_that_cannot_be_read_is_refused_first(meaning, said, tmp_path) -> None:

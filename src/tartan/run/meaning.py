@@ -26,7 +26,7 @@ def declared(app: Application, manifest: Manifest) -> dict[str, dict[str, Any]]:
     """
     item = manifest.application.get("item")
     shape = None if item is None else tuple(item["shape"])
-    said = {output: app.meaning(output, shape) for output in manifest.outputs}
+    said = {output: _asked(app, output, shape) for output in manifest.outputs}
     return {output: asdict(_checked(app, meaning)) for output, meaning in said.items() if meaning is not None}
 
 
@@ -44,6 +44,14 @@ def declared_run(path: str | Path, registry: Registry) -> Run:
     except TartanError:  # parameters of another version: a run is readable without
         about["meaning"] = {}
     return run
+
+
+def _asked(app: Application, output: str, shape: tuple[int, ...] | None) -> Any:
+    try:
+        return app.meaning(output, shape)
+    except Exception as error:  # whatever the code of a user raises
+        message = f"{type(app).__name__}.meaning({output!r}, {shape}) raised {type(error).__name__}: {error}"
+        raise ConfigError(message) from error
 
 
 def _checked(app: Application, meaning: Any) -> Meaning:

@@ -21,8 +21,9 @@ from tartan.analytics.matrix import as_dissimilarities
 from tartan.analytics.matrix.kept import KeptPairs
 from tartan.analytics.monitor import Monitor
 
-#: Landmarks of one part, at most: their distances to all items take 8 bytes each.
-LANDMARKS = 500
+#: Landmarks of one part, at most, and at least where their distances to all items, 8 bytes each, take too much memory.
+LANDMARKS, FEWEST_LANDMARKS = 500, 50
+LANDMARK_BYTES = 1 << 30
 _SLAB_BYTES = 64 << 20
 _GAP = 0.5  # around a part, as a share of its radius
 #: Fewer items are placed by classical scaling: thousands of small groups are near duplicates, as a rule.
@@ -83,7 +84,8 @@ def _by_size(components: NDArray[Any]) -> list[NDArray[np.int64]]:
 def _part(graph: Any, fit: Callable[[Any], Any], dimension: int, monitor: Monitor) -> tuple[Floats, Floats, int]:
     """Place the items of one connected part; return places, stress, and how many landmarks there were."""
     n = graph.shape[0]
-    chosen, delta = _landmarks(graph, min(n, LANDMARKS), monitor)
+    affordable = max(FEWEST_LANDMARKS, LANDMARK_BYTES // (8 * n))
+    chosen, delta = _landmarks(graph, min(n, LANDMARKS, affordable), monitor)
     among = delta[:, chosen]
     among = np.minimum(among, among.T)
     np.fill_diagonal(among, 0.0)
