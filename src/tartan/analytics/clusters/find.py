@@ -202,7 +202,8 @@ def _by_density(matrix: Dissimilarities, min_size: int, monitor: Monitor) -> Clu
 def _into(
     matrix: Dissimilarities, n_clusters: int, wanted: _Wanted, curve: NumberCurve | None, monitor: Monitor
 ) -> Clustering:
-    method, notes = wanted.method or "pwc", ()
+    method = wanted.method or "pwc"
+    notes: tuple[str, ...] = ()
     why = "as many as were asked for" if curve is None else curve.reason()
     found_by = method
     if curve is not None and n_clusters == 1:
@@ -211,5 +212,6 @@ def _into(
         labels = clustered(matrix, n_clusters, method, monitor=monitor)
     else:
         model = DAPWC(n_clusters, **{"random_state": wanted.seed, **wanted.options}).fit(matrix, monitor=monitor)
-        labels, found_by, notes = model.labels_, model.method_, (model.note_,) if model.note_ else ()
+        labels, found_by = model.labels_, model.method_
+        notes = (model.note_,) if model.note_ else ()
     return Clustering(labels, method, why, found_by, notes, curve=curve, conversion=matrix.conversion)
