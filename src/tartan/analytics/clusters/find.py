@@ -79,12 +79,12 @@ def cluster(
     >>> found.n_clusters, found.labels.tolist()
     (3, [0, 0, 0, 1, 1, 1, 2, 2, 2])
     """
-    wanted = _Wanted(n_clusters, method, threshold, min_size, random_state, options)
+    wanted = _ClustersWanted(n_clusters, method, threshold, min_size, random_state, options)
     wanted.refuse_contradictions()
     watch, folder = as_monitor(monitor), folder_of(D)
     ways = {"similarity": similarity, "transform": transform, "output": output}
     declared = folder is not None and similarity is None and transform is None
-    cut = _Cut.of(folder, output) if declared and folder is not None else None
+    cut = _DeclaredCut.of(folder, output) if declared and folder is not None else None
     if folder is not None and folder.manifest.reduce is not None:
         return _of_pairs(kept_pairs(folder, **ways), wanted, cut, watch)
     # Items that are to be left out, such as failed ones, are left out here, and have the label -1 in the result.
@@ -93,7 +93,7 @@ def cluster(
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _ClustersWanted:
     """What a caller asks for."""
 
     n_clusters: int | None
@@ -123,7 +123,7 @@ class _Wanted:
 
 
 @dataclass(frozen=True)
-class _Cut:
+class _DeclaredCut:
     """The cut that the application of a run declares."""
 
     folder: RunFolder
@@ -133,7 +133,7 @@ class _Cut:
     why: str
 
     @classmethod
-    def of(cls, folder: RunFolder, output: str | None) -> _Cut | None:
+    def of(cls, folder: RunFolder, output: str | None) -> _DeclaredCut | None:
         said = folder.manifest.meaning(output)
         if said.get("cut") is None:
             return None
@@ -150,7 +150,7 @@ class _Cut:
         return pairs.chosen(pairs.scores >= self.score if similar else pairs.scores <= self.score)
 
 
-def _of_pairs(pairs: KeptPairs, wanted: _Wanted, cut: _Cut | None, monitor: Monitor) -> Clustering:
+def _of_pairs(pairs: KeptPairs, wanted: _ClustersWanted, cut: _DeclaredCut | None, monitor: Monitor) -> Clustering:
     why = ""
     if wanted.open and cut is not None:
         pairs, why = cut.passed(pairs), f" beyond {cut.why}"
@@ -166,7 +166,9 @@ def _of_pairs(pairs: KeptPairs, wanted: _Wanted, cut: _Cut | None, monitor: Moni
     )
 
 
-def _of_matrix(matrix: Dissimilarities, wanted: _Wanted, cut: _Cut | None, monitor: Monitor) -> Clustering:
+def _of_matrix(
+    matrix: Dissimilarities, wanted: _ClustersWanted, cut: _DeclaredCut | None, monitor: Monitor
+) -> Clustering:
     method = wanted.method
     if method in ("components", "leiden"):
         raise ConfigError(f"{method} is for runs that keep pairs (--top-k, --threshold); {matrix.label} is a matrix")
@@ -200,7 +202,7 @@ def _by_density(matrix: Dissimilarities, min_size: int, monitor: Monitor) -> Clu
 
 
 def _into(
-    matrix: Dissimilarities, n_clusters: int, wanted: _Wanted, curve: NumberCurve | None, monitor: Monitor
+    matrix: Dissimilarities, n_clusters: int, wanted: _ClustersWanted, curve: NumberCurve | None, monitor: Monitor
 ) -> Clustering:
     method = wanted.method or "pwc"
     notes: tuple[str, ...] = ()
