@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 os.environ["TARTAN_FSYNC"] = "0"  # no test cuts the power, and a busy disk takes seconds to be forced
+STATE = tempfile.TemporaryDirectory(prefix="tartan-tests-")  # runs of tests are not sealed with the user's own key
+os.environ["XDG_STATE_HOME"] = STATE.name
 
 settings.register_profile("dev", max_examples=50, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("ci", max_examples=150, deadline=None, derandomize=True, print_blob=True)

@@ -108,6 +108,9 @@ def allpairs(
 def resume(
     path: str | Path,
     *,
+    app: Any = None,
+    previous: Any = None,
+    trust: bool = False,
     host_cache: str | int | None = None,
     device_cache: str | int | None = None,
     disk_cache: str | int | None = None,
@@ -129,6 +132,11 @@ def resume(
     ----------
     path : path
         The run.
+    app, previous : optional
+        The application and the items, where the folder cannot tell (objects of a program, arrays in memory).
+    trust : bool
+        Run the code that the folder names although the folder was not made by this user on this machine. Built-in
+        applications, and code given as ``app``, need no trust.
     host_cache, device_cache, disk_cache, workers, order, device, on_error, max_failures, tile_timeout, verify, trace, \
 quiet
         As in ``allpairs``.
@@ -136,13 +144,16 @@ quiet
     Raises
     ------
     ConfigError
-        If the application was an object of a program: call ``allpairs`` there again.
+        If the application was an object of a program and is not given.
+    StoreError
+        If inputs have changed, or code that the folder names would be run and is not trusted.
     """
     given = locals()
     from tartan.run import execute
+    from tartan.run.reopen import Given
     from tartan.run.request import run_options
 
-    return execute.resume(path, run_options(given), apps)
+    return execute.resume(path, run_options(given), apps, Given(app, previous, trust))
 
 
 def add(
@@ -152,6 +163,7 @@ def add(
     app: Any = None,
     previous: Any = None,
     extend_map: bool = True,
+    trust: bool = False,
     host_cache: str | int | None = None,
     device_cache: str | int | None = None,
     disk_cache: str | int | None = None,
@@ -178,6 +190,8 @@ def add(
     extend_map : bool
         Place the new items on the map that the run keeps, if it keeps one (``Run.extend_map``). Where that fails there
         is a RuntimeWarning; the scores are there all the same.
+    trust : bool
+        As in ``resume``.
     host_cache, device_cache, disk_cache, workers, order, device, on_error, max_failures, tile_timeout, verify, trace, \
 quiet
         As in ``allpairs``.
@@ -186,13 +200,16 @@ quiet
     ------
     ConfigError
         If an item is in the run already, or the run is A x B or a candidate list.
+    StoreError
+        As ``resume``.
     """
     given = locals()
     from tartan.run.execute import extend
     from tartan.run.map_growth import grow_map
+    from tartan.run.reopen import Given
     from tartan.run.request import run_options
 
-    run = extend(path, items, run_options(given), apps, app=app, previous=previous)
+    run = extend(path, items, run_options(given), apps, Given(app, previous, trust))
     if extend_map and (problem := grow_map(run, quiet=quiet).problem) is not None:
         warnings.warn(
             f"all scores of {run.path} are there, but its map was not extended: {problem}; mend that and call "

@@ -28,8 +28,8 @@ MATRIX = {"--output", "--similarity", "--transform", "--missing", "--quiet", "--
 OPTIONS = {
     "run": EXECUTION
     | {"--out", "--set", "--against", "--pairs", "--tile", "--top-k", "--threshold", "--largest", "--smallest"},
-    "resume": EXECUTION,
-    "add": EXECUTION | {"--no-map"},
+    "resume": EXECUTION | {"--trust"},
+    "add": EXECUTION | {"--no-map", "--trust"},
     "info": {"--json", "--help"},
     "export": {
         "--format", "--output", "--diagonal", "--missing", "--clip", "--overwrite", "--json", "--help", "--sorted",

@@ -100,8 +100,8 @@ class TestRequest:
         assert command("resume", "r", "--workers", "1").status == 0
         assert command("add", "r", "new/*.fa", "z", "--quiet").status == 0
         assert api.calls == [
-            ("resume", ("r",), {"workers": 1, "quiet": False}),
-            ("add", ("r", ["new/*.fa", "z"]), {"extend_map": False, "quiet": True}),
+            ("resume", ("r",), {"trust": False, "workers": 1, "quiet": False}),
+            ("add", ("r", ["new/*.fa", "z"]), {"extend_map": False, "trust": False, "quiet": True}),
         ]
 
     def test_resume_of_nothing_fails(self, command: Any, api: Any) -> None:

@@ -71,7 +71,7 @@ def test_every_finished_run_opens_as_it_is(folder: Path) -> None:
 def test_a_finished_run_has_nothing_to_resume(folder: Path, name: str) -> None:
     run = moved(folder, name)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    assert tartan.resume(run, workers=1).folder.finished
+    assert tartan.resume(run, workers=1, trust=True).folder.finished
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
@@ -79,7 +79,7 @@ def test_a_finished_run_has_nothing_to_resume(folder: Path, name: str) -> None:
 def test_a_killed_run_is_resumed(folder: Path) -> None:
     run = moved(folder, "unfinished")
     assert 0 < tartan.open(run).n_pairs_done < 91
-    np.testing.assert_array_equal(tartan.resume(run, workers=1).matrix(), expected(sums(folder, "old")))
+    np.testing.assert_array_equal(tartan.resume(run, workers=1, trust=True).matrix(), expected(sums(folder, "old")))
 
 
 @pytest.mark.slow
@@ -87,7 +87,7 @@ def test_a_killed_run_is_resumed(folder: Path) -> None:
 def test_items_are_added_without_computing_old_pairs_again(folder: Path, name: str) -> None:
     run = moved(folder, name)
     done = tartan.open(run).n_pairs_done
-    grown = tartan.add(run, str(folder / "new/*.bin"), workers=1)
+    grown = tartan.add(run, str(folder / "new/*.bin"), workers=1, trust=True)
     np.testing.assert_array_equal(grown.matrix(), expected(sums(folder, "old", "new")))
     assert grown.stats["pairs_computed"] >= 136 - done
 
@@ -96,7 +96,7 @@ def test_items_are_added_without_computing_old_pairs_again(folder: Path, name: s
 @pytest.mark.parametrize("name", ["top-k", "threshold"])
 def test_a_reduced_run_grows_to_what_a_fresh_one_keeps(folder: Path, name: str) -> None:
     reduce = json.loads((folder / name / FILE_NAME).read_text())["reduce"]
-    grown = tartan.add(moved(folder, name), str(folder / "new/*.bin"), workers=1)
+    grown = tartan.add(moved(folder, name), str(folder / "new/*.bin"), workers=1, trust=True)
     items = [str(folder / kind / "*.bin") for kind in ("old", "new")]
     fresh = tartan.allpairs(_application(folder), items, folder / "fresh", reduce=reduce, tile=4, workers=1)
     tables = [run.pairs().read_all().sort_by([("i", "ascending"), ("j", "ascending")]) for run in (grown, fresh)]
@@ -116,10 +116,20 @@ def test_a_run_of_rows_grows_to_the_bits_of_a_fresh_one(folder: Path) -> None:
 @pytest.mark.slow
 def test_new_items_are_placed_on_the_map(folder: Path) -> None:
     before = tartan.open(folder / "map").map
-    grown = tartan.add(moved(folder, "map"), str(folder / "new/*.bin"), workers=1)
+    grown = tartan.add(moved(folder, "map"), str(folder / "new/*.bin"), workers=1, trust=True)
     assert len(grown.map) == 17
     np.testing.assert_array_equal(grown.map.points[:14], before.points)
     assert grown.map.stress[14:].max() < 1e-3
+
+
+@pytest.mark.slow
+def test_folders_without_a_seal_run_code_only_when_trusted(folder: Path) -> None:
+    """Nothing in them shows who made them."""
+    run = moved(folder, "unfinished")
+    with pytest.raises(StoreError, match="--trust") as caught:
+        tartan.resume(run, workers=1)
+    assert caught.value.code == "not-trusted"
+    assert tartan.add(moved(folder, "vectors"), str(folder / "more.npy"), workers=1).finished  # runs no code of its own
 
 
 def test_a_changed_application_is_refused(folder: Path) -> None:

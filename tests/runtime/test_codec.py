@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tartan.runtime.codec import decode, encode, encoded_parts, from_arrays, nbytes_of, to_arrays
+from tartan.runtime.codec import decode, encode, encoded_parts, nbytes_of
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20) | st.binary(max_size=200),
@@ -60,15 +60,6 @@ def test_objects_of_classes_that_no_module_holds_come_back() -> None:
     found = round_trip([Text(["a", "b"], np.arange(3.0))])[0][0]
     assert found.words == ["a", "b"]
     np.testing.assert_array_equal(found.weights, [0, 1, 2])
-
-
-def test_items_travel_as_plain_arrays() -> None:
-    item = {"positions": np.array([3, 1], np.uint32), "name": "x"}
-    arrays = to_arrays(item)
-    assert all(array.dtype == np.uint8 for array in arrays)
-    found = from_arrays([array.copy() for array in arrays])
-    assert found["name"] == "x"
-    np.testing.assert_array_equal(found["positions"], [3, 1])
 
 
 @pytest.mark.parametrize(

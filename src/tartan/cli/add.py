@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tartan.cli.shared.options import add_execution_options, execution_options
+from tartan.cli.shared.options import add_execution_options, add_trust, execution_options
 from tartan.cli.shared.output import conclude
 
 
@@ -18,6 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="leave the map of the run as it is; otherwise new items are placed on it, if the run keeps one",
     )
+    add_trust(parser, "run the code that the folder names")
     add_execution_options(parser)
 
 
@@ -27,6 +28,6 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.cli.shared.maps import print_growth
     from tartan.run.map_growth import MapGrowth, grow_map
 
-    run = tartan.add(args.run, args.inputs, extend_map=False, **execution_options(args))
+    run = tartan.add(args.run, args.inputs, extend_map=False, trust=args.trust, **execution_options(args))
     growth = grow_map(run, quiet=args.quiet) if args.map else MapGrowth()
     return conclude(run, args, map=print_growth(run, growth, quiet=args.quiet))

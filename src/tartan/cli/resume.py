@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from tartan.cli.shared.options import add_execution_options, execution_options
+from tartan.cli.shared.options import add_execution_options, add_trust, execution_options
 from tartan.cli.shared.output import conclude
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("run", metavar="RUN", help="folder of the run")
+    add_trust(parser, "run the code that the folder names")
     add_execution_options(parser)
 
 
@@ -21,7 +22,7 @@ def execute(args: argparse.Namespace) -> int:
 
     before = tartan.open(args.run)
     finished, statistics = before.finished, before.stats
-    run = tartan.resume(args.run, **execution_options(args))
+    run = tartan.resume(args.run, trust=args.trust, **execution_options(args))
     status = conclude(run, args, finished_before=finished and run.stats == statistics)  # else it was damaged
     hint(run)
     return status

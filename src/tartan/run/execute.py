@@ -20,6 +20,7 @@ from tartan.base.files import disk_errors
 from tartan.base.progress import Progress
 from tartan.base.signals import cancel_on_signals
 from tartan.base.trace import NO_TRACER, Tracer
+from tartan.base.user_key import user_key
 from tartan.core.grid import Grid
 from tartan.core.verdict import FailureRules
 from tartan.devices.protocol import Device
@@ -29,7 +30,7 @@ from tartan.run.meaning import declared, declared_run
 from tartan.run.oversight import Oversight
 from tartan.run.plan import ItemFacts, KnownForm, MemoryPlan, learn, plan_grid, plan_run
 from tartan.run.rank import Rank, open_rank
-from tartan.run.reopen import refuse_other, reopened
+from tartan.run.reopen import Given, refuse_other, reopened
 from tartan.run.request import Request
 from tartan.run.result import Run
 from tartan.run.statistics import Statistics
@@ -43,7 +44,7 @@ from tartan.store.disk_cache import DiskCache
 from tartan.store.folder import RunFolder
 from tartan.store.layout import refuse_occupied
 from tartan.store.tables import merge_parts
-from tartan.workers.shipping import Registry
+from tartan.workers.shipping import Registry, names_builtin
 
 DEVICE_MEMORY_TRIES = 4
 
@@ -76,28 +77,26 @@ def start(asked: Request, out: str | Path | None) -> Run:
     return run
 
 
-def resume(path: str | Path, options: RunOptions, registry: Registry) -> Run:
+def resume(path: str | Path, options: RunOptions, registry: Registry, given: Given) -> Run:
     """Compute what a run lacks; see ``tartan.resume``."""
     folder = RunFolder.open(path, writable=True)
     if folder.finished and folder.missing():
         with folder.lock():
             folder.missing()  # takes damaged chunks out of the ledger
     if not folder.finished:
-        asked = reopened(folder, options, registry)
+        asked = reopened(folder, options, registry, given)
         refuse_other(folder, asked)
         with Session(asked) as session:
             session.execute(folder)
     return declared_run(path, registry)
 
 
-def extend(
-    path: str | Path, items: Any, options: RunOptions, registry: Registry, *, app: Any = None, previous: Any = None
-) -> Run:
+def extend(path: str | Path, items: Any, options: RunOptions, registry: Registry, given: Given) -> Run:
     """Add items to a run and compute their pairs; see ``tartan.add``."""
     folder = RunFolder.open(path, writable=True)
     if folder.manifest.workload["kind"] != "all":
         raise ConfigError(f"{path} compares {folder.manifest.workload['kind']}; only runs of all pairs take new items")
-    old = reopened(folder, options, registry, app, previous)
+    old = reopened(folder, options, registry, given)
     refuse_other(folder, old)
     new = open_source(items, suffixes=old.app.item_suffixes)
     asked = replace(old, source=join_sources(old.source, new))
@@ -271,6 +270,7 @@ class Session:
             tracer=tracer,
             disk_cache=_disk_cache(folder, options),
             digest_base=_digest_base(folder, rank.devices),
+            cache_key=_cache_key(folder, options),
             item_seconds=self.facts.item_seconds,
         )
 
@@ -299,6 +299,12 @@ def _disk_cache(folder: RunFolder, options: RunOptions) -> DiskCache | None:
     if options.disk_cache is None:
         return None
     return DiskCache(folder.path / "cache", parse_bytes(options.disk_cache, option="--disk-cache"))
+
+
+def _cache_key(folder: RunFolder, options: RunOptions) -> bytes | None:
+    """Return what seals pickled items in the disk cache; the items of built-in applications need no pickle."""
+    builtin = names_builtin(str(folder.manifest.application["source"]))
+    return None if builtin or options.disk_cache is None else user_key()
 
 
 def _digest_base(folder: RunFolder, devices: Sequence[Device]) -> bytes:

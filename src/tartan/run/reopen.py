@@ -6,6 +6,7 @@ table names are taken. What has changed is found by comparing the tables (store/
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,34 @@ from tartan.application import as_application
 from tartan.errors import ConfigError, StoreError
 from tartan.options import RunOptions
 from tartan.run.request import Request
+from tartan.run.trust import require_consent
 from tartan.sources.items import FileSource, Source, join_sources, open_source
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
-from tartan.store.manifest import Manifest, compare, leaves, refuse_differences
-from tartan.workers.shipping import Registry, describe_application, load_application
+from tartan.store.manifest import Manifest, code_differences, compare, leaves, refuse_differences
+from tartan.workers.shipping import Registry, describe_application, load_application, names_builtin, source_hash
 
 _NAMED = 3  # items listed by key before "and N more"
 
 
-def reopened(
-    folder: RunFolder, options: RunOptions, registry: Registry, app: Any = None, previous: Any = None
-) -> Request:
+@dataclass(frozen=True)
+class Given:
+    """What the user says where a run folder cannot tell, or is not believed.
+
+    Attributes
+    ----------
+    app, items : optional
+        The application and the items that the run has, where they were objects of a program.
+    trust : bool
+        Whether the code that the folder names may be run, although the folder was not made by this user here.
+    """
+
+    app: Any = None
+    items: Any = None
+    trust: bool = False
+
+
+def reopened(folder: RunFolder, options: RunOptions, registry: Registry, given: Given) -> Request:
     """Ask for a run again, with the application and the inputs that its manifest names.
 
     Parameters
@@ -33,18 +50,19 @@ def reopened(
     options : RunOptions
     registry : Registry
         The built-in applications.
-    app, previous : optional
-        The application and the items, where the manifest cannot tell.
+    given : Given
 
     Raises
     ------
     ConfigError
         If the application or the items were objects of a program and are not given.
+    StoreError
+        If the code of the application has changed, or is not trusted; none of it has been run then.
     """
     manifest = folder.manifest
     about = manifest.application
-    if app is not None:
-        application = as_application(app)
+    if given.app is not None:
+        application = as_application(given.app)
         described = describe_application(application, registry)
     elif about["kind"] == "object":
         raise ConfigError(
@@ -52,13 +70,26 @@ def reopened(
             "tartan.allpairs there again, or give the application as file.py:NAME"
         )
     else:
+        _check_code(folder, trust=given.trust)
         application, described = load_application(about["source"], about["parameters"], registry)
     suffixes = application.item_suffixes
-    if previous is not None:
-        source = open_source(previous, suffixes=suffixes)
+    if given.items is not None:
+        source = open_source(given.items, suffixes=suffixes)
     else:
         source = open_inputs(folder.path, manifest, folder.items, suffixes)
     return Request(application, described, source, options, manifest.workload, reduce=manifest.reduce)
+
+
+def _check_code(folder: RunFolder, *, trust: bool) -> None:
+    """Refuse code that is not that of the run, or that is not trusted, before any of it is run."""
+    about = folder.manifest.application
+    source = str(about["source"])
+    if names_builtin(source):
+        return
+    found = source_hash(source)
+    if found is not None:
+        refuse_differences(code_differences(about, about | {"source_hash": found}), folder.path)
+    require_consent(folder, f"the code of its application would be run: {source}", trust=trust)
 
 
 def refuse_other(folder: RunFolder, asked: Request) -> None:

@@ -56,16 +56,6 @@ def object_bytes(memory: np.ndarray) -> int:
     return int(memory[8:16].view("<i8")[0])
 
 
-def to_arrays(item: Any) -> list[np.ndarray]:
-    """Return an item as plain byte arrays: its pickle, then its buffers."""
-    return [np.frombuffer(part, np.uint8) for part in encoded_parts(item)[0]]
-
-
-def from_arrays(arrays: list[np.ndarray]) -> Any:
-    """Return the item that ``to_arrays`` took apart; arrays in it are views."""
-    return pickle.loads(arrays[0].tobytes(), buffers=arrays[1:])
-
-
 def nbytes_of(item: Any) -> int:
     """Return about how much memory an item takes."""
     if isinstance(item, np.ndarray):

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from tartan.base.daemon_pool import ByteBudget, DaemonPool
-from tartan.runtime.codec import from_arrays, to_arrays
 from tartan.runtime.host import HostItems, Place, UniformItems
+from tartan.runtime.kept_items import FORM, from_arrays, to_arrays
 from tartan.sources.items import Source
 from tartan.store.disk_cache import DiskCache
 
@@ -34,6 +34,8 @@ class DiskLevel:
         What the digest of an item depends on, besides the item.
     io : DaemonPool
         Its threads write.
+    key : bytes, optional
+        Seals items that need a pickle. Without one these are not kept, and no pickle is read.
     behind_bytes : int
         Most bytes that wait to be written.
     """
@@ -46,6 +48,7 @@ class DiskLevel:
         digest_base: bytes,
         io: DaemonPool,
         *,
+        key: bytes | None = None,
         behind_bytes: int = BEHIND_BYTES,
     ) -> None:
         self._cache = cache
@@ -53,6 +56,7 @@ class DiskLevel:
         self._form = items.form if isinstance(items, UniformItems) else None
         self._digest_base = digest_base
         self._io = io
+        self._key = key
         self._behind = ByteBudget(behind_bytes)
         self._unwritten: dict[int, Any] = {}  # by index
         self._lock = threading.Lock()
@@ -65,7 +69,7 @@ class DiskLevel:
 
     def digest(self, index: int) -> str:
         """Return what an item is found by: the hash of all that it depends on."""
-        digest = hashlib.sha256(self._digest_base)
+        digest = hashlib.sha256(FORM + self._digest_base)
         digest.update(self._source.keys[index].encode(errors="surrogatepass"))
         if self._fingerprints is not None:
             digest.update(f"{self._fingerprints[0][index]} {self._fingerprints[1][index]}".encode())
@@ -86,14 +90,15 @@ class DiskLevel:
         with self._lock:
             if index in self._unwritten:
                 return self._unwritten[index]
-        arrays = self._cache.get(self.digest(index))
+        digest = self.digest(index)
+        arrays = self._cache.get(digest)
         if arrays is None:
             return None
         if self._form is not None:
             sound = len(arrays) == 1 and self._form.mismatch(arrays[0]) is None
             return arrays[0] if sound else None
         try:
-            return from_arrays(arrays)
+            return from_arrays(arrays, digest, self._key)
         except Exception:  # whatever it holds, it is no item that this run put there
             return None
 
@@ -125,7 +130,10 @@ class DiskLevel:
     def _write(self, items: dict[int, Any], n_bytes: int) -> None:
         try:
             for index, item in items.items():
-                self._cache.put(self.digest(index), [item] if self._form is not None else to_arrays(item))
+                digest = self.digest(index)
+                arrays = [item] if self._form is not None else to_arrays(item, digest, self._key)
+                if arrays is not None:
+                    self._cache.put(digest, arrays)
         finally:
             with self._lock:
                 for index in items:

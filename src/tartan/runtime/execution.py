@@ -75,6 +75,8 @@ class Execution:
     disk_cache : DiskCache or None
     digest_base : bytes
         What the digest of an item in the disk level depends on, besides the item.
+    cache_key : bytes or None
+        Seals what the disk level must pickle; None: nothing is pickled there.
     item_seconds : float
         Expected time to load one item.
     """
@@ -100,6 +102,7 @@ class Execution:
     tracer: Tracer
     disk_cache: DiskCache | None = None
     digest_base: bytes = b""
+    cache_key: bytes | None = None
     item_seconds: float = 0.0
 
 

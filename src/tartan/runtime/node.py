@@ -137,7 +137,7 @@ class Node:
         io = DaemonPool(IO_THREADS, "tartan-io")
         disk = None
         if x.disk_cache is not None:
-            disk = DiskLevel(x.disk_cache, x.source, x.item_plan.items, x.digest_base, io)
+            disk = DiskLevel(x.disk_cache, x.source, x.item_plan.items, x.digest_base, io, key=x.cache_key)
         self._loader = Loader(wiring, io, disk, item_seconds=x.item_seconds)
         self._opened.callback(self._loader.close)
         measured = x.span_bytes is not None and not self._scheduler.host.room.addressed

@@ -64,7 +64,7 @@ class DiskCache:
             return None
         try:
             arrays = decode(data)
-        except (ValueError, KeyError, TypeError, RuntimeError):
+        except (ValueError, KeyError, TypeError, RuntimeError, RecursionError, MemoryError):
             self._drop(path, len(data))
             return None
         with contextlib.suppress(OSError):
@@ -184,6 +184,8 @@ def decode(data: np.ndarray) -> list[np.ndarray]:
 
 def _array(body: np.ndarray, part: dict[str, Any]) -> np.ndarray:
     dtype, shape = np.dtype(part["dtype"]), tuple(part["shape"])
+    if dtype.hasobject or dtype.names or not all(type(side) is int and side >= 0 for side in shape):
+        raise ValueError("no array of numbers")
     if not part["zstd"]:
         return np.asarray(body.view(dtype).reshape(shape))
     plain = np.empty(shape, dtype)

@@ -22,6 +22,7 @@ from tartan.store.layout import STATUS, check_request, lay_out, refuse_occupied,
 from tartan.store.ledger import Ledger
 from tartan.store.manifest import Manifest
 from tartan.store.reduced import RESULT_NAME, Parts
+from tartan.store.seal import is_sealed, write_seal
 from tartan.store.view import ResultView, output_name
 
 if TYPE_CHECKING:
@@ -163,6 +164,11 @@ class RunFolder(Ledger):
         return int(self.counts()[NOT_COMPUTED])
 
     @property
+    def sealed(self) -> bool:
+        """Whether this user made the folder on this machine, as it is described now."""
+        return is_sealed(self.path, self.manifest)
+
+    @property
     def stats(self) -> dict[str, Any]:
         """Statistics that the last ``write_stats`` recorded; empty before."""
         try:
@@ -197,8 +203,11 @@ class RunFolder(Ledger):
         if items is not None:
             items.write(self.path, writer)
         self._describe_arrays(n_items)
+        text = extended.to_json().encode()
+        if self.sealed:
+            write_seal(self.path, text, writer, beside=True)
         writer.sync()
-        writer.replace(self.path / manifest.FILE_NAME, [extended.to_json().encode()])
+        writer.replace(self.path / manifest.FILE_NAME, [text])
         writer.sync()
         self._adopt(extended)
 

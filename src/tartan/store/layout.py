@@ -12,7 +12,7 @@ import numpy as np
 from tartan.base import lock
 from tartan.base.files import FileWriter
 from tartan.errors import ConfigError, InternalError, StoreError
-from tartan.store import items, manifest
+from tartan.store import items, manifest, seal
 from tartan.store.dense import Dense
 from tartan.store.grid_io import ChunkArray
 from tartan.store.items import ItemTable
@@ -20,7 +20,7 @@ from tartan.store.manifest import Manifest
 
 STATUS = "status"
 CANDIDATES_NAME = "candidates.npy"
-_BEFORE_MANIFEST = {"tmp", CANDIDATES_NAME, lock.FILE_NAME, lock.LEASE_NAME, items.FILE_NAME}
+_BEFORE_MANIFEST = {"tmp", CANDIDATES_NAME, lock.FILE_NAME, lock.LEASE_NAME, items.FILE_NAME, seal.FILE_NAME}
 _RESERVED = {STATUS, "i", "j", "key_i", "key_j"}
 
 
@@ -42,8 +42,10 @@ def lay_out(
         Dense.create(path, description, writer, samples)
     status = ChunkArray(path / f"{STATUS}.zarr", np.dtype(np.uint8), description.chunk, compressed=True)
     status.describe(writer, description.n_items)
+    text = description.to_json().encode()
+    seal.write_seal(path, text, writer)
     writer.sync()
-    writer.replace(path / manifest.FILE_NAME, [description.to_json().encode()])
+    writer.replace(path / manifest.FILE_NAME, [text])
 
 
 def check_request(description: Manifest, table: ItemTable | None) -> None:

@@ -262,12 +262,17 @@ def refuse_differences(differences: Sequence[Difference], folder: Path) -> None:
     )
 
 
-def _application_differences(old: dict[str, Any], new: dict[str, Any]) -> list[Difference]:
-    found = []
+def code_differences(old: dict[str, Any], new: dict[str, Any]) -> list[Difference]:
+    """List how the code of two applications differs: by its name, or by its source."""
     if old.get("name") != new.get("name"):
-        found.append(Difference("option", _was("application", old.get("name"), new.get("name"))))
-    elif old.get("source_hash") != new.get("source_hash"):
-        found.append(Difference("input", f"the source of application {old.get('name')!r} has changed"))
+        return [Difference("option", _was("application", old.get("name"), new.get("name")))]
+    if old.get("source_hash") != new.get("source_hash"):
+        return [Difference("input", f"the source of application {old.get('name')!r} has changed")]
+    return []
+
+
+def _application_differences(old: dict[str, Any], new: dict[str, Any]) -> list[Difference]:
+    found = code_differences(old, new)
     before, after = old.get("parameters") or {}, new.get("parameters") or {}
     for name in sorted({*before, *after}):
         if before.get(name) != after.get(name):

@@ -17,6 +17,7 @@ import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
@@ -49,10 +50,33 @@ class _Found:
     source_hash: str
 
 
+def names_builtin(spec: str) -> bool:
+    """Whether a name leads to a built-in application: finding it then runs no other code, whatever the name says."""
+    return _builtin_name(spec) is not None
+
+
+def source_hash(spec: str) -> str | None:
+    """Return the ``source_hash`` of what a name of a file or a module leads to now, without running any of it.
+
+    Returns
+    -------
+    str or None
+        None where it cannot be told: a built-in name, no such file, or a module that no file of the search path holds.
+    """
+    head, _, _ = spec.rpartition(":")
+    if not head or names_builtin(spec):
+        return None
+    path = Path(head) if head.endswith(".py") else _module_file(head)
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None and path.is_file() else None
+    except OSError:
+        return None
+
+
 def load_application(
     spec: str, parameters: Mapping[str, Any], registry: Registry | None = None
 ) -> tuple[Application, dict[str, Any]]:
-    """Find an application by name and build it.
+    """Find an application by name and build it; of a file or a module this runs its code.
 
     Parameters
     ----------
@@ -130,15 +154,33 @@ def load(data: bytes) -> Any:
     return pickle.loads(payload)
 
 
+def _builtin_name(spec: str) -> str | None:
+    head, _, name = spec.rpartition(":")
+    return name if head in ("", _BUILTIN.rstrip(":")) and not name.endswith(".py") else None
+
+
+def _module_file(name: str) -> Path | None:
+    """Return the file of a module; unlike ``importlib.util.find_spec`` this imports no package on the way."""
+    places, origin = None, None
+    parts = name.split(".")
+    for count in range(1, len(parts) + 1):
+        found = PathFinder.find_spec(".".join(parts[:count]), places)
+        if found is None:
+            return None
+        places, origin = found.submodule_search_locations or [], found.origin
+    return Path(origin) if origin is not None else None
+
+
 def _find(spec: str, registry: Registry | None) -> _Found:
+    builtin = _builtin_name(spec)
+    if builtin is not None:
+        return _find_builtin(builtin, registry)
     head, _, name = spec.rpartition(":")
     if head.endswith(".py"):
         return _find_in_file(Path(head), name)
     if spec.endswith(".py"):
         module = _load_file(Path(spec))
         raise ConfigError(f"{spec}: say which application, as {spec}:NAME; {_candidates(module)}")
-    if not head or head == _BUILTIN.rstrip(":"):
-        return _find_builtin(name, registry)
     return _find_in_module(head, name)
 
 

@@ -50,6 +50,13 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
     add("--quiet", action="store_true", help="no progress and no summary")
 
 
+def add_trust(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add ``--trust``, for commands that do with a run folder what takes the consent of its user."""
+    parser.add_argument(
+        "--trust", action="store_true", help=f"{what}, although the folder was not made by this user on this machine"
+    )
+
+
 _EXECUTION = (
     "host_cache", "device_cache", "disk_cache", "workers", "order", "on_error", "max_failures", "tile_timeout",
     "verify", "trace",
