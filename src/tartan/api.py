@@ -110,6 +110,7 @@ def resume(
     *,
     app: Any = None,
     previous: Any = None,
+    retry_failed: bool = False,
     trust: bool = False,
     host_cache: str | int | None = None,
     device_cache: str | int | None = None,
@@ -126,7 +127,8 @@ def resume(
 ) -> Run:
     """Compute what a run lacks, with the application and the inputs that its folder names.
 
-    Chunks of the result that are damaged or gone are computed again, in a finished run too.
+    Chunks of the result that are damaged or gone are computed again, in a finished run too; failed items and pairs only
+    if asked for.
 
     Parameters
     ----------
@@ -134,6 +136,10 @@ def resume(
         The run.
     app, previous : optional
         The application and the items, where the folder cannot tell (objects of a program, arrays in memory).
+    retry_failed : bool
+        Try failed items and pairs again. Files of failed items may have been mended: those that load now are compared
+        with all others, and their new sizes and times of change are recorded. An item that fails again stays failed,
+        with its new reason. Any other input must be as it was.
     trust : bool
         Run the code that the folder names although the folder was not made by this user on this machine. Built-in
         applications, and code given as ``app``, need no trust.
@@ -153,7 +159,7 @@ quiet
     from tartan.run.reopen import Given
     from tartan.run.request import run_options
 
-    return execute.resume(path, run_options(given), apps, Given(app, previous, trust))
+    return execute.resume(path, run_options(given), apps, Given(app, previous, trust, retry_failed))
 
 
 def add(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from tartan.cli.shared.options import add_execution_options, add_trust, execution_options
 from tartan.cli.shared.output import conclude
@@ -11,6 +12,11 @@ from tartan.cli.shared.output import conclude
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("run", metavar="RUN", help="folder of the run")
+    parser.add_argument(
+        "--retry-failed",
+        action="store_true",
+        help="try failed items and pairs again; files of failed items may be mended, all others must be as they were",
+    )
     add_trust(parser, "run the code that the folder names")
     add_execution_options(parser)
 
@@ -22,7 +28,13 @@ def execute(args: argparse.Namespace) -> int:
 
     before = tartan.open(args.run)
     finished, statistics = before.finished, before.stats
-    run = tartan.resume(args.run, trust=args.trust, **execution_options(args))
-    status = conclude(run, args, finished_before=finished and run.stats == statistics)  # else it was damaged
+    failed = {failure.i for failure in before.failures if failure.kind == "item"} if args.retry_failed else set()
+    run = tartan.resume(args.run, retry_failed=args.retry_failed, trust=args.trust, **execution_options(args))
+    healed = failed - {failure.i for failure in run.failures if failure.kind == "item"}
+    more = {"n_healed": len(healed)} if args.retry_failed else {}
+    if failed and not args.quiet:
+        print(f"tartan: {len(healed):,} of {len(failed):,} failed items are healed", file=sys.stderr)
+    untouched = finished and not failed and run.stats == statistics  # else it was damaged
+    status = conclude(run, args, finished_before=untouched, **more)
     hint(run)
     return status

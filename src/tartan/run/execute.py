@@ -26,6 +26,7 @@ from tartan.core.verdict import FailureRules
 from tartan.devices.protocol import Device
 from tartan.errors import ConfigError, DeviceMemoryError, TartanError
 from tartan.options import RunOptions, Size, parse_bytes
+from tartan.run.healing import decide, failed_items
 from tartan.run.meaning import declared, declared_run
 from tartan.run.oversight import Oversight
 from tartan.run.plan import ItemFacts, KnownForm, MemoryPlan, learn, plan_grid, plan_run
@@ -78,16 +79,21 @@ def start(asked: Request, out: str | Path | None) -> Run:
 
 
 def resume(path: str | Path, options: RunOptions, registry: Registry, given: Given) -> Run:
-    """Compute what a run lacks; see ``tartan.resume``."""
+    """Compute what a run lacks, and what failed if that is asked for; see ``tartan.resume``."""
     folder = RunFolder.open(path, writable=True)
     if folder.finished and folder.missing():
         with folder.lock():
             folder.missing()  # takes damaged chunks out of the ledger
-    if not folder.finished:
+    retried = failed_items(folder) if given.retry_failed else []
+    retry = bool(retried) or (given.retry_failed and folder.has_failures)
+    if retry or not folder.finished:
         asked = reopened(folder, options, registry, given)
-        refuse_other(folder, asked)
+        refuse_other(folder, asked, mended=retried)
         with Session(asked) as session:
-            session.execute(folder)
+            if retry:
+                session.heal(folder)
+            if not folder.finished:
+                session.execute(folder)
     return declared_run(path, registry)
 
 
@@ -175,6 +181,18 @@ class Session:
         manifest.application["meaning"] = declared(asked.app, manifest)
         manifest.grid = plan_grid(workload, self.facts, self._options, self.rank.capacity, asked.app).parameters()
         return RunFolder.create(path, manifest, table, candidates=asked.candidates)
+
+    def heal(self, folder: RunFolder) -> None:
+        """Try again what failed in a run folder, and take back what is to be computed for it.
+
+        Raises
+        ------
+        TartanError
+            As ``tartan.run.healing.decide``; nothing is changed then.
+        """
+        with folder.lock():
+            refuse_other(folder, self.asked, mended=failed_items(folder))
+            folder.heal(decide(folder, self.asked, self.rank.executor))
 
     def execute(self, folder: RunFolder) -> None:
         """Compute what is missing in a run folder.

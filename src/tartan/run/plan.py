@@ -153,7 +153,7 @@ def _probe_items(
     probes: list[Probe] = []
     failures: list[ItemFailure] = []
     for index in _spread(source.n_items, MOST_PROBES):
-        found = _load_one(source, executor, index, options)
+        found = load_one(source, executor, index, options)
         if isinstance(found, ItemFailure):
             failures.append(found)
         elif known is not None and (mismatch := known.mismatch(found)) is not None:
@@ -190,7 +190,8 @@ def _spread(n: int, most: int) -> list[int]:
     return list(dict.fromkeys([0, n - 1, n // 2, *np.linspace(0, n - 1, min(n, most)).astype(int).tolist()]))
 
 
-def _load_one(source: Source, executor: Executor, index: int, options: RunOptions) -> Probe | ItemFailure:
+def load_one(source: Source, executor: Executor, index: int, options: RunOptions) -> Probe | ItemFailure:
+    """Load one item on a worker to see what it is; wait for it."""
     key = source.keys[index]
     try:
         payload = source.read(index)

@@ -6,6 +6,7 @@ table names are taken. What has changed is found by comparing the tables (store/
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from tartan.run.trust import require_consent
 from tartan.sources.items import FileSource, Source, join_sources, open_source
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
-from tartan.store.manifest import Manifest, code_differences, compare, leaves, refuse_differences
+from tartan.store.manifest import Difference, Manifest, code_differences, compare, leaves, refuse_differences
 from tartan.workers.shipping import Registry, describe_application, load_application, names_builtin, source_hash
 
 _NAMED = 3  # items listed by key before "and N more"
@@ -34,11 +35,14 @@ class Given:
         The application and the items that the run has, where they were objects of a program.
     trust : bool
         Whether the code that the folder names may be run, although the folder was not made by this user here.
+    retry_failed : bool
+        Whether items and pairs that failed are tried again.
     """
 
     app: Any = None
     items: Any = None
     trust: bool = False
+    retry_failed: bool = False
 
 
 def reopened(folder: RunFolder, options: RunOptions, registry: Registry, given: Given) -> Request:
@@ -92,15 +96,27 @@ def _check_code(folder: RunFolder, *, trust: bool) -> None:
     require_consent(folder, f"the code of its application would be run: {source}", trust=trust)
 
 
-def refuse_other(folder: RunFolder, asked: Request) -> None:
+def refuse_other(folder: RunFolder, asked: Request, *, mended: Sequence[int] = ()) -> None:
     """Refuse a run folder that was started with another application, other parameters or other inputs.
+
+    Parameters
+    ----------
+    mended : sequence of int
+        Items whose files may have changed, because they failed.
 
     Raises
     ------
     ConfigError, StoreError
         With everything that differs.
     """
-    refuse_differences(compare(folder.manifest, asked.manifest(), folder.items, asked.items()), folder.path)
+    manifest, items = asked.manifest(), asked.items()
+    found = compare(folder.manifest, manifest, folder.items, items, mended=mended)
+    if found and not mended:
+        failed = [failure.i for failure in folder.failures() if failure.j is None]
+        if failed and not compare(folder.manifest, manifest, folder.items, items, mended=failed):
+            way_out = "only items that failed: `tartan resume RUN --retry-failed` takes them as they are now"
+            found.append(Difference("input", way_out))
+    refuse_differences(found, folder.path)
 
 
 def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, suffixes: tuple[str, ...]) -> Source:

@@ -6,7 +6,7 @@ Nothing here opens a device, starts a worker or writes a file.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,8 +88,20 @@ class Request:
             return None
         stamps = source.fingerprints()
         sizes, mtimes = stamps if stamps is not None else (None, None)
-        contents = _contents(source) if self.options.verify and source.kind == "files" else None
+        contents = self.digests(range(source.n_items)) if self.options.verify and source.kind == "files" else None
         return ItemTable(list(source.keys), sizes, mtimes, contents)
+
+    def digests(self, items: Sequence[int]) -> list[str]:
+        """Return a digest of the contents of some files; "" where one cannot be read."""
+        import hashlib
+
+        digests = []
+        for index in items:
+            try:
+                digests.append(hashlib.sha256(self.source.read(index)).hexdigest())
+            except ItemError:
+                digests.append("")
+        return digests
 
     def pairs(self) -> Workload:
         """Return which pairs are wanted."""
@@ -215,16 +227,3 @@ def _indices(pairs: Any) -> np.ndarray:
             context={"option": "pairs"},
         )
     return given.astype(np.int64).reshape(-1, 2)
-
-
-def _contents(source: Source) -> list[str]:
-    """Return a digest of the contents of each file; "" where one cannot be read."""
-    import hashlib
-
-    digests = []
-    for index in range(source.n_items):
-        try:
-            digests.append(hashlib.sha256(source.read(index)).hexdigest())
-        except ItemError:
-            digests.append("")
-    return digests

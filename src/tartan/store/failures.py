@@ -46,12 +46,19 @@ class FailureLog:
 
     def merge(self) -> None:
         """Move the log into ``failures.parquet``; must not run at the same time as ``add``."""
+        if (self._folder / LOG_NAME).exists():
+            self._replace(read_failures(self._folder))
+
+    def replace(self, failures: Sequence[Failure]) -> None:
+        """Forget all failures but these; must not run at the same time as ``add``."""
+        self._known_items = {f.i for f in failures if f.j is None}
+        self._replace(failures)
+
+    def _replace(self, failures: Sequence[Failure]) -> None:
         import pyarrow as pa
 
-        if not (self._folder / LOG_NAME).exists():
-            return
-        rows = [asdict(f) for f in read_failures(self._folder)]
-        parquet.write_table(self._folder / FILE_NAME, pa.Table.from_pylist(rows, _schema(pa)), self._writer)
+        table = pa.Table.from_pylist([asdict(f) for f in failures], _schema(pa))
+        parquet.write_table(self._folder / FILE_NAME, table, self._writer)
         self._writer.sync()  # remove the log only when its contents are safe
         self._writer.remove(self._folder / LOG_NAME)
 

@@ -13,10 +13,11 @@ import numpy as np
 
 from tartan.base.files import FileWriter, disk_errors
 from tartan.base.lock import FolderLock
-from tartan.core.ledger import NOT_COMPUTED
+from tartan.core.ledger import FAILED_ITEM, NOT_COMPUTED
 from tartan.errors import ConfigError, CorruptResultError, DiskFullError
-from tartan.store import dense, manifest
+from tartan.store import dense, healing, manifest
 from tartan.store.dense import Dense
+from tartan.store.healing import Healing
 from tartan.store.items import ItemTable, StoredItems
 from tartan.store.layout import STATUS, check_request, lay_out, refuse_occupied, remove_leftovers
 from tartan.store.ledger import Ledger
@@ -116,7 +117,11 @@ class RunFolder(Ledger):
         if writable:
             with disk_errors(path):
                 writer = writer or FileWriter(path)
-        return cls(path, description, writer if writable else None)
+        folder = cls(path, description, writer if writable else None)
+        if writable and folder.healing:
+            with folder.lock():
+                pass  # carries it out
+        return folder
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[RunFolder]:
@@ -134,6 +139,7 @@ class RunFolder(Ledger):
             self._adopt(Manifest.load(self.path))
             self._describe_arrays(self.manifest.n_items)
             try:
+                self._carry_out(Healing.read(self.path))
                 yield self
             finally:
                 self._lock, self._may_forget = None, False
@@ -154,9 +160,19 @@ class RunFolder(Ledger):
     @property
     def finished(self) -> bool:
         """Whether nothing is left to compute, and what a reduced run keeps is merged. Read anew each time."""
-        if self.manifest.reduce is not None and not (self.path / RESULT_NAME).exists():
+        if self.healing or (self.manifest.reduce is not None and not (self.path / RESULT_NAME).exists()):
             return False
         return self.n_left == 0
+
+    @property
+    def healing(self) -> bool:
+        """Whether failures are being taken back, by this process or by one that was killed then."""
+        return (self.path / healing.FILE_NAME).exists()
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether a pair has failed, itself or with an item. Read anew each time."""
+        return bool(self.counts()[FAILED_ITEM:].any())
 
     @property
     def n_left(self) -> int:
@@ -210,6 +226,35 @@ class RunFolder(Ledger):
         writer.replace(self.path / manifest.FILE_NAME, [text])
         writer.sync()
         self._adopt(extended)
+
+    def heal(self, decided: Healing) -> None:
+        """Take failures back; the caller holds the lock. Atomic: if killed, the next writer finishes it."""
+        decided.write(self.path, self._write_access())
+        self._carry_out(decided)
+
+    def _carry_out(self, decided: Healing | None) -> None:
+        """Carry out a decision on failures, whatever of it is done already."""
+        if decided is None or self._log is None:
+            return
+        if self.items is not None and decided.fingerprints:
+            decided.table(self.items).write(self.path, self._write_access())
+        side = self.manifest.chunk
+        for row, column in list(self.committed()):
+            status = self.chunk_status(row, column)
+            if status is not None:
+                ranges = (range(at * side, at * side + length) for at, length in zip((row, column), status.shape))
+                self._take_back(row, column, decided.taken_back(status, *ranges))
+        self._log.replace(decided.failures)
+        self.flush()
+        self._write_access().remove(self.path / healing.FILE_NAME)
+        self.flush()
+        self._adopt(self.manifest)
+
+    def _take_back(self, row: int, column: int, which: np.ndarray) -> None:
+        """Make pairs of a chunk pairs that are not computed; a merged result that has them is no longer the result."""
+        if self.manifest.reduce is not None and which.any():
+            self.forget_result()
+        self.take_back(row, column, which)
 
     def view(self, output: str | None = None, fill: float = np.nan) -> ResultView:
         """Return one output for reading by blocks or bands.

@@ -210,6 +210,16 @@ class Ledger:
             self._status.write(writer, column, row, status.T)
         self._status.write(writer, row, column, status)
 
+    def take_back(self, row: int, column: int, which: np.ndarray) -> None:
+        """Make pairs of a committed chunk (bool, its shape) pairs that are not computed; the others stay."""
+        status = self.chunk_status(row, column)
+        if status is None or not which.any():
+            return
+        writer, status = self._write_access(), np.where(which, NOT_COMPUTED, status).astype(np.uint8)
+        if self.pairs.both_ways and row != column:
+            self._status.write(writer, column, row, status.T)
+        self._status.write(writer, row, column, status)
+
     def add_failures(self, failures: Sequence[Failure]) -> None:
         """Record failures; a failed item needs one record, however many pairs it takes along."""
         self._write_access()

@@ -207,11 +207,13 @@ def compare(
     new: Manifest,
     old_items: ItemTable | None = None,
     new_items: ItemTable | None = None,
+    *,
+    mended: Sequence[int] = (),
 ) -> list[Difference]:
     """List everything by which the new request would compute other scores than the old run.
 
     Options that change no score (caches, workers, order) are not compared. The chunk side counts only when
-    the request names one (``options["tile"]``).
+    the request names one (``options["tile"]``). Fingerprints of the items in ``mended`` may differ.
     """
     old, new = (Manifest(**json.loads(json.dumps(asdict(m), default=plain))) for m in (old, new))
     found = _application_differences(old.application, new.application)
@@ -219,7 +221,7 @@ def compare(
     if new.n_items != old.n_items:
         found += _count_differences(old, new.n_items, old_items, new_items)
     elif old_items is not None and new_items is not None:
-        found += _item_differences(old_items, new_items)
+        found += _item_differences(old_items, new_items, mended)
     if old.inputs.get("kind") != new.inputs.get("kind"):
         kinds = old.inputs.get("kind"), new.inputs.get("kind")
         found.append(Difference("input", f"kind of input: the run has {kinds[0]}, now it is {kinds[1]}"))
@@ -329,7 +331,7 @@ def _array_differences(old: dict[str, Any], new: dict[str, Any]) -> list[Differe
     return found
 
 
-def _item_differences(old: ItemTable, new: ItemTable) -> list[Difference]:
+def _item_differences(old: ItemTable, new: ItemTable, mended: Sequence[int]) -> list[Difference]:
     found = []
     keys = [k for k, other in zip(new.keys, old.keys, strict=True) if k != other]
     if keys:
@@ -342,7 +344,7 @@ def _item_differences(old: ItemTable, new: ItemTable) -> list[Difference]:
     ):
         if before is None or after is None:
             continue
-        changed = np.flatnonzero(np.asarray(before) != np.asarray(after))
+        changed = np.setdiff1d(np.flatnonzero(np.asarray(before) != np.asarray(after)), mended)
         if len(changed):
             names = _some([new.keys[i] for i in changed[: _NAMED + 1]], len(changed))
             found.append(Difference("input", f"{what} of items has changed: {names}"))

@@ -1,0 +1,141 @@
+"""Failed items and pairs tried again: which of the items are healed, and what is taken back for that.
+
+Each failed item is loaded once. Only those that load are healed: their pairs, and no others, are computed then, as what
+an unfinished run lacks. Items that fail again keep their pairs failed and get the reason of now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from tartan.core.ledger import DONE, Failure
+from tartan.core.verdict import FailureRules, NodeReport, RunTally
+from tartan.errors import StoreError
+from tartan.options import RunOptions
+from tartan.run.plan import KnownForm, load_one
+from tartan.run.request import Request
+from tartan.runtime.items import ItemFailure
+from tartan.store.folder import RunFolder
+from tartan.store.healing import Fingerprint, Healing
+from tartan.store.items import ItemTable
+from tartan.workers.executor import Executor
+
+_NAMED = 3
+
+
+def failed_items(folder: RunFolder) -> list[int]:
+    """Return the items of a run that have failed, in order."""
+    return sorted({failure.i for failure in folder.failures() if failure.j is None})
+
+
+def decide(folder: RunFolder, asked: Request, executor: Executor) -> Healing:
+    """Try all failed items again, and say what becomes of the failures.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        Locked for writing; nothing in it is changed.
+    asked : Request
+        The run, with the items as they are now.
+    executor : Executor
+
+    Raises
+    ------
+    RunFailedError
+        If more fail again than the options tolerate.
+    StoreError
+        If a top-k run has compared a healed item as it was before.
+    """
+    failed = failed_items(folder)
+    outcomes = _tried(folder, asked, executor, failed)
+    again = [
+        Failure(item, None, outcome.stage, outcome.reason, outcome.traceback)
+        for item, outcome in zip(failed, outcomes, strict=True)
+        if outcome is not None
+    ]
+    _judge(asked.options, folder, again)
+    now = _fingerprints(asked, failed)
+    changed = [item for item in failed if _has_changed(folder.items, now, item)]
+    compared = _compared_before(folder, changed)
+    broken = {failure.i for failure in again}
+    anew = [item for item in compared if item not in broken]
+    if anew:
+        _refuse_where_scores_are_gone(folder, anew)
+    # Of an item that failed again, scores with what it was before may be left: these have the old fingerprint.
+    kept = {item: found for item, found in now.items() if item not in broken or item not in compared}
+    return Healing(again, anew, kept)
+
+
+def _tried(folder: RunFolder, asked: Request, executor: Executor, items: Sequence[int]) -> list[ItemFailure | None]:
+    """Load items on all workers; return why each failed, None where it did not."""
+    known = KnownForm.of(folder.manifest)
+
+    def outcome(index: int) -> ItemFailure | None:
+        found = load_one(asked.source, executor, index, asked.options)
+        if isinstance(found, ItemFailure):
+            return found
+        mismatch = known.mismatch(found)
+        return None if mismatch is None else ItemFailure("preprocess", f"{asked.source.keys[index]}: {mismatch}")
+
+    pool = ThreadPoolExecutor(max(1, executor.n_workers), thread_name_prefix="tartan-retry")
+    try:
+        return list(pool.map(outcome, items))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _judge(options: RunOptions, folder: RunFolder, again: Sequence[Failure]) -> None:
+    tally = RunTally(FailureRules(options.on_error, options.max_failures), max(1, folder.pairs.n_pairs))
+    tally.add(NodeReport(failures=again))
+    tally.judge()
+
+
+def _fingerprints(asked: Request, items: Sequence[int]) -> dict[int, Fingerprint]:
+    """Return the fingerprints of items as they are now; of files only."""
+    stamps = asked.source.fingerprints() if asked.source.kind == "files" else None
+    if stamps is None:
+        return {}
+    sizes, mtimes = stamps
+    return {
+        item: Fingerprint(int(sizes[item]), int(mtimes[item]), digest)
+        for item, digest in zip(items, asked.digests(items), strict=True)
+    }
+
+
+def _has_changed(before: ItemTable | None, now: dict[int, Fingerprint], item: int) -> bool:
+    """Whether an item may be another than before; of those that are no files nobody knows."""
+    found = now.get(item)
+    if found is None or before is None or before.sizes is None or before.mtimes is None:
+        return True
+    same = (found.size, found.mtime) == (int(before.sizes[item]), int(before.mtimes[item]))
+    return not same or (before.contents is not None and before.contents[item] != found.content)
+
+
+def _compared_before(folder: RunFolder, items: Sequence[int]) -> list[int]:
+    """Return which of some items have scores: they failed after they had been compared with others."""
+    found: set[int] = set()
+    side = folder.manifest.chunk
+    for row, column in folder.committed() if len(items) else ():
+        status = folder.chunk_status(row, column)
+        if status is not None:
+            done = status == DONE
+            found.update((row * side + np.flatnonzero(done.any(axis=1))).tolist())
+            found.update((column * side + np.flatnonzero(done.any(axis=0))).tolist())
+    return [item for item in items if item in found]
+
+
+def _refuse_where_scores_are_gone(folder: RunFolder, items: Sequence[int]) -> None:
+    rule = folder.manifest.reduce
+    if rule is None or rule["kind"] != "top-k":
+        return
+    named = ", ".join(folder.keys[item] for item in items[:_NAMED])
+    more = f" and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
+    raise StoreError(
+        f"{folder.path} keeps {folder.kept}, and has compared {named}{more} before they failed and were changed: pairs "
+        "that these put out of the best are not kept; start a new run in another folder",
+        code="other-run",
+        context={"path": str(folder.path), "items": [folder.keys[item] for item in items]},
+    )

@@ -1,0 +1,123 @@
+"""Take failures back, so that what failed is computed anew: for all items that are healed, or for none.
+
+A decision is written to ``healing.json`` first, as a whole, and carried out then: new fingerprints are recorded,
+pairs lose their codes in the ledger, failures that are taken back lose their rows. Every step may be repeated. The
+next writer that opens the folder carries out a decision that it finds, so that a kill between two steps only delays
+the others. What is left afterwards are pairs that are not computed, as in any unfinished run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tartan.base.files import FileWriter
+from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
+from tartan.errors import CorruptResultError
+from tartan.store.items import ItemTable
+
+FILE_NAME = "healing.json"
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What is recorded of an item from now on; None where the run records no such thing."""
+
+    size: int | None = None
+    mtime: int | None = None
+    content: str | None = None
+
+
+@dataclass(frozen=True)
+class Healing:
+    """What is decided on the failures of a run.
+
+    Attributes
+    ----------
+    failures : sequence of Failure
+        Those that stay: items that failed again, with their new reasons. All others are taken back, failed pairs
+        included.
+    anew : sequence of int
+        Healed items that are not what they were when some of their pairs were computed: these are computed again too.
+    fingerprints : dict of int to Fingerprint
+        New fingerprints, by item.
+    """
+
+    failures: Sequence[Failure] = ()
+    anew: Sequence[int] = ()
+    fingerprints: dict[int, Fingerprint] = field(default_factory=dict)
+
+    def write(self, folder: Path, writer: FileWriter) -> None:
+        """Make the decision; it holds when this returns."""
+        body = {
+            "failures": [asdict(failure) for failure in self.failures],
+            "anew": [int(item) for item in self.anew],
+            "fingerprints": {str(item): asdict(found) for item, found in self.fingerprints.items()},
+        }
+        text = json.dumps(body)
+        writer.replace(folder / FILE_NAME, [json.dumps({"body": text, "checksum": _checksum(text)}).encode()])
+        writer.sync()
+
+    @classmethod
+    def read(cls, folder: Path) -> Healing | None:
+        """Return the decision that is to be carried out, or None.
+
+        Raises
+        ------
+        CorruptResultError
+            If it is damaged.
+        """
+        path = folder / FILE_NAME
+        try:
+            found = json.loads(path.read_bytes())
+            if found["checksum"] != _checksum(found["body"]):
+                raise ValueError("it does not match its checksum")
+            body = json.loads(found["body"])
+            return cls(
+                [Failure(**failure) for failure in body["failures"]],
+                body["anew"],
+                {int(item): Fingerprint(**about) for item, about in body["fingerprints"].items()},
+            )
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptResultError(
+                f"{path} cannot be read ({error}); remove it, and retry what failed again (--retry-failed)",
+                context={"path": str(path)},
+            ) from error
+
+    def table(self, before: ItemTable) -> ItemTable:
+        """Return the items with their new fingerprints."""
+        sizes, mtimes = (None if old is None else np.array(old, np.int64) for old in (before.sizes, before.mtimes))
+        contents = None if before.contents is None else list(before.contents)
+        for item, found in self.fingerprints.items():
+            if sizes is not None and found.size is not None:
+                sizes[item] = found.size
+            if mtimes is not None and found.mtime is not None:
+                mtimes[item] = found.mtime
+            if contents is not None and found.content is not None:
+                contents[item] = found.content
+        return ItemTable(before.keys, sizes, mtimes, contents)
+
+    def taken_back(self, status: np.ndarray, rows: range, columns: range) -> np.ndarray:
+        """Return which codes of a chunk (rows, columns) are taken back, as a boolean array of its shape."""
+        failed = [failure.i for failure in self.failures if failure.j is None]
+        back = (status == FAILED_ITEM) & ~_of_any(failed, rows, columns)
+        back |= status == FAILED_PAIR
+        back |= (status == DONE) & _of_any(self.anew, rows, columns)
+        return back
+
+
+def _of_any(items: Sequence[int], rows: range, columns: range) -> Any:
+    """Return which pairs of a chunk have one of the items, as an array that broadcasts to its shape."""
+    return np.isin(np.array(rows), items)[:, None] | np.isin(np.array(columns), items)[None, :]
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
