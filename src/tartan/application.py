@@ -8,9 +8,9 @@ code once against it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 
@@ -121,6 +121,24 @@ class Application:
         preprocessed items one by one.
         """
         return None
+
+    def check_files(self, files: Iterable[tuple[str, BinaryIO]]) -> None:
+        """Refuse files that cannot be compared with one another, by their first bytes; default: nothing is looked at.
+
+        Called once, before a new run loads anything, where items are local files. A file that is damaged is better left
+        to ``parse``: it then fails alone.
+
+        Parameters
+        ----------
+        files : iterable of (str, file)
+            Keys and open binary files, in order, each open until the next is asked for. Files that cannot be opened are
+            left out.
+
+        Raises
+        ------
+        ConfigError
+            With the way out; the run is not started.
+        """
 
     def compare(self, left: Any, right: Any, xp: Any) -> Any:
         """Score a tile: ``left`` holds m items, ``right`` k items; return an (m, k) array or a dict of them."""

@@ -12,12 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 import simplejpeg
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 from threadpoolctl import threadpool_limits
 
+import tartan
 from tartan.apps.forensics.app import Forensics, cameras, ncc_threshold
+from tartan.apps.forensics.headers import photo_size
 from tartan.apps.forensics.prnu import pce
-from tartan.errors import ConfigError, ItemError
+from tartan.errors import ConfigError, ItemError, RunFailedError
 
 
 def picture(height: int = 48, width: int = 64, seed: int = 0) -> np.ndarray:
@@ -354,3 +358,62 @@ def test_pentax_scores(shared_data: Path) -> None:
     assert np.abs(scores["scores"][:2, 2:]).max() <= 3.07 * 1.02
     plain = load(app := Forensics(), files[:2])
     assert app.compare(plain[:1], plain[1:], np)[0, 0] == pytest.approx(0.003348, rel=0.02)
+
+
+# --- sizes from headers ---
+
+
+def photos(folder: Path, sizes: list[tuple[int, int]]) -> str:
+    """Write photos whose pixels cannot be decoded: only their headers are good."""
+    folder.mkdir()
+    for index, (height, width) in enumerate(sizes):
+        data = with_jpeg_size(jpeg(picture()), height, width)
+        (folder / f"{index:02}.jpg").write_bytes(data[: data.index(b"\xff\xda")])
+    return str(folder / "*.jpg")
+
+
+@pytest.mark.parametrize("score", ["ncc", "pce"])
+def test_photos_of_unlike_size_are_refused_before_one_is_loaded(tmp_path: Path, score: str) -> None:
+    given = photos(tmp_path / "in", [(3000, 4001)] * 5 + [(4000, 3001), (2000, 9000)])
+    with pytest.raises(ConfigError, match="photos of unlike size") as caught:
+        tartan.allpairs(Forensics(score=score), given, tmp_path / "run")
+    width = 3001 if score == "ncc" else 3000
+    assert f"--set crop=2000x{width}" in str(caught.value)
+    assert f"5 of {4001 if score == 'ncc' else 4000} x 3000 pixels (00.jpg, 01.jpg, ..)" in str(caught.value)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(RunFailedError, match="damaged or truncated"):  # with a crop it is the pixels that count
+        tartan.allpairs(Forensics(crop=2000, score=score), given, tmp_path / "run")
+
+
+def test_a_photo_whose_header_is_damaged_fails_alone(tmp_path: Path) -> None:
+    given = tmp_path / "in"
+    given.mkdir()
+    for index in range(3):
+        (given / f"{index}.jpg").write_bytes(jpeg(picture(seed=index)))
+    (given / "3.jpg").write_bytes(b"\xff\xd8\xff\xe0")
+    (given / "4.png").write_bytes(b"\x89PNG\r\n")
+    run = tartan.allpairs(Forensics(), str(given), tmp_path / "run", workers=1)
+    assert [failure.i for failure in run.failures] == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("jpeg", jpeg(picture())),
+        ("grey jpeg", jpeg(picture()[..., :1].copy(), colorspace="GRAY")),
+        ("progressive", saved(Image.fromarray(picture()), "JPEG", progressive=True)),
+        ("png", saved(Image.fromarray(picture()), "PNG")),
+        ("tiff", saved(Image.fromarray(picture()), "TIFF")),
+        ("bmp", saved(Image.fromarray(picture()), "BMP")),
+        ("padded", b"\xff\xd8\xff\xff" + jpeg(picture())[2:]),
+        ("exif", b"\xff\xd8\xff\xe1\xff\xfe" + bytes(65532) + jpeg(picture())[2:]),
+    ],
+)
+def test_the_header_of_every_format_says_the_size(kind: str, data: bytes) -> None:
+    assert photo_size(io.BytesIO(data)) == (48, 64), kind
+
+
+@given(st.binary(max_size=64), st.sampled_from([b"", b"\xff\xd8\xff", b"II*\0", b"BM", b"\x89PNG\r\n\x1a\n"]))
+def test_whatever_a_file_begins_with_has_a_size_or_none(rest: bytes, start: bytes) -> None:
+    found = photo_size(io.BytesIO(start + rest))
+    assert found is None or min(found) >= 0

@@ -44,6 +44,7 @@ from tartan.sources.items import join_sources, open_source
 from tartan.store.disk_cache import DiskCache
 from tartan.store.folder import RunFolder
 from tartan.store.layout import refuse_occupied
+from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
 from tartan.store.tables import merge_parts
 from tartan.workers.shipping import Registry, names_builtin
 
@@ -68,6 +69,8 @@ def start(asked: Request, out: str | Path | None) -> Run:
         if out is None:
             out = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tartan-"))) / "run.tartan"
         path = Path(out)
+        if not (path / MANIFEST_NAME).exists():
+            asked.check_files()
         with Session(asked) as session:
             folder = session.folder(path)
             if not folder.finished:
@@ -168,7 +171,7 @@ class Session:
             If the folder holds anything else, or cannot be written.
         """
         with disk_errors(path):
-            exists = (path / "manifest.json").exists()
+            exists = (path / MANIFEST_NAME).exists()
         if exists:
             folder = RunFolder.open(path, writable=True)
             refuse_other(folder, self.asked)

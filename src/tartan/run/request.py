@@ -18,7 +18,7 @@ from tartan.base.machine import package_version, tartan_version
 from tartan.core.workload import AllPairs, Candidates, Rectangle, Workload
 from tartan.errors import ConfigError, ItemError
 from tartan.options import RunOptions, parse_size
-from tartan.sources.items import Source, join_sources, open_source
+from tartan.sources.items import Source, join_sources, local_files, open_source
 from tartan.store.items import ItemTable
 from tartan.store.manifest import Manifest
 from tartan.store.pairs import digest
@@ -90,6 +90,17 @@ class Request:
         sizes, mtimes = stamps if stamps is not None else (None, None)
         contents = self.digests(range(source.n_items)) if self.options.verify and source.kind == "files" else None
         return ItemTable(list(source.keys), sizes, mtimes, contents)
+
+    def check_files(self) -> None:
+        """Let the application refuse files by their first bytes.
+
+        Raises
+        ------
+        ConfigError
+            If it does.
+        """
+        if type(self.app).check_files is not Application.check_files:
+            self.app.check_files(local_files(self.source))
 
     def digests(self, items: Sequence[int]) -> list[str]:
         """Return a digest of the contents of some files; "" where one cannot be read."""

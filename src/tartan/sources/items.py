@@ -15,7 +15,7 @@ import errno
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, BinaryIO, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -28,7 +28,9 @@ from tartan.sources.paths import (
     expand,
     find_keys,
     has_magic,
+    is_url,
     item_keys,
+    open_regular,
     read_location,
     stamps,
 )
@@ -323,6 +325,24 @@ def _files_of(source: Source) -> Iterator[str]:
         yield from [source.path] if source.path is not None else []
     else:
         yield from getattr(source, "paths", ())
+
+
+def local_files(source: Source) -> Iterator[tuple[str, BinaryIO]]:
+    """Yield the keys and the open files of items that are local files; those that cannot be opened are left out.
+
+    Each file is open until the next one is asked for.
+    """
+    if source.kind != "files":
+        return
+    for key, path in zip(source.keys, _files_of(source), strict=True):
+        if is_url(path):
+            continue
+        try:
+            file = open_regular(path)
+        except OSError:
+            continue
+        with file:
+            yield key, file
 
 
 def _joined_keys(sources: Sequence[Source]) -> list[str]:

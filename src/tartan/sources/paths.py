@@ -286,13 +286,26 @@ def _read_on(file: Any, n_bytes: int) -> bytes:
     return b"".join(pieces)
 
 
-def _read_local(path: str, max_bytes: int) -> bytes:
+def open_regular(path: str, buffering: int = -1) -> Any:
+    """Open a regular file for reading bytes.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened, or is something else.
+    """
     # Not blocking, or a named pipe among the files would hold a reader forever.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with open(descriptor, "rb", buffering=0) as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(0, "not a regular file", path)
+    file = open(descriptor, "rb", buffering=buffering)  # noqa: SIM115 - the caller closes it
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        file.close()
+        raise OSError(0, "not a regular file", path)
+    return file
+
+
+def _read_local(path: str, max_bytes: int) -> bytes:
+    with open_regular(path, buffering=0) as file:
+        status = os.fstat(file.fileno())
         if status.st_size > max_bytes:
             raise _too_large(status.st_size, max_bytes)
         return _limited(file.readall(), max_bytes)

@@ -108,7 +108,7 @@ class Healing:
     def taken_back(self, status: np.ndarray, rows: range, columns: range) -> np.ndarray:
         """Return which codes of a chunk (rows, columns) are taken back, as a boolean array of its shape."""
         failed = [failure.i for failure in self.failures if failure.j is None]
-        back = (status == FAILED_ITEM) & ~_of_any(failed, rows, columns)
+        back: np.ndarray = (status == FAILED_ITEM) & ~_of_any(failed, rows, columns)
         back |= status == FAILED_PAIR
         back |= (status == DONE) & _of_any(self.anew, rows, columns)
         return back

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from tartan.application import Application, Meaning
+from tartan.apps.forensics.headers import JPEG, photo_size, reader_of, refuse_unlike
 from tartan.apps.forensics.prnu import GREY_SCALE, noise_pattern, pce_tile, spectrum
 from tartan.errors import ConfigError, ItemError
 
@@ -25,7 +26,6 @@ PCE_THRESHOLD = 60.0  # the customary decision threshold: Goljan, Fridrich, Fill
 
 _SMALLEST_SIDE = 16
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
-_JPEG = b"\xff\xd8\xff"
 _STRIP_PIXELS = 1 << 17
 
 
@@ -80,6 +80,18 @@ class Forensics(Application):
         self.max_megapixels = _read_megapixels(max_megapixels)
         self.outputs = {"scores": np.float32, "ncc": np.float32} if score == "pce" else {"scores": np.float32}
 
+    def check_files(self, files: Iterable[tuple[str, BinaryIO]]) -> None:
+        """Refuse photos of unlike size from their headers, unless they are cropped to one."""
+        if self._sides is not None:
+            return
+        sizes: dict[tuple[int, int], list[str]] = {}
+        for key, file in files:
+            found = photo_size(file)
+            if found is not None:
+                height, width = found
+                sizes.setdefault((height, width - width % 2 if self.score == "pce" else width), []).append(key)
+        refuse_unlike(sizes, even=self.score == "pce")
+
     def parse(self, key: str, data: Any) -> np.ndarray:
         """Decode a photo to grey, uint16 (h, w) in units of 1/257.
 
@@ -90,7 +102,7 @@ class Forensics(Application):
         """
         if not len(data):
             raise ItemError(f"{key}: the file is empty", context={"key": key})
-        if bytes(data[:3]) == _JPEG:
+        if bytes(data[:3]) == JPEG:
             return self._parse_jpeg(key, data)
         return self._parse_other(key, data)
 
@@ -144,7 +156,7 @@ class Forensics(Application):
         return _to_grey(photo[rows, columns])
 
     def _parse_other(self, key: str, data: Any) -> np.ndarray:
-        reader = _reader(bytes(data[:8]))
+        reader = reader_of(bytes(data[:8]))
         if reader is None:
             raise ItemError(
                 f"{key}: not a JPEG, PNG, TIFF or BMP image (it begins with {bytes(data[:8])!r})",
@@ -264,17 +276,6 @@ def _to_grey(pixels: np.ndarray) -> np.ndarray:
         values += np.float32(0.5)
         grey[start : start + step] = values
     return grey
-
-
-def _reader(start: bytes) -> Callable[[Any], Any] | None:
-    """Return Pillow's reader of a format; opened so, Pillow leaves the limit on the size to us."""
-    from PIL import BmpImagePlugin, PngImagePlugin, TiffImagePlugin
-
-    if start.startswith(b"\x89PNG"):
-        return PngImagePlugin.PngImageFile
-    if start[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
-        return TiffImagePlugin.TiffImageFile
-    return BmpImagePlugin.BmpImageFile if start.startswith(b"BM") else None
 
 
 def _pixels(key: str, image: Any) -> np.ndarray:
