@@ -61,7 +61,7 @@ class Application:
         the first, a tile gets arrays with the items along axis 0. None: decided by looking at a few items.
     outputs : mapping of str to dtype
         Named results of one pair and their dtypes. One output may be returned as a bare array; several are
-        returned as a dict.
+        returned as a dict. A list of names means float32 for each.
     tile_side : int
         Width from which ``compare`` is efficient. Wider tiles compute more below the diagonal in vain, so 1 is best for
         slow comparisons, some dozens for matrix products.
@@ -211,6 +211,24 @@ def compares_pairs(app: Application) -> bool:
     return callable(getattr(app, "compare_pair", None))
 
 
+def _named_outputs(given: Any, example: str) -> Mapping[str, Any]:
+    """Read a mapping, one name, or names in an order, alone or with their dtypes; float32 where none is named."""
+    from tartan.errors import ConfigError
+
+    if isinstance(given, Mapping):
+        return given
+    listed = [given] if isinstance(given, str) else list(given) if isinstance(given, Sequence) else None
+    if listed is None:
+        raise ConfigError(f"outputs in a {type(given).__name__} have no order: {example}")
+    pairs = [(one, np.float32) if isinstance(one, str) else one for one in listed]
+    if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
+        raise ConfigError(f"outputs {listed!r} are not understood: {example}")
+    names = [str(name) for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"an output is named twice in {names}: {example}")
+    return dict(pairs)
+
+
 def output_dtypes(app: Application) -> dict[str, np.dtype[Any]]:
     """Return the named outputs of an application with their dtypes, in order.
 
@@ -221,10 +239,8 @@ def output_dtypes(app: Application) -> dict[str, np.dtype[Any]]:
     """
     from tartan.errors import ConfigError
 
-    given: Mapping[str, Any] | Sequence[str] = app.outputs
-    names = (given,) if isinstance(given, str) else given
-    outputs = names if isinstance(names, Mapping) else dict.fromkeys(names, np.float32)
     example = f"{type(app).__name__}.outputs names each score with its dtype, such as {{'scores': 'float32'}}"
+    outputs = _named_outputs(app.outputs, example)
     if not outputs:
         raise ConfigError(f"there is no output: {example}")
     dtypes = {}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tartan.base.files import FileWriter
+from tartan.base.files import FileWriter, remove_abandoned, whole_file
 from tartan.base.temporary import SILENT_SECONDS, is_abandoned, temporary_names
 
 
@@ -73,3 +73,21 @@ def test_clearing_while_another_writes_loses_nothing(tmp_path: Path) -> None:
         other.clear_temporary()
         unfinished.write_bytes(b"whole")
     assert (tmp_path / "result").read_bytes() == b"whole"
+
+
+def test_what_killed_processes_left_beside_a_file_is_removed_by_the_next(tmp_path: Path, dead_pid: int) -> None:
+    dead, folder = f".old.csv.{name_of(pid=dead_pid)}.tmp", f".f.{name_of(pid=dead_pid)}.tmp"
+    living = [f".a.csv.{name_of(pid=os.getppid())}.tmp", f".a.csv.{name_of(host='elsewhere')}.tmp"]
+    others = [".bashrc", ".notes.tmp", f"{name_of(pid=dead_pid)}.tmp", f".a.{name_of(pid=dead_pid)}", f"{dead}.txt"]
+    for name in (dead, *living, *others):
+        (tmp_path / name).write_text("x")
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "file").write_text("x")
+    with whole_file(tmp_path / "new.csv") as temporary:
+        temporary.write_text("whole")
+        assert {path.name for path in tmp_path.iterdir()} == {*living, *others, temporary.name}
+    assert {path.name for path in tmp_path.iterdir()} == {*living, *others, "new.csv"}
+    os.utime(tmp_path / living[1], (1, 1))
+    remove_abandoned(tmp_path, ".", ".tmp")
+    assert {path.name for path in tmp_path.iterdir()} == {living[0], *others, "new.csv"}
+    remove_abandoned(tmp_path / "absent", ".")

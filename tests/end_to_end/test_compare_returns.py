@@ -170,3 +170,48 @@ def test_outputs_in_the_other_byte_order_are_kept_in_that_of_the_machine() -> No
     app.outputs = {"scores": "f4", "count": "c8"}  # type: ignore[misc]
     with pytest.raises(ConfigError, match="output 'count' is complex64"):
         tartan.allpairs(app, items, reduce={"kind": "top-k", "k": 1})
+
+
+class Declares(tartan.Application):
+    """Declares outputs in some form, and returns what it is given."""
+
+    def __init__(self, outputs: Any, result: Any) -> None:
+        self.outputs, self.result = outputs, result
+
+    def parameters(self) -> dict[str, Any]:
+        return {}
+
+    def compare_pair(self, a: float, b: float) -> Any:
+        return self.result
+
+
+@pytest.mark.parametrize(
+    ("result", "reason"),
+    [
+        ({"d": 1.0}, "compare_pair returned no output 's', only d"),
+        ({}, "compare_pair returned no output 'd', only nothing"),
+        ((1.0, 2.0), "compare_pair returned a tuple where a dict of d, s is declared"),
+        (1.0, "compare_pair returned one number where a dict of d, s is declared"),
+    ],
+)
+def test_a_missing_output_is_named(result: Any, reason: str) -> None:
+    with pytest.raises(RunFailedError) as caught:
+        tartan.allpairs(Declares({"d": "f4", "s": "f4"}, result), [1.0, 2.0], workers=1)
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "dtypes"),
+    [(["d", "s"], ["f4", "f4"]), (("d",), ["f4"]), ("d", ["f4"]), ([("d", "f8"), "s"], ["f8", "f4"])],
+)
+def test_outputs_may_be_a_list(outputs: Any, dtypes: list[str]) -> None:
+    run = tartan.allpairs(Declares(outputs, {"d": 1.0, "s": 2.0}), [1.0, 2.0], workers=1)
+    assert run.outputs == ("d", "s")[: len(dtypes)]
+    assert [dtype.str[1:] for dtype in run.manifest.outputs.values()] == dtypes
+    assert run.matrix(run.outputs[-1])[0, 1] == len(dtypes)
+
+
+@pytest.mark.parametrize("outputs", [{"d", "s"}, ["d", "d"], [("d", "f4", 3)], [3], 3, []])
+def test_outputs_that_mean_nothing_are_refused(outputs: Any) -> None:
+    with pytest.raises(ConfigError, match=r"outputs names each score with its dtype"):
+        tartan.allpairs(Declares(outputs, 1.0), [1.0, 2.0], workers=1)

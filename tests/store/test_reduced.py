@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import tartan
 from tartan.core.ledger import FAILED_PAIR
 from tartan.errors import ConfigError, StoreError
 from tartan.run.result import Run
@@ -179,3 +180,37 @@ def test_what_a_reduced_run_cannot_tell(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no parts"):
         merge_parts(RunFolder.create(tmp_path / "d", describe()))
     assert "the 3 largest scores of each item" in Run(top.path)._repr_html_()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", [{"kind": "top-k", "k": 2}, {"kind": "threshold", "threshold": 2.0}])
+@pytest.mark.parametrize("damage", ["gone", "empty", "cut off", "overwritten", "one bit", "another schema", "a folder"])
+@pytest.mark.parametrize("command", ["resume", "the same run"])
+def test_a_damaged_result_is_merged_again(tmp_path: Path, rule: dict[str, Any], damage: str, command: str) -> None:
+    def apart(a: float, b: float) -> float:
+        return abs(a - b)
+
+    items = [float(i * i % 17) for i in range(40)]
+    run = tartan.allpairs(apart, items, tmp_path / "run", reduce=rule, tile=16, workers=1)
+    path = tmp_path / "run" / "result.parquet"
+    whole = pq.read_table(path)
+    data = bytearray(path.read_bytes())
+    path.unlink()
+    if damage == "one bit":
+        data[len(data) // 3] ^= 4
+    if damage == "another schema":
+        pq.write_table(whole.drop_columns(["score"]), path)
+    elif damage == "a folder":
+        path.mkdir()
+    elif damage != "gone":
+        path.write_bytes({"empty": b"", "cut off": data[:-3], "overwritten": bytes(len(data))}.get(damage, data))
+    if damage not in ("one bit", "another schema"):  # these are seen by reading it to its end
+        assert not tartan.open(tmp_path / "run").finished
+    if damage == "a folder":
+        return
+    if command == "resume":
+        run = tartan.resume(tmp_path / "run", workers=1)  # without the application: nothing is compared
+    else:
+        run = tartan.allpairs(apart, items, tmp_path / "run", reduce=rule, workers=1)
+    assert run.finished
+    assert pq.read_table(path).equals(whole)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tartan.base.sync import Force, fsync, syncfs
-from tartan.base.temporary import is_abandoned, temporary_names
+from tartan.base.temporary import is_abandoned, names_writer, temporary_names
 from tartan.errors import DiskFullError, StoreError
 
 MANY_FILES = 64  # from here on one call for the whole file system is faster than one for each file
@@ -31,6 +31,10 @@ _REFUSED = (
 )  # fmt: skip
 _UNKNOWN_CALL = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+_UNFINISHED = ".tmp"
+_PARQUET = b"PAR1"
+_LEFT_SECONDS = 3600.0
 
 Buffer = Any  # an object with the buffer protocol: bytes, memoryview, contiguous array
 Write = Callable[[int, Sequence[Buffer]], int]
@@ -77,12 +81,35 @@ def disk_errors(path: Path) -> Iterator[None]:
         raise
 
 
+def remove_abandoned(folder: Path, prefix: str, suffix: str = "") -> None:
+    """Remove from a folder of the user what killed processes left there.
+
+    Only files and folders whose names say which process wrote them are looked at, and only those of dead ones removed;
+    of processes that cannot be asked, those that are an hour old.
+
+    Parameters
+    ----------
+    folder : Path
+        Errors are ignored, its absence too.
+    prefix, suffix : str
+        Of the names.
+    """
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(folder)):
+            name = entry.name.removesuffix(suffix)
+            if entry.name.startswith(prefix) and entry.name.endswith(suffix) and names_writer(name):
+                silent = time.time() - entry.stat(follow_symlinks=False).st_mtime
+                if is_abandoned(name, silent, limit_seconds=_LEFT_SECONDS):
+                    with contextlib.suppress(OSError):
+                        _remove_entry(entry)
+
+
 @contextlib.contextmanager
 def whole_file(target: Path) -> Iterator[Path]:
     """Yield a temporary name beside a file of the user: renamed to it when the block ends, removed when it raises.
 
-    Devices and pipes, such as ``/dev/stdout``, are written to and never replaced. A link stays; its target is
-    replaced.
+    What killed processes left beside it by such names is removed first. Devices and pipes, such as ``/dev/stdout``, are
+    written to and never replaced. A link stays; its target is replaced.
 
     Raises
     ------
@@ -94,7 +121,8 @@ def whole_file(target: Path) -> Iterator[Path]:
         with disk_errors(target):
             yield target
         return
-    temporary = place.with_name(f".{place.name}.{next(temporary_names())}.tmp")
+    remove_abandoned(place.parent, ".", _UNFINISHED)
+    temporary = place.with_name(f".{place.name}.{next(temporary_names())}{_UNFINISHED}")
     try:
         with disk_errors(target):
             yield temporary
@@ -115,6 +143,18 @@ def arrow_file(path: Path, mode: str = "rb") -> Any:
     import pyarrow as pa
 
     return pa.OSFile(os.fsencode(path), mode)
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file begins and ends as Parquet does, with a footer that can lie in it; what it holds is not read."""
+    try:
+        with path.open("rb") as file:
+            start, size = file.read(4), file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 8))
+            end = file.read(8)
+    except OSError:
+        return False
+    return start == end[4:] == _PARQUET and 12 <= int.from_bytes(end[:4], "little") + 12 <= size
 
 
 class FileWriter:

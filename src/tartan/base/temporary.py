@@ -28,7 +28,12 @@ def temporary_names() -> Iterator[str]:
     return map(f"{writer}-{{}}".format, itertools.count())
 
 
-def is_abandoned(name: str, silent_seconds: float) -> bool:
+def names_writer(name: str) -> bool:
+    """Whether a name ends as those of ``temporary_names`` do."""
+    return _NAME.search(name) is not None
+
+
+def is_abandoned(name: str, silent_seconds: float, *, limit_seconds: float = SILENT_SECONDS) -> bool:
     """Whether the writer of an unfinished file is gone, as far as can be seen from this process.
 
     Parameters
@@ -37,6 +42,8 @@ def is_abandoned(name: str, silent_seconds: float) -> bool:
         The name of the file.
     silent_seconds : float
         Time since the file was last written, by the clock of its file system.
+    limit_seconds : float
+        After which silence a writer that cannot be asked is gone.
     """
     found = _NAME.search(name)
     if found is None:
@@ -44,7 +51,7 @@ def is_abandoned(name: str, silent_seconds: float) -> bool:
     pid = int(found["pid"])
     if found["host"] == _host() and pid != os.getpid():
         return not Path(f"/proc/{pid}").exists()
-    return silent_seconds >= SILENT_SECONDS
+    return silent_seconds >= limit_seconds
 
 
 def _host() -> str:

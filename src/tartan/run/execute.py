@@ -41,11 +41,12 @@ from tartan.runtime.node import Node
 from tartan.runtime.remaining import Remaining
 from tartan.runtime.sink import ChunkSink
 from tartan.sources.items import join_sources, open_source
+from tartan.store.dense import plain_bytes, refuse_too_large
 from tartan.store.disk_cache import DiskCache
 from tartan.store.folder import RunFolder
 from tartan.store.layout import refuse_occupied
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
-from tartan.store.tables import merge_parts
+from tartan.store.tables import merge_parts, result_is_whole
 from tartan.workers.shipping import Registry, names_builtin
 
 DEVICE_MEMORY_TRIES = 4
@@ -73,6 +74,8 @@ def start(asked: Request, out: str | Path | None) -> Run:
             asked.check_files()
         with Session(asked) as session:
             folder = session.folder(path)
+            if folder.finished and not result_is_whole(folder):
+                _mend(folder)
             if not folder.finished:
                 session.execute(folder)
         run = Run(path)
@@ -84,9 +87,8 @@ def start(asked: Request, out: str | Path | None) -> Run:
 def resume(path: str | Path, options: RunOptions, registry: Registry, given: Given) -> Run:
     """Compute what a run lacks, and what failed if that is asked for; see ``tartan.resume``."""
     folder = RunFolder.open(path, writable=True)
-    if folder.finished and folder.missing():
-        with folder.lock():
-            folder.missing()  # takes damaged chunks out of the ledger
+    if folder.n_left == 0 and not folder.healing:
+        _mend(folder)
     retried = failed_items(folder) if given.retry_failed else []
     retry = bool(retried) or (given.retry_failed and folder.has_failures)
     if retry or not folder.finished:
@@ -98,6 +100,18 @@ def resume(path: str | Path, options: RunOptions, registry: Registry, given: Giv
             if not folder.finished:
                 session.execute(folder)
     return declared_run(path, registry)
+
+
+def _mend(folder: RunFolder) -> None:
+    """Take what is damaged out of a complete run, and merge its result again where only that is lacking."""
+    if not folder.missing() and result_is_whole(folder):
+        return
+    with folder.lock():
+        lacking = folder.missing()
+        if not result_is_whole(folder):
+            folder.forget_result()
+            if not lacking:
+                merge_parts(folder)
 
 
 def extend(path: str | Path, items: Any, options: RunOptions, registry: Registry, given: Given) -> Run:
@@ -112,6 +126,8 @@ def extend(path: str | Path, items: Any, options: RunOptions, registry: Registry
     with Session(asked) as session:
         session.expect(folder)
         session.facts  # noqa: B018 - nothing is extended before an item of the run could be loaded
+        new, old = (plain_bytes(folder.manifest, n) for n in (asked.source.n_items, folder.manifest.n_items))
+        refuse_too_large(folder.path, new - old)
         with folder.lock():
             folder.extend(asked.source.n_items, asked.items(), asked.inputs())
         session.execute(folder)
@@ -183,6 +199,7 @@ class Session:
             manifest.application["item"] = {"dtype": form.dtype.str, "shape": list(form.shape)}
         manifest.application["meaning"] = declared(asked.app, manifest)
         manifest.grid = plan_grid(workload, self.facts, self._options, self.rank.capacity, asked.app).parameters()
+        refuse_too_large(path, plain_bytes(manifest, manifest.n_items))
         return RunFolder.create(path, manifest, table, candidates=asked.candidates)
 
     def heal(self, folder: RunFolder) -> None:

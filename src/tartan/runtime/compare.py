@@ -155,11 +155,16 @@ def _whole_rows(app: Application, lefts: list[Any], rights: list[Any], out: np.n
 
 def _put(scores: Scores, row: int, column: int, value: Any) -> None:
     if isinstance(value, Mapping):
+        missing = [name for name in scores if name not in value]
+        if missing:
+            there = ", ".join(map(str, value)) or "nothing"
+            raise CompareError(f"compare_pair returned no output {missing[0]!r}, only {there}")
         for name, block in scores.items():
             _put_number(block, row, column, value[name])
         return
     if len(scores) > 1:
-        raise CompareError(f"compare_pair returned one number where a dict of {', '.join(scores)} is declared")
+        what = "one number" if np.ndim(value) == 0 else f"a {type(value).__name__}"
+        raise CompareError(f"compare_pair returned {what} where a dict of {', '.join(scores)} is declared")
     _put_number(next(iter(scores.values())), row, column, value)
 
 

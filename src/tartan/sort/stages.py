@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tartan.base.files import disk_errors, remove_abandoned
+from tartan.base.temporary import temporary_names
 from tartan.errors import ConfigError
 from tartan.options import Size
 from tartan.sort.dtypes import describe_dtype, parse_dtype
@@ -31,6 +33,7 @@ from tartan.sort.space import check_space, disks_of
 BLOCK_BYTES = 1 << 20
 # Of an input of unknown size, in times the memory; a larger one is sorted too, with more merge levels than needed.
 _UNKNOWN_TIMES_MEMORY = 64
+_PREFIX = "tartan-sort-blocks."  # the dot keeps it apart from the name of the host that follows
 
 Records = NDArray[Any]
 
@@ -99,7 +102,7 @@ class BlockSorter:
             disks = disks_of(options.folders)
             check_space(disks, plan.temporary_bytes, disks[0], 0)
         self._dtype = record
-        self._folders = [Path(tempfile.mkdtemp(prefix="tartan-sort-", dir=parent)) for parent in options.folders]
+        self._folders = [_new_folder(Path(parent)) for parent in options.folders]
         try:
             with engine_errors():
                 self._engine = order.open_engine(plan, options, self._folders, os.urandom(32))
@@ -204,3 +207,12 @@ def sort_blocks(blocks: Iterable[Records], *, dtype: Any, **options: Any) -> Ite
         for block in blocks:
             sorter.push(block)
         yield from sorter.sorted_blocks()
+
+
+def _new_folder(parent: Path) -> Path:
+    """Make a folder of this process's own, and remove those that killed processes left."""
+    remove_abandoned(parent, _PREFIX)
+    folder = parent / f"{_PREFIX}{next(temporary_names())}"
+    with disk_errors(folder):
+        folder.mkdir(mode=0o700)
+    return folder

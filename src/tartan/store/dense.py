@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from tartan.base.files import FileWriter
+from tartan.base.format import format_bytes
+from tartan.errors import DiskFullError
 from tartan.store.grid_io import ChunkArray, damaged, pays_to_compress
 from tartan.store.manifest import Manifest
 
@@ -83,6 +86,39 @@ class Dense:
             block = np.where(older, before[:rows, :columns], block)
             done = done | older
         array.write(writer, *chunk, block, done)
+
+
+def plain_bytes(manifest: Manifest, n_items: int) -> int:
+    """Return what the outputs that are not compressed take on disk when a run of ``n_items`` is finished.
+
+    Chunks at the edge are as large as all others. Of reduced runs and lists of pairs nothing is known: 0.
+    """
+    if manifest.reduce is not None or manifest.workload["kind"] == "candidates":
+        return 0
+    side, rows = manifest.chunk, -(-n_items // manifest.chunk)
+    chunks = rows * (rows + 1) // 2 if manifest.symmetric else rows * rows
+    if manifest.workload["kind"] == "rectangle":
+        n_left = int(manifest.workload["n_left"])
+        chunks = -(-n_left // side) * (rows - n_left // side)
+    pair_bytes = sum(dtype.itemsize for dtype in manifest.outputs.values() if dtype.kind in "fc")
+    return chunks * side * side * pair_bytes
+
+
+def refuse_too_large(path: Path, needed_bytes: int, free_bytes: int | None = None) -> None:
+    """Refuse a result that cannot fit on the disk, before anything is computed for it.
+
+    Raises
+    ------
+    DiskFullError
+        With both sizes and the ways out.
+    """
+    free = shutil.disk_usage(path).free if free_bytes is None else free_bytes
+    if needed_bytes > free:
+        raise DiskFullError(
+            f"the matrix of this run takes {format_bytes(needed_bytes)}, and {format_bytes(free)} are free on the file "
+            f"system of {path}; keep the best pairs (--top-k, --threshold), choose another place or free some space",
+            context={"path": str(path), "needed_bytes": needed_bytes, "free_bytes": free},
+        )
 
 
 def describe_all(arrays: Mapping[str, Any], writer: FileWriter, n_items: int) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tartan.base.files import FileWriter, disk_errors
+from tartan.base.files import FileWriter, disk_errors, is_parquet, remove_abandoned
 from tartan.base.lock import FolderLock
 from tartan.core.ledger import FAILED_ITEM, NOT_COMPUTED
 from tartan.errors import ConfigError, CorruptResultError, DiskFullError
@@ -136,6 +136,7 @@ class RunFolder(Ledger):
         with FolderLock(self.path) as held:
             self._lock, self._may_forget = held, True
             writer.clear_temporary()
+            remove_abandoned(self.path, ".", ".tmp")  # exports into the folder
             self._adopt(Manifest.load(self.path))
             self._describe_arrays(self.manifest.n_items)
             try:
@@ -160,9 +161,14 @@ class RunFolder(Ledger):
     @property
     def finished(self) -> bool:
         """Whether nothing is left to compute, and what a reduced run keeps is merged. Read anew each time."""
-        if self.healing or (self.manifest.reduce is not None and not (self.path / RESULT_NAME).exists()):
+        if self.healing or (self.manifest.reduce is not None and not self.has_result):
             return False
         return self.n_left == 0
+
+    @property
+    def has_result(self) -> bool:
+        """Whether a reduced run has its merged result, and nothing is seen to be cut off. Read anew each time."""
+        return is_parquet(self.path / RESULT_NAME)
 
     @property
     def healing(self) -> bool:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tartan.base.files import arrow_file
 from tartan.base.keys import IndexKeys
 from tartan.core.ledger import DONE, NOT_COMPUTED
 from tartan.errors import ConfigError
 from tartan.store.dense import Dense
 from tartan.store.folder import RunFolder
 from tartan.store.parquet import write_batches
-from tartan.store.reduced import Parts, Rows
+from tartan.store.reduced import RESULT_NAME, Parts, Rows
 from tartan.store.view import output_name, require_real
 
 if TYPE_CHECKING:
@@ -78,6 +79,22 @@ def merge_parts(folder: RunFolder) -> Path:
         raise ConfigError(f"{folder.path} keeps the whole matrix; there are no parts to merge")
     ways = {"compression": "zstd", "write_page_checksum": True}
     return folder.replace_result(lambda path: write_batches(path, pair_reader(folder), **ways))
+
+
+def result_is_whole(folder: RunFolder) -> bool:
+    """Whether the merged result of a reduced run is there and undamaged: reads it to its end. Dense runs have none."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not isinstance(folder.results, Parts):
+        return True
+    path, schema = folder.path / RESULT_NAME, pair_schema(folder, list(folder.manifest.outputs))
+    try:
+        with arrow_file(path) as file, pq.ParquetFile(file, page_checksum_verification=True) as result:
+            n_rows = sum(batch.num_rows for batch in result.iter_batches())
+            return bool(result.schema_arrow.equals(schema)) and n_rows == result.metadata.num_rows
+    except (pa.ArrowException, OSError, ValueError):
+        return False
 
 
 class _PairTable:
