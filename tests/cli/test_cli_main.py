@@ -22,13 +22,13 @@ EXECUTION = {
 }  # fmt: skip
 
 # Of every command that reads a matrix.
-MATRIX = {"--output", "--similarity", "--transform", "--missing", "--quiet", "--json", "--help"}
+MATRIX = {"--output", "--similarity", "--transform", "--missing", "--drop-failed", "--quiet", "--json", "--help"}
 
 # Written out by hand on purpose: an option that vanishes breaks somebody's script.
 OPTIONS = {
     "run": EXECUTION
     | {"--out", "--set", "--against", "--pairs", "--tile", "--top-k", "--threshold", "--largest", "--smallest"},
-    "resume": EXECUTION | {"--trust"},
+    "resume": EXECUTION | {"--retry-failed", "--trust"},
     "add": EXECUTION | {"--no-map", "--trust"},
     "info": {"--json", "--help"},
     "export": {

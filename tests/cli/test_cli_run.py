@@ -100,7 +100,7 @@ class TestRequest:
         assert command("resume", "r", "--workers", "1").status == 0
         assert command("add", "r", "new/*.fa", "z", "--quiet").status == 0
         assert api.calls == [
-            ("resume", ("r",), {"trust": False, "workers": 1, "quiet": False}),
+            ("resume", ("r",), {"retry_failed": False, "trust": False, "workers": 1, "quiet": False}),
             ("add", ("r", ["new/*.fa", "z"]), {"extend_map": False, "trust": False, "quiet": True}),
         ]
 

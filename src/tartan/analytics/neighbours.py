@@ -55,7 +55,11 @@ def neighbors(
     matrix = as_dissimilarities(D, **options)
     whole("k", k, 1)
     matrix.check(monitor=monitor)
-    return nearest_items(matrix, k, as_monitor(monitor))
+    indices, distances = nearest_items(matrix, k, as_monitor(monitor))
+    if not options.get("drop_failed"):
+        return indices, distances
+    there = np.where(indices >= 0, matrix.kept[indices], -1)
+    return matrix.over_all(there, -1), matrix.over_all(distances, np.nan)
 
 
 def nearest_items(

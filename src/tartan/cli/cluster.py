@@ -72,7 +72,7 @@ def execute(args: argparse.Namespace) -> int:
     pairs_only = run is not None and run.manifest.reduce is not None
     given: Any = args.matrix if run is None else run
     matrix = None if pairs_only else as_dissimilarities(given, **matrix_options(args))
-    keys = run.keys if matrix is None and run is not None else item_names(matrix)  # type: ignore[arg-type]
+    keys = run.keys if matrix is None and run is not None else item_names(matrix, dropped=True)  # type: ignore[arg-type]
     truth = None if args.truth is None else read_labels(args.truth, keys)
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
     with cancel_on_signals(monitor.cancel):
@@ -173,7 +173,8 @@ def _draw(
     shown = ["none" if label < 0 else label for label in found.labels.tolist()]
     title = f"{Path(args.matrix).resolve().stem}: {found.n_clusters} clusters by {found.method}"
     if args.picture is not None:
-        drawn["picture"] = str(save_cluster_image(matrix, shown, args.picture, title=title, monitor=monitor))
+        there = shown if matrix is None else [shown[item] for item in matrix.kept]
+        drawn["picture"] = str(save_cluster_image(matrix, there, args.picture, title=title, monitor=monitor))
     if args.curve is not None and found.curve is not None:
         drawn["curve_picture"] = str(save_curve_image(found.curve, args.curve, title=Path(args.matrix).resolve().stem))
     if kept is not None:
@@ -243,8 +244,9 @@ def _described(
     if args.centres is not None:
         from tartan.analytics import cluster_centres
 
-        chosen = cluster_centres(matrix, labels, n_centres=args.centres)
+        names = item_names(matrix)
+        chosen = cluster_centres(matrix, labels[matrix.kept], n_centres=args.centres)
         about["centres"] = {
-            kind: [[keys[item] for item in row if item >= 0] for row in rows.tolist()] for kind, rows in chosen.items()
+            kind: [[names[item] for item in row if item >= 0] for row in rows.tolist()] for kind, rows in chosen.items()
         }
     return about

@@ -300,6 +300,7 @@ class Run:
         *,
         similarity: Any = None,
         transform: Any = None,
+        drop_failed: bool = False,
         **options: Any,
     ) -> NDArray[np.int64]:
         """Cluster the items of a run; ``tartan.analytics.cluster`` says how, and returns why as well.
@@ -315,6 +316,8 @@ class Run:
             Which output holds the distances.
         similarity, transform
             As for ``tartan.analytics.as_dissimilarities``; default: what the application declares.
+        drop_failed : bool
+            Leave out the items that failed.
         **options
             As for ``tartan.analytics.cluster``, such as ``threshold`` and ``random_state``.
 
@@ -330,7 +333,7 @@ class Run:
         """
         from tartan.analytics import cluster
 
-        ways = {"similarity": similarity, "transform": transform, "output": output}
+        ways = {"similarity": similarity, "transform": transform, "output": output, "drop_failed": drop_failed}
         return cluster(self, n_clusters, method, **ways, **options).labels
 
     def pairs_sorted(

@@ -6,7 +6,7 @@ number of clusters, where it declares no end, by a criterion (number.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ def cluster(
     transform: Any = None,
     missing: Any = None,
     output: str | None = None,
+    drop_failed: bool = False,
     min_size: int = 5,
     random_state: int = 0,
     monitor: Monitor | None = None,
@@ -58,6 +59,8 @@ def cluster(
         Clusters of a linkage up to this distance; of kept pairs, those up to it.
     similarity, transform, missing, output : optional
         As for :func:`as_dissimilarities`. A conversion of your own sets the application's cut aside.
+    drop_failed : bool
+        Leave out the items of a run that failed; they have the label -1. Where a run keeps pairs they always are.
     min_size : int
         Least size of the clusters of "hdbscan".
     random_state : int
@@ -87,9 +90,16 @@ def cluster(
     cut = _DeclaredCut.of(folder, output) if declared and folder is not None else None
     if folder is not None and folder.manifest.reduce is not None:
         return _of_pairs(kept_pairs(folder, **ways), wanted, cut, watch)
-    # Items that are to be left out, such as failed ones, are left out here, and have the label -1 in the result.
-    matrix = as_dissimilarities(D if folder is None else folder, missing=missing, **ways)
-    return _of_matrix(matrix, wanted, cut, watch)
+    given = D if folder is None else folder
+    matrix = as_dissimilarities(given, missing=missing, drop_failed=drop_failed, **ways)
+    return _in_places_of_the_run(_of_matrix(matrix, wanted, cut, watch), matrix)
+
+
+def _in_places_of_the_run(found: Clustering, matrix: Dissimilarities) -> Clustering:
+    if matrix.dropped is None:
+        return found
+    note = f"{len(matrix.dropped):,} items failed and are in no cluster"
+    return replace(found, labels=matrix.over_all(found.labels, -1), notes=(*found.notes, note))
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ def embed(
     transform: Any = None,
     missing: Any = None,
     output: str | None = None,
+    drop_failed: bool = False,
     start: ArrayLike | None = None,
     monitor: Monitor | None = None,
     **options: Any,
@@ -79,6 +80,8 @@ def embed(
     similarity, transform, missing, output : optional
         As in :func:`tartan.analytics.as_dissimilarities`; but where nothing is said, similarities of a run are spread:
         ``recipe["matrix"]["similarity"]`` of the result is the formula.
+    drop_failed : bool
+        Of a run: give items that failed no place, whatever an option such as ``missing_value`` says of them.
     start : array_like (n, L), optional
         Coordinates to begin with.
     monitor : Monitor, optional
@@ -108,6 +111,7 @@ def embed(
     how["similarity"] = similarity if callable(similarity) else matrix.conversion
     matrix = matrix if matrix.array is not None else matrix.materialized(monitor=monitor)
     here = _with_a_pair(matrix, options, monitor)
+    here = np.setdiff1d(here, matrix.failed) if drop_failed else here
     whole = len(here) == matrix.n
     chosen = matrix if whole else matrix.chosen(here).materialized(monitor=monitor)
     if start is not None and not whole:

@@ -85,8 +85,8 @@ class Check:
         """Raise ConfigError where a pair is missing."""
         if self.n_missing:
             raise ConfigError(
-                f"{self.n_missing:,} pairs of {D.label} have no distance; {purpose} needs all of them: leave failed "
-                "items out, or finish the run"
+                f"{self.n_missing:,} pairs of {D.label} have no distance; {purpose} needs all of them: "
+                + (way_around(D) or "leave items out, give the missing pairs a value, or finish the run")
             )
 
     def require_positive(self, D: Rows) -> None:
@@ -103,6 +103,19 @@ class Check:
                 f"{D.label}: the largest dissimilarity is {self.largest:g}, and its square is beyond float64; divide "
                 f"all by {self.largest:g}"
             )
+
+
+def way_around(D: Rows) -> str | None:
+    """Return what can be done about failed items, where a run has some."""
+    failed = getattr(D, "failed", ())
+    if not len(failed):
+        return None
+    listed = ", ".join(D.name_of(int(item)) for item in failed[:_NAMED])
+    more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
+    return (
+        f"leave out what failed ({listed}{more}) by --drop-failed (drop_failed=True), or mend it and try again with "
+        "`tartan resume RUN --retry-failed`"
+    )
 
 
 def refuse_groups(
@@ -131,9 +144,10 @@ def refuse_groups(
     counted = labels if used is None else np.where(used, labels, -1)
     text = "; ".join(_members(D, np.flatnonzero(counted == group)) for group in groups[:_NAMED])
     more = f"; and {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
+    failed = way_around(D)
+    out = f"{failed[:1].upper()}{failed[1:]}" if failed else f"Analyse each group on its own, or {way_out}"
     raise ConfigError(
-        f"{D.label}: {what} into {len(groups)} groups without a pair between them: {text}{more}. Analyse each group on "
-        f"its own, or {way_out}",
+        f"{D.label}: {what} into {len(groups)} groups without a pair between them: {text}{more}. {out}",
         context={"components": len(groups)},
     )
 

@@ -125,7 +125,7 @@ def applied(D: Dissimilarities, function: Function, what: str) -> Dissimilaritie
         return found
 
     source = _Guarded(D, named, dtype, what)
-    return Dissimilarities(source, names=D.names, label=D.label, missing_allowed=D.missing_allowed)
+    return Dissimilarities(source, names=D.names, label=D.label, missing_allowed=D.missing_allowed).like(D)
 
 
 def _numeric(function: Function, what: str) -> Function:

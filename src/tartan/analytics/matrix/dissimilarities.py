@@ -48,6 +48,12 @@ class Dissimilarities(Rows):
         What :meth:`check` has found.
     conversion : str or None
         The formula by which similarities became dissimilarities, where one did.
+    failed : int64 array
+        Of a run: the items that failed and are in this matrix all the same, without a pair.
+    dropped : int64 array or None
+        Of a run whose failed items were left out: which of its items these were.
+    input_names : tuple of str or None
+        Names of all items of that run, dropped ones included.
 
     Examples
     --------
@@ -58,6 +64,29 @@ class Dissimilarities(Rows):
 
     checked: Check | None = None
     conversion: str | None = None
+    failed: NDArray[np.int64] = np.empty(0, np.int64)
+    dropped: NDArray[np.int64] | None = None
+    input_names: tuple[str, ...] | None = None
+
+    def over_all(self, values: NDArray[Any], fill: Any) -> NDArray[Any]:
+        """Return what was found of each item (n, ..) for all items of the input: dropped ones get the fill value."""
+        if self.dropped is None:
+            return values
+        whole = np.full((self.n + len(self.dropped), *values.shape[1:]), fill, values.dtype)
+        whole[self.kept] = values
+        return whole
+
+    @property
+    def kept(self) -> NDArray[np.int64]:
+        """Which items of the input are those of this matrix."""
+        if self.dropped is None:
+            return np.arange(self.n)
+        return np.setdiff1d(np.arange(self.n + len(self.dropped)), self.dropped)
+
+    def like(self, other: Dissimilarities) -> Dissimilarities:
+        """Take over which items failed from a matrix of the same items; return this one."""
+        self.failed, self.dropped, self.input_names = other.failed, other.dropped, other.input_names
+        return self
 
     @property
     def has_missing(self) -> bool | None:
@@ -130,9 +159,10 @@ class Dissimilarities(Rows):
         largest = self.check().largest if scaled else None
         array = new_square(self.n, wanted, memory_bytes, folder)
         scale = fill(array, self, largest, monitor)
-        return Dissimilarities(
+        made = Dissimilarities(
             Array(array), scale=scale, names=self.names, label=self.label, missing_allowed=self.missing_allowed
         )
+        return made.like(self)
 
     def chosen(self, items: NDArray[np.integer]) -> Dissimilarities:
         """Return some of the items, in ascending order; nothing is read."""

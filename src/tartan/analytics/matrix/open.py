@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tartan.analytics.matrix.convert import (
     Transform,
@@ -41,6 +42,7 @@ def as_dissimilarities(
     triangle: str | None = None,
     output: str | None = None,
     names: Sequence[str] | None = None,
+    drop_failed: bool = False,
 ) -> Dissimilarities:
     """Return any input in the form that the algorithms take.
 
@@ -70,6 +72,9 @@ def as_dissimilarities(
         Output of a run, or array of a Zarr group; default: the first output, the only array.
     names : sequence of str, optional
         Names of the items; default: those of the input, if it has any.
+    drop_failed : bool
+        Of a run: leave out the items that failed. ``dropped`` of the result says which, and its ``over_all`` puts what
+        is found of the others in the places that they have in the run.
 
     Raises
     ------
@@ -87,7 +92,7 @@ def as_dissimilarities(
     >>> D.block(0, 1).round(3)
     array([[0.   , 0.707, 1.   ]])
     """
-    return _opened(D, _InputOptions(missing, similarity, transform, maximum, triangle, output, names))
+    return _opened(D, _InputOptions(missing, similarity, transform, maximum, triangle, output, names, drop_failed))
 
 
 def for_map(D: Any, **options: Any) -> Dissimilarities:
@@ -205,6 +210,7 @@ class _InputOptions:
     triangle: str | None = None
     output: str | None = None
     names: Sequence[str] | None = None
+    drop_failed: bool = False
     spread: bool = False  # of similarities where the application's distance would make a flat map
 
 
@@ -220,7 +226,7 @@ def _from_path(path: Path, kind: str | None, layout: RawLayout, options: _InputO
 def _built(content: Any, label: str, options: _InputOptions) -> Dissimilarities:
     """Apply all options to an input."""
     if isinstance(content, Dissimilarities):
-        _refuse_idle(content.label, options, ("output", "triangle", "maximum"))
+        _refuse_idle(content.label, options, ("output", "triangle", "maximum", "drop_failed"))
         plain = content
     elif _is_run(content):
         _refuse_idle(str(content.path), options, ("triangle", "maximum"))
@@ -262,9 +268,10 @@ def _refuse_idle(label: str, options: _InputOptions, names: Sequence[str]) -> No
     """Refuse options of arrays where the input is none."""
     for name in names:
         if getattr(options, name) != getattr(_InputOptions, name):
+            what = "runs" if name == "drop_failed" else "arrays and files"
             raise ConfigError(
-                f"{label}: {name}={getattr(options, name)!r} is for arrays and files, and this is none; give it "
-                "where the array is opened"
+                f"{label}: {name}={getattr(options, name)!r} is for {what}, and this is none; give it where the matrix "
+                "is opened"
             )
 
 
@@ -278,7 +285,8 @@ def _with_options(plain: Dissimilarities, options: _InputOptions) -> Dissimilari
     if (options.missing, names, allowed) == (None, plain.names, plain.missing_allowed):
         return plain
     source = with_missing(plain.source, options.missing, plain.label)
-    return Dissimilarities(source, scale=plain.scale, names=names, label=plain.label, missing_allowed=allowed)
+    made = Dissimilarities(source, scale=plain.scale, names=names, label=plain.label, missing_allowed=allowed)
+    return made.like(plain)
 
 
 def _listed_names(plain: Dissimilarities, names: Any) -> tuple[str, ...]:
@@ -290,6 +298,7 @@ def _listed_names(plain: Dissimilarities, names: Any) -> tuple[str, ...]:
 
 def _of_array(given: Any, label: str, options: _InputOptions) -> Dissimilarities:
     """Take an array of numbers, square or condensed; masked values are missing."""
+    _refuse_idle(label, options, ("drop_failed",))
     if is_zarr(given):
         source: MatrixSource = zarr_source(given, label, options.output, options.triangle)
         return _scaled(source, label, options, masked=False)
@@ -354,4 +363,21 @@ def _of_run(run: RunFolder, options: _InputOptions) -> Dissimilarities:
         run.manifest.n_items, view.dtype, lambda rows, columns: view.window(rows, columns, diagonal), symmetric=True
     )
     names = tuple(map(str, run.keys))
-    return Dissimilarities(source, names=names, label=label, missing_allowed=True)
+    whole = Dissimilarities(source, names=names, label=label, missing_allowed=True)
+    whole.failed = _failed_items(run)
+    return _without_failed(whole) if options.drop_failed and len(whole.failed) else whole
+
+
+def _failed_items(run: Any) -> NDArray[np.int64]:
+    known: Any = getattr(run, "failures", ())
+    found = known() if callable(known) else known
+    return np.array(sorted({failure.i for failure in found if failure.j is None}), np.int64)
+
+
+def _without_failed(whole: Dissimilarities) -> Dissimilarities:
+    good = np.setdiff1d(np.arange(whole.n), whole.failed)
+    if not len(good):
+        raise ConfigError(f"{whole.label}: all {whole.n} items failed; there is nothing left without them")
+    chosen = whole.chosen(good)
+    chosen.dropped, chosen.input_names = whole.failed, whole.names
+    return chosen

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tartan import _native
 from tartan.analytics.labels import numbered
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
+from tartan.analytics.matrix.check import way_around
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.trees.joining import neighbor_joining
 from tartan.analytics.trees.nodes import leaf_labels
@@ -86,8 +87,8 @@ def linkage(D: Any, method: str = "average", *, monitor: Monitor | None = None, 
         return minimum_spanning_tree(matrix, monitor=monitor).linkage()
     if check.n_missing:
         raise ConfigError(
-            f"{matrix.label}: {check.n_missing:,} pairs are missing, and {method} linkage needs all of them; use "
-            "method='single', or leave items out"
+            f"{matrix.label}: {check.n_missing:,} pairs are missing, and {method} linkage needs all of them; "
+            + (way_around(matrix) or "use method='single', or leave items out")
         )
     return _joined(matrix, method, check.largest, as_monitor(monitor))
 
@@ -145,7 +146,7 @@ def clusters_at(
     Returns
     -------
     int64 array (n,)
-        Cluster of each item, numbered from 0 in the order of their first items.
+        Cluster of each item, numbered from 0 in the order of their first items; -1 for dropped ones.
 
     Notes
     -----
@@ -158,15 +159,18 @@ def clusters_at(
     array([0, 0, 1, 1, 1])
     """
     number("threshold", threshold, ("a distance, 0 or more", lambda value: value >= 0))
+    matrix = as_dissimilarities(D, **options)
     if method == "single":
-        matrix = as_dissimilarities(D, **options)
-        return minimum_spanning_tree(matrix, monitor=monitor).labels(threshold)
-    steps = linkage(D, method, monitor=monitor, **options)
-    if not len(steps):
-        return np.zeros(1, np.int64)
+        labels = minimum_spanning_tree(matrix, monitor=monitor).labels(threshold)
+    else:
+        labels = _joined_up_to(linkage(matrix, method, monitor=monitor), threshold)
+    return matrix.over_all(labels, -1) if options.get("drop_failed") else labels
+
+
+def _joined_up_to(steps: NDArray[np.float64], threshold: float) -> NDArray[np.int64]:
     from scipy.cluster.hierarchy import fcluster
 
-    return numbered(fcluster(steps, threshold, "distance"))
+    return numbered(fcluster(steps, threshold, "distance")) if len(steps) else np.zeros(1, np.int64)
 
 
 def linkage_tree(steps: NDArray[np.float64], names: Sequence[str] | None = None) -> Tree:

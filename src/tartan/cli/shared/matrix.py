@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tartan.analytics import Dissimilarities
     from tartan.run.result import Run
 
-_OPTIONS = ("transform", "similarity", "missing", "output")
+_OPTIONS = ("transform", "similarity", "missing", "output", "drop_failed")
 
 
 def add_matrix(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +42,7 @@ def add_matrix(parser: argparse.ArgumentParser) -> None:
         type=missing_of,
         help="what means a missing pair: nan, negative, error, or a number",
     )
+    add("--drop-failed", action="store_true", default=None, help="leave out the items of a run that failed")
 
 
 def transform_of(text: str) -> str | float:
@@ -86,6 +87,8 @@ def open_run(args: argparse.Namespace) -> Run | None:
     return run
 
 
-def item_names(matrix: Dissimilarities) -> Sequence[str]:
-    """Return the names of the items, or their numbers."""
+def item_names(matrix: Dissimilarities, *, dropped: bool = False) -> Sequence[str]:
+    """Return the names of the items, or their numbers; on request those of a run's dropped items too."""
+    if dropped and matrix.input_names is not None:
+        return matrix.input_names
     return tuple(map(str, range(matrix.n))) if matrix.names is None else matrix.names

@@ -147,7 +147,8 @@ def valued(D: Dissimilarities, missing_value: float | None) -> Dissimilarities:
         missing = tile < 0 if tile.dtype.kind == "i" else np.isnan(tile)
         return np.where(missing, stored, tile.astype(np.float64))
 
-    return Dissimilarities(Mapped(D.source, made, np.dtype(np.float64)), scale=D.scale, names=D.names, label=D.label)
+    source = Mapped(D.source, made, np.dtype(np.float64))
+    return Dissimilarities(source, scale=D.scale, names=D.names, label=D.label).like(D)
 
 
 def prepared(
