@@ -126,8 +126,8 @@ def extend(path: str | Path, items: Any, options: RunOptions, registry: Registry
     with Session(asked) as session:
         session.expect(folder)
         session.facts  # noqa: B018 - nothing is extended before an item of the run could be loaded
-        new, old = (plain_bytes(folder.manifest, n) for n in (asked.source.n_items, folder.manifest.n_items))
-        refuse_too_large(folder.path, new - old)
+        after, before = (plain_bytes(folder.manifest, n) for n in (asked.source.n_items, folder.manifest.n_items))
+        refuse_too_large(folder.path, after - before)
         with folder.lock():
             folder.extend(asked.source.n_items, asked.items(), asked.inputs())
         session.execute(folder)
