@@ -56,7 +56,7 @@ def disk_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise DiskFullError(
-                f"no space left on the file system of {path}; free some space and run the same command again to resume",
+                f"no space left on the file system of {path}; free some space and run the same command again",
                 context={"path": str(path)},
                 retryable=True,
             ) from error
