@@ -69,7 +69,7 @@ def test_cluster_prints_every_item(command: Command, run: tartan.Run, tmp_path: 
     assert sorted(found["sizes"]) == [2, 2, 3]
     table = command("cluster", run.path, "-k", 3, "--drop-failed")
     assert "2.txt\t-1" in table.out
-    assert "2 that failed are left out" in table.err
+    assert "2 items failed and are in no cluster" in table.err
 
 
 def test_trees_have_the_other_leaves(command: Command, run: tartan.Run, good: np.ndarray) -> None:

@@ -265,3 +265,17 @@ def test_items_of_built_in_applications_are_found_in_the_cache_again(command: Co
     (tmp_path / "run/status.zarr/c/0/0").unlink()
     assert command("resume", tmp_path / "run", "--disk-cache", "10MB").status == 0
     assert tartan.open(tmp_path / "run").stats["disk_hits"] >= 4
+
+
+@pytest.mark.slow
+def test_opening_a_run_of_an_older_version_runs_no_code(run: Path, command: Command, tmp_path: Path) -> None:
+    """What a built-in application means by its scores is looked up, whatever the folder claims to be."""
+    forget_the_program(tmp_path)
+    body = json.loads((run / FILE_NAME).read_text())
+    del body["format"], body["checksum"]
+    body["application"].pop("meaning", None)
+    body["application"]["kind"] = "builtin"
+    (run / FILE_NAME).write_text(Manifest(**body).to_json())
+    assert tartan.open(run).manifest.application["kind"] == "builtin"
+    assert command("info", run).status == 0
+    assert not (tmp_path / "ran").exists()
