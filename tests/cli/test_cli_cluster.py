@@ -227,3 +227,37 @@ def test_the_map_of_a_run_in_the_colours_of_its_clusters(command, tmp_path, kind
         assert '"clusters":[{"label":"0","colour":[0,114,178,255]' in target.read_text()
     else:
         assert target.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_a_run_that_keeps_pairs(command, tmp_path):
+    import tartan
+
+    points = [0.0, 0.1, 0.2, 0.3, 9.0, 9.1, 50.0]
+    near = {"kind": "threshold", "threshold": 0.15}
+    run = tartan.allpairs(Gaps(), points, tmp_path / "run", reduce=near, workers=1)
+    done = command("cluster", run.path)
+    assert done.out.splitlines()[0] == "item\tcluster\trepresentative"
+    assert [line.split("\t")[1:] for line in done.out.splitlines()[1:]] == [
+        *([["0", "1"]] * 4), *([["1", "4"]] * 2), ["2", "6"],
+    ]  # fmt: skip
+    assert "2 groups of two or more items, 1 items alone" in done.err
+    found = json.loads(command("cluster", run.path, "--json", "--quiet").out)
+    assert found["labels"] == [0, 0, 0, 0, 1, 1, 2] == cluster_of(run).labels.tolist()
+    assert found["representatives"] == ["1", "4", "6"]
+    command("cluster", run.path, "-o", tmp_path / "groups.tsv", "--quiet")
+    assert read_labels(tmp_path / "groups.tsv", run.keys) == ["0", "0", "0", "0", "1", "1", "2"]
+    drawn = command("embed", run.path, "--dim", 2, "--labels", tmp_path / "groups.tsv", "-o", tmp_path / "map")
+    assert drawn.status == 0
+    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+    assert "nan" in (tmp_path / "map.tsv").read_text().splitlines()[-1]
+    assert run.map is None
+    for words, said in (
+        (["--picture", tmp_path / "c.png"], "--picture needs the matrix"),
+        (["--curve", tmp_path / "c.png"], "none is chosen here"),
+        (["--method", "average"], "average needs all pairs"),
+        (["-k", 2], "2 clusters: 7 items in 3 unconnected parts make 3 to 7 clusters"),
+    ):
+        done = command("cluster", run.path, *words)
+        assert (done.status, done.out) == (2, "")
+        assert said in done.err
