@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -501,3 +502,14 @@ def test_output_names_that_cannot_be_files_are_refused(path: Path, name: str) ->
     with pytest.raises(ConfigError, match="output"):
         RunFolder.create(path, describe(outputs={name: "float32"}))
     assert not path.exists()
+
+
+@pytest.mark.parametrize("codec", ["numcodecs.pickle", "evil"])
+def test_an_array_whose_description_names_another_codec_is_not_decoded(tmp_path: Path, codec: str) -> None:
+    folder = RunFolder.create(tmp_path / "r", describe(6, 4), table(6))
+    path = folder.path / "scores.zarr" / "zarr.json"
+    about = json.loads(path.read_text())
+    about["codecs"] = [{"name": codec, "configuration": {}}, *about["codecs"]]
+    path.write_text(json.dumps(about))
+    with pytest.raises(Exception, match=codec):
+        RunFolder.open(folder.path).array()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 from tartan.cli.shared.options import add_execution_options, add_trust, execution_options
 from tartan.cli.shared.output import conclude
@@ -27,14 +28,21 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.cli.shared.maps import hint
 
     before = tartan.open(args.run)
-    finished, statistics = before.finished, before.stats
+    finished, statistics, merged_at = before.finished, before.stats, _merged_at(before)
     failed = {failure.i for failure in before.failures if failure.kind == "item"} if args.retry_failed else set()
     run = tartan.resume(args.run, retry_failed=args.retry_failed, trust=args.trust, **execution_options(args))
     healed = failed - {failure.i for failure in run.failures if failure.kind == "item"}
     more = {"n_healed": len(healed)} if args.retry_failed else {}
     if failed and not args.quiet:
         print(f"tartan: {len(healed):,} of {len(failed):,} failed items are healed", file=sys.stderr)
-    untouched = finished and not failed and run.stats == statistics  # else it was damaged
+    # Where it was damaged, chunks were computed or the result of a reduced run was merged again.
+    untouched = finished and not failed and (run.stats, _merged_at(run)) == (statistics, merged_at)
     status = conclude(run, args, finished_before=untouched, **more)
     hint(run)
     return status
+
+
+def _merged_at(run: Any) -> int | None:
+    """Return when the result of a reduced run was written; None for other runs."""
+    path = run.path / "result.parquet"
+    return path.stat().st_mtime_ns if path.is_file() else None

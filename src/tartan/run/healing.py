@@ -64,7 +64,7 @@ def decide(folder: RunFolder, asked: Request, executor: Executor) -> Healing:
     anew = [item for item in compared if item not in broken]
     if anew:
         _refuse_where_scores_are_gone(folder, anew)
-    # Of an item that failed again, scores with what it was before may be left: these have the old fingerprint.
+    # An item that failed again after it had been compared keeps the fingerprint that its scores belong to.
     kept = {item: found for item, found in now.items() if item not in broken or item not in compared}
     return Healing(again, anew, kept)
 
@@ -81,8 +81,12 @@ def _tried(folder: RunFolder, asked: Request, executor: Executor, items: Sequenc
         return None if mismatch is None else ItemFailure("preprocess", f"{asked.source.keys[index]}: {mismatch}")
 
     pool = ThreadPoolExecutor(max(1, executor.n_workers), thread_name_prefix="tartan-retry")
+    outcomes: list[ItemFailure | None] = []
     try:
-        return list(pool.map(outcome, items))
+        for found in pool.map(outcome, items):
+            outcomes.append(found)
+            folder.flush()  # keeps the lock alive where it is a lease
+        return outcomes
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
@@ -106,7 +110,7 @@ def _fingerprints(asked: Request, items: Sequence[int]) -> dict[int, Fingerprint
 
 
 def _has_changed(before: ItemTable | None, now: dict[int, Fingerprint], item: int) -> bool:
-    """Whether an item may be another than before; of those that are no files nobody knows."""
+    """Whether an item may differ from what it was; items that are no files always may."""
     found = now.get(item)
     if found is None or before is None or before.sizes is None or before.mtimes is None:
         return True

@@ -13,6 +13,7 @@ import numpy as np
 
 from tartan.base.files import FileWriter, disk_errors, is_parquet, remove_abandoned
 from tartan.base.lock import FolderLock
+from tartan.base.zarr_input import refuse_unsafe
 from tartan.core.ledger import FAILED_ITEM, NOT_COMPUTED
 from tartan.errors import ConfigError, CorruptResultError, DiskFullError
 from tartan.store import dense, healing, manifest
@@ -291,7 +292,10 @@ class RunFolder(Ledger):
 
             owner = self
 
-        return zarr.open_array(Store(self.path / f"{name}.zarr", read_only=True), mode="r")
+        path = self.path / f"{name}.zarr"
+        array = zarr.open_array(Store(path, read_only=True), mode="r", zarr_format=3)
+        refuse_unsafe(array, str(path))
+        return array
 
     def _require_dense(self) -> None:
         if isinstance(self.results, Parts):

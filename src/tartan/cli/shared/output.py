@@ -112,6 +112,9 @@ def conclude(run: Any, args: argparse.Namespace, *, finished_before: bool = Fals
     """
     about = describe_run(run) | more
     _list_failures(run.failures, run.keys)
+    if any(failure.kind == "item" for failure in run.failures) and not args.quiet:
+        again = f"tartan resume {shlex.quote(str(run.path))} --retry-failed"
+        print(f"tartan: mend failed items in place, and `{again}` computes their pairs", file=sys.stderr)
     if finished_before:
         print(f"tartan: {about['path']} is finished already; nothing to do", file=sys.stderr)
     if not args.quiet:
