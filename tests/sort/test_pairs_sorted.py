@@ -150,7 +150,7 @@ def test_wrong_use(tmp_path: Path) -> None:
     run = tartan.allpairs(Scores(), numbers(4))
     with pytest.raises(ConfigError, match=r"Parquet.*format npy"):
         run.export(tmp_path / "pairs.npy", sort=True)
-    with pytest.raises(ConfigError, match="clip does not apply"):
+    with pytest.raises(ConfigError, match="clip is for int16"):
         run.export(tmp_path / "pairs.parquet", sort=True, clip=True)
     (tmp_path / "pairs.parquet").touch()
     with pytest.raises(StoreError, match="exists"):

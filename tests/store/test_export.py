@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tartan.core.ledger import FAILED_PAIR
 from tartan.errors import ConfigError, DiskFullError, StoreError
 from tartan.run.result import Run
 from tartan.store import formats
-from tartan.store.export import FORMATS, export, format_of, new_export
+from tartan.store.export import FORMATS, format_of, names_table, new_export
 from tartan.store.folder import RunFolder
 
 from .kit import commit_chunk, describe, table, true_scores
@@ -187,7 +188,7 @@ def test_an_existing_file_is_kept_unless_told_otherwise(run: Run, tmp_path: Path
     with pytest.raises(StoreError, match="exists"):
         run.export(path)
     assert path.read_text() == "precious"
-    export(run.folder, path, overwrite=True)
+    run.export(path, overwrite=True)
     np.testing.assert_array_equal(np.load(path), run.matrix())
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.npy", "made.tartan"]
 
@@ -196,14 +197,14 @@ def test_an_existing_file_is_kept_unless_told_otherwise(run: Run, tmp_path: Path
 def test_nothing_of_the_run_is_replaced(run: Run, name: str) -> None:
     before = (run.path / name).read_bytes()
     with pytest.raises(StoreError, match="lies in the run itself"):
-        export(run.folder, run.path / name, "npy", overwrite=True)
+        run.export(run.path / name, "npy", overwrite=True)
     assert (run.path / name).read_bytes() == before
 
 
 def test_what_is_no_regular_file_is_not_replaced(run: Run, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.npy")
     with pytest.raises(StoreError, match="not a regular file"):
-        export(run.folder, tmp_path / "pipe.npy", overwrite=True)
+        run.export(tmp_path / "pipe.npy", overwrite=True)
     assert (tmp_path / "pipe.npy").is_fifo()
 
 
@@ -211,17 +212,17 @@ def test_what_is_no_regular_file_is_not_replaced(run: Run, tmp_path: Path) -> No
 def test_complex_scores_are_refused_where_they_have_no_place(finished: Finished, tmp_path: Path, suffix: str) -> None:
     run, truth = finished(outputs={"scores": "complex64"})
     with pytest.raises(ConfigError, match=r"output 'scores' is complex64; .* real numbers"):
-        export(run.folder, tmp_path / f"m.{suffix}")
+        run.export(tmp_path / f"m.{suffix}")
     with pytest.raises(ConfigError, match="neighbours need real numbers"):
         run.neighbors(1)
-    export(run.folder, tmp_path / "m.npy", diagonal=0)
+    run.export(tmp_path / "m.npy", diagonal=0)
     np.testing.assert_array_equal(np.load(tmp_path / "m.npy"), truth.astype("c8"))
 
 
 def test_formats_are_found_by_suffix() -> None:
     assert {
         format_of(Path("x" + s)) for s in (".npy", ".PHY", ".csv", ".tsv", ".parquet", ".i16", ".i16be", ".f32")
-    } == (set(FORMATS) - {"npy-condensed"})
+    } == (set(FORMATS) - {"npy-condensed", "phylip-strict"})
     for wrong in ({"path": Path("m.xyz")}, {"path": Path("m")}, {"path": Path("m.npy"), "name": "excel"}):
         with pytest.raises(ConfigError, match="phylip"):
             format_of(**wrong)  # type: ignore[arg-type]
@@ -253,3 +254,162 @@ def test_a_file_larger_than_the_system_allows_leaves_nothing_behind(run: Run, tm
 def test_a_folder_that_is_not_there(run: Run, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no folder"):
         run.export(tmp_path / "absent" / "m.npy")
+
+
+DISTANCE_FORMATS = ["phylip", "phylip-strict", "int16", "int16-be", "npy-condensed"]
+
+
+@pytest.mark.parametrize("name", DISTANCE_FORMATS)
+def test_formats_of_distances_refuse_similarities(finished: Finished, tmp_path: Path, name: str) -> None:
+    run, _ = finished(similarity=True)
+    with pytest.raises(ConfigError, match=r"has similarities, and .* holds distances; say how.*--similarity"):
+        run.export(tmp_path / "m", name, missing=1.0)
+    assert [p.name for p in tmp_path.iterdir()] == ["made.tartan"]
+    for plain in ("npy", "csv", "float32"):
+        run.export(tmp_path / f"plain.{plain}", plain)
+
+
+def test_similarities_become_distances(finished: Finished, tmp_path: Path) -> None:
+    run, truth = finished(similarity=True)
+    expected = 1 - truth
+    np.fill_diagonal(expected, 0)
+    lines = run.export(tmp_path / "m.phy", similarity="1-s").read_text().splitlines()[1:]
+    np.testing.assert_array_equal(np.array([line.split()[1:] for line in lines], np.float32), expected)
+    raw = np.fromfile(run.export(tmp_path / "m.i16", similarity="1-s"), "<i2").reshape(10, 10)
+    np.testing.assert_array_equal(raw, np.rint(expected * np.float32(32767)))
+    condensed = np.load(run.export(tmp_path / "c.npy", "npy-condensed", similarity=lambda s: 1 - s))
+    np.testing.assert_array_equal(condensed, expected[np.triu_indices(10, 1)])
+    whole = np.load(run.export(tmp_path / "m.npy", similarity="max-s"))
+    np.testing.assert_allclose(whole[0, 1:], (truth.max() - truth)[0, 1:], atol=1e-6)
+
+
+def test_what_the_application_declares_is_used(finished: Finished, tmp_path: Path) -> None:
+    run, truth = finished(similarity=True, to_distance="1-s")
+    raw = np.fromfile(run.export(tmp_path / "m.i16"), "<i2").reshape(10, 10)
+    assert (raw[0, 0], raw[0, 1]) == (0, np.rint((1 - truth[0, 1]) * np.float32(32767)))
+    assert np.isnan(np.load(run.export(tmp_path / "m.npy"))[0, 0]), "npy holds the scores as they are"
+    other = np.fromfile(run.export(tmp_path / "o.i16", similarity="(1-s)/2"), "<i2").reshape(10, 10)
+    assert abs(2 * int(other[0, 1]) - int(raw[0, 1])) <= 1, "what the caller says counts more"
+
+
+def test_missing_scores_stay_missing_distances(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "p.tartan", describe(similarity=True), table(10))
+    with folder.lock():
+        commit_chunk(folder, (0, 1), np.ones((4, 4), bool), {"scores": true_scores(10)})
+    run = Run(folder.path)
+    raw = np.fromfile(run.export(tmp_path / "m.i16", similarity="1-s"), "<i2").reshape(10, 10)
+    np.testing.assert_array_equal(raw == -1, np.isnan(run.matrix(diagonal=0)))
+
+
+def test_what_makes_no_distance_is_refused(finished: Finished, tmp_path: Path) -> None:
+    run, _ = finished(similarity=True)
+    with pytest.raises(ConfigError, match=r"makes -.* of the score .*, which is no distance"):
+        run.export(tmp_path / "m.phy", similarity="0.1-s")
+    rectangle, _ = (Run(RunFolder.create(tmp_path / "r", _rectangle(), table(10))), None)
+    with pytest.raises(ConfigError, match="max and mean"):
+        rectangle.export(tmp_path / "r.i16", similarity="max-s")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["made.tartan", "r"]
+
+
+def _rectangle() -> Any:
+    return describe(similarity=True, workload={"kind": "rectangle", "n_left": 6})
+
+
+def test_strict_phylip(finished: Finished, tmp_path: Path) -> None:
+    run, truth = finished(12, similarity=False)
+    run.folder.items.keys[:] = [f"folder/Escherichia coli {i}.faa.gz" for i in range(10)] + ["a", "b:(c)"]  # type: ignore[union-attr]
+    path = run.export(tmp_path / "m.phy", "phylip-strict", names="stem")
+    head, *lines = path.read_text().splitlines()
+    names = [line[:10] for line in lines]
+    assert (head, len(set(names)), {len(name) for name in names}) == ("12", 12, {10})
+    assert names[-2:] == ["a         ", "b__c_     "]
+    assert names[:2] == ["Escherich1", "Escherich2"]
+    np.testing.assert_array_equal(np.array([line[10:].split() for line in lines], np.float32), truth)
+    with open(names_table(path), newline="") as stream:
+        rows = list(csv.reader(stream, delimiter="\t"))
+    assert rows == [["name", "key"], *([name.strip(), key] for name, key in zip(names, run.keys))]
+    path.unlink()
+    with pytest.raises(StoreError, match=r"names\.tsv exists"):
+        run.export(path, "phylip-strict")
+    assert not path.exists(), "both files are written, or none"
+
+
+def test_strict_names_differ_whatever_the_keys() -> None:
+    keys = ["abcdefghij1", "abcdefghij2", "abcdefghi1", "abcdefghi2", "", "i000000002", "long" * 9]
+    names = formats.strict_names(keys)
+    assert len(set(names)) == len(keys)
+    assert max(map(len, names)) <= 10
+    assert "" not in names
+    assert formats.strict_names([f"x{i}" for i in range(5)]) == ["x0", "x1", "x2", "x3", "x4"]
+
+
+@pytest.mark.parametrize(("suffix", "separator"), [("csv", ","), ("tsv", "\t")])
+def test_pairs_as_text(finished: Finished, tmp_path: Path, suffix: str, separator: str) -> None:
+    run, truth = finished()
+    text = run.export(tmp_path / f"p.{suffix}", pairs=True).read_text()
+    head, *rows = [line.split(separator) for line in text.splitlines()]
+    assert head == ["i", "j", "score"]
+    found = {(int(i), int(j)): np.float32(score) for i, j, score in rows}
+    assert found == {(i, j): truth[i, j] for i in range(10) for j in range(i + 1, 10)}
+
+
+def test_pairs_as_text_by_name(finished: Finished, tmp_path: Path) -> None:
+    run, _ = finished(outputs={"scores": "float32", "count": "int16"})
+    run.folder.items.keys[:] = [f'say "{i}", b.jpg' for i in range(10)]  # type: ignore[union-attr]
+    with open(run.export(tmp_path / "p.csv", pairs=True, names="stem"), newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert list(rows[0]) == ["i", "j", "scores", "count", "key_i", "key_j"]
+    assert {(row["key_i"], row["key_j"]) for row in rows} <= {
+        (f'say "{row["i"]}", b', f'say "{row["j"]}", b') for row in rows
+    }
+    one = run.export(tmp_path / "one.csv", pairs=True, output="count").read_text().splitlines()
+    assert one[0] == "i,j,score"
+
+
+def test_failed_pairs_have_no_score(finished: Finished, tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "p.tartan", describe(4), table(4))
+    with folder.lock():
+        wanted = np.triu(np.ones((4, 4), bool), 1)
+        commit_chunk(folder, (0, 0), wanted, {"scores": true_scores(4)}, code=FAILED_PAIR)
+    rows = Run(folder.path).export(tmp_path / "p.csv", pairs=True).read_text().splitlines()[1:]
+    assert len(rows) == 6
+    assert all(row.endswith(",") for row in rows)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_sorted_pairs_of_every_run(finished: Finished, tmp_path: Path, suffix: str) -> None:
+    run, truth = finished(similarity=True)
+    path = run.export(tmp_path / f"p.{suffix}", sort=True)
+    if suffix == "csv":
+        scores = [np.float32(line.split(",")[2]) for line in path.read_text().splitlines()[1:]]
+    else:
+        scores = pq.read_table(path)["score"].to_pylist()
+    np.testing.assert_array_equal(scores, np.sort(truth[np.triu_indices(10, 1)])[::-1])
+
+
+def test_pairs_of_other_formats_are_refused(run: Run, tmp_path: Path) -> None:
+    for options in ({"pairs": True}, {"sort": True}, {"count": 3}):
+        with pytest.raises(ConfigError, match="pairs are written as CSV, TSV or Parquet"):
+            run.export(tmp_path / "p.npy", **options)  # type: ignore[arg-type]
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("p.csv", {"pairs": True, "missing": 1.0}),
+        ("p.csv", {"pairs": True, "similarity": "1-s"}),
+        ("p.csv", {"sort": True, "similarity": "1-s"}),
+        ("p.parquet", {"clip": True}),
+        ("p.npy", {"names": "stem"}),
+        ("p.csv", {"names": "short"}),
+    ]
+    for name, options in wrong:
+        with pytest.raises(ConfigError):
+            run.export(tmp_path / name, **options)
+    assert [p.name for p in tmp_path.iterdir()] == ["made.tartan"]
+
+
+def test_names_without_suffixes(finished: Finished, tmp_path: Path) -> None:
+    run, _ = finished(3, similarity=False)
+    run.folder.items.keys[:] = ["a.faa.gz", "b.jpg", "b.png"]  # type: ignore[union-attr]
+    head = run.export(tmp_path / "m.csv", names="stem").read_text().splitlines()[0]
+    assert head == ",a,b.jpg,b.png"
+    assert run.export(tmp_path / "full.csv").read_text().splitlines()[0] == ",a.faa.gz,b.jpg,b.png"
+    pairs = pq.read_table(run.export(tmp_path / "p.parquet", names="stem"))
+    assert pairs["key_i"].to_pylist() == ["a", "a", "b.jpg"]

@@ -1,9 +1,13 @@
-"""Name items that have no keys of their own."""
+"""Names of items: keys of those that have none of their own, and names without suffixes."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import overload
+
+_SUFFIXES = re.compile(r"(?<=[^/])(\.[A-Za-z][A-Za-z0-9]{0,5})?(\.(gz|bz2|xz|zst))?$", re.IGNORECASE)
 
 
 class IndexKeys(Sequence[str]):
@@ -23,3 +27,18 @@ class IndexKeys(Sequence[str]):
         if isinstance(index, slice):
             return [str(i) for i in self._indices[index]]
         return str(self._indices[index])
+
+
+def stems(keys: Sequence[str]) -> list[str]:
+    """Return keys without their suffixes (``a.faa.gz`` is ``a``), except those that two items would then share.
+
+    Examples
+    --------
+    >>> stems(["a.faa.gz", "b.1.JPG", "c.png", "c.jpg", "d.5"])
+    ['a', 'b.1', 'c.png', 'c.jpg', 'd.5']
+    """
+    found = [_SUFFIXES.sub("", key) for key in keys]
+    counts = Counter(found)
+    whole = {key for key, name in zip(keys, found, strict=True) if counts[name] > 1}
+    # A name that is kept whole may be the stem of another item.
+    return [key if key in whole or (name != key and name in whole) else name for key, name in zip(keys, found)]

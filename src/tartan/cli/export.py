@@ -10,7 +10,7 @@ from tartan.cli.shared.options import count
 from tartan.cli.shared.output import print_json, warn_unfinished
 
 # Written out, because importing the exports takes time; a test compares.
-FORMATS = ("npy", "npy-condensed", "phylip", "csv", "tsv", "int16", "int16-be", "float32", "parquet")
+FORMATS = ("npy", "npy-condensed", "phylip", "phylip-strict", "csv", "tsv", "int16", "int16-be", "float32", "parquet")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -20,11 +20,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("file", metavar="FILE", type=Path, help="what to write; its suffix chooses the format")
     add("--format", choices=FORMATS, metavar="F", help=f"one of {', '.join(FORMATS)}; default: by the suffix")
     add("--output", metavar="NAME", help="which output of the application; default: the first")
+    add(
+        "--similarity",
+        metavar="FORMULA",
+        help="how similarities become distances, such as '1-s' or 'sqrt(2-2s)'; default: as the application declares, "
+        "in formats of distances (PHYLIP, int16, npy-condensed)",
+    )
+    add("--pairs", action="store_true", help="CSV, TSV: a line i,j,score for each pair, instead of the matrix")
+    add(
+        "--names",
+        choices=("full", "stem"),
+        help="what items are called: full, or without suffixes (stem); CSV of pairs then names both items",
+    )
     add("--diagonal", type=float, metavar="X", help="what stands on a diagonal that was not computed")
     add("--missing", type=float, metavar="X", help="what stands for missing and failed scores")
     add("--clip", action="store_true", help="int16 only: scores outside 0..1 become 0 or 1, not an error")
-    add("--sorted", dest="sort", action="store_true", help="Parquet: the pairs in the order of their scores")
-    add("--threshold-count", type=count, metavar="K", help="Parquet: the K best pairs of all, in order")
+    add("--sorted", dest="sort", action="store_true", help="CSV, Parquet: the pairs in the order of their scores")
+    add("--threshold-count", type=count, metavar="K", help="CSV, Parquet: the K best pairs of all, in order")
     add("--ascending", action="store_true", default=None, help="the smallest scores are the best; default: the nearest")
     add("--descending", dest="ascending", action="store_false", help="the largest scores are the best")
     add("--memory", metavar="SIZE", help="most memory to sort with; default: 1GB")
@@ -38,7 +50,8 @@ def execute(args: argparse.Namespace) -> int:
 
     chosen = {"output": args.output, "diagonal": args.diagonal, "missing": args.missing, "clip": args.clip or None}
     chosen |= {"sort": args.sort or None, "count": args.threshold_count, "ascending": args.ascending}
-    chosen |= {"memory": args.memory, "tmp": args.tmp}
+    chosen |= {"memory": args.memory, "tmp": args.tmp, "pairs": args.pairs or None, "names": args.names}
+    chosen |= {"similarity": args.similarity}
     options = {name: value for name, value in chosen.items() if value is not None}
     run = tartan.open(args.run)
     written = run.export(args.file, args.format, overwrite=args.overwrite, **options)

@@ -402,39 +402,83 @@ class Run:
         with self.pairs_sorted(output=output, memory=memory, tmp=tmp) as pairs:
             return spanning_tree(pairs, self.n_items)
 
+    # Public, for a call without a dictionary of options: hence more than eight parameters.
     def export(
         self,
         path: str | Path,
         format: str | None = None,  # noqa: A002
         *,
+        output: str | None = None,
+        similarity: Any = None,
+        diagonal: float | None = None,
+        missing: float | None = None,
+        clip: bool = False,
+        names: str | None = None,
+        overwrite: bool = False,
+        pairs: bool = False,
         sort: bool = False,
         count: int | None = None,
         ascending: bool | None = None,
         memory: str | int | None = None,
         tmp: str | Path | Sequence[str | Path] | None = None,
-        **options: Any,
     ) -> Path:
-        """Write the result to a file; see ``tartan.store.export.export``, and for sorted pairs ``pairs_sorted``.
+        """Write the result, finished or not, to a file that appears when it is whole.
 
         Parameters
         ----------
+        path : path
+        format : str, optional
+            "npy", "npy-condensed", "phylip", "phylip-strict" (names of ten columns, and a table that explains them),
+            "csv", "tsv", "int16", "int16-be", "float32" or "parquet" (pairs). Default: by the suffix of the path.
+        output : str, optional
+            Default: the first; tables of pairs then have a column for each.
+        similarity : str or callable, optional
+            How similarities become distances, as for ``tartan.analytics.as_dissimilarities``. Where the scores are
+            similarities, PHYLIP, condensed and int16 files hold what the application declares, or are refused without.
+        diagonal : number, optional
+            Value of a diagonal that was not computed. Default: 0 for distances and PHYLIP, else missing.
+        missing : number, optional
+            Value of missing and failed scores. Default: NaN, or -1 in int16; PHYLIP needs one.
+        clip : bool
+            int16 only: values outside 0..1 become 0 or 1 instead of an error.
+        names : {"full", "stem"}, optional
+            Items by their keys, or by their keys without suffixes (``a.faa.gz`` is ``a``; names that two items would
+            share stay whole). CSV of pairs then has columns key_i and key_j. Default: keys, and none in CSV of pairs.
+        overwrite : bool
+            Whether an existing file is replaced.
+        pairs : bool
+            CSV, TSV: columns i, j and score, a line for each pair that is known, instead of the matrix.
         sort : bool
-            Parquet only: the pairs in the order of their scores.
+            The pairs in the order of their scores.
         count : int, optional
-            Parquet only: exactly this many of the best pairs of all, in the order of their scores.
+            Exactly this many of the best pairs of all, in the order of their scores.
         ascending, memory, tmp
             As in ``pairs_sorted``; refused where the pairs are not sorted.
-        """
-        from tartan.run.sorted_pairs import export_sorted
-        from tartan.store.export import export
 
+        Returns
+        -------
+        Path
+
+        Raises
+        ------
+        ConfigError
+            If the format is unknown, cannot hold this result, or has no use for an option.
+        StoreError
+            If the file exists, or cannot be written.
+        """
+        from tartan.run.exports import export_matrix, export_sorted
+        from tartan.store.export import ExportOptions
+
+        options = ExportOptions(output, diagonal, missing, clip, names, overwrite, pairs)
+        order = {"ascending": ascending, "memory": memory, "tmp": tmp}
         if sort or count is not None:
-            order = {"ascending": ascending, "limit": count, "memory": memory, "tmp": tmp}
-            return export_sorted(self.folder, Path(path), format, order, **options)
-        for name, value in (("ascending", ascending), ("memory", memory), ("tmp", tmp)):
+            if similarity is not None:
+                raise ConfigError("pairs are sorted by their scores as they are; leave out similarity (--similarity)")
+            return export_sorted(self.folder, Path(path), format, options, order | {"limit": count})
+        for name, value in order.items():
             if value is not None:
                 raise ConfigError(f"{name} is for pairs in the order of their scores: ask for these (--sorted)")
-        return export(self.folder, path, format, **options)
+        return export_matrix(self.folder, Path(path), format, options, similarity)
 
     def embed(self, method: str = "damds", n_components: int = 3, *, keep: bool = False, **options: Any) -> Embedding:
         """Place the items so that distances of the map match the scores of a run.

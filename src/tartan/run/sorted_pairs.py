@@ -22,8 +22,8 @@ from tartan.options import parse_bytes
 from tartan.sort.space import rss_bytes
 from tartan.sort.stages import BlockSorter
 from tartan.sort.work import check_folders
-from tartan.store.export import format_of, new_export
-from tartan.store.parquet import write_batches
+from tartan.store.export import ExportOptions, item_names, new_export
+from tartan.store.pair_files import KEYS, write_pairs
 from tartan.store.reduced import Parts
 from tartan.store.tables import chunks_both_ways, key_column, pair_rows
 from tartan.store.view import output_name, require_real
@@ -90,43 +90,8 @@ def pair_order(
     return PairOrder(output, up, limit, memory_bytes, checked)
 
 
-def export_sorted(
-    folder: RunFolder,
-    path: Path,
-    kind: str | None,
-    order: dict[str, Any],
-    **options: Any,
-) -> Path:
-    """Write the pairs of a run to a Parquet file, in the order of their scores; see ``tartan.Run.export``.
-
-    Parameters
-    ----------
-    folder : RunFolder
-    path : Path
-    kind : str or None
-        Parquet, or None where the suffix says so.
-    order : dict
-        Keyword arguments of ``pair_order``.
-    **options
-        ``output`` and ``overwrite``.
-
-    Raises
-    ------
-    ConfigError
-        If another format or another option is asked for.
-    """
-    name = format_of(path, kind)
-    more = sorted(options.keys() - {"overwrite", "output"})
-    if name != "parquet" or more:
-        wrong = f"format {name}" if name != "parquet" else ", ".join(more)
-        raise ConfigError(f"sorted pairs are written as Parquet, without more options; {wrong} does not apply")
-    chosen = pair_order(folder, options.get("output"), **order)
-    write_sorted_pairs(folder, path, chosen, overwrite=bool(options.get("overwrite")))
-    return path
-
-
-def sorted_pairs(folder: RunFolder, order: PairOrder) -> pa.RecordBatchReader:
-    """Stream the pairs of a run in the order of their scores.
+def sorted_pairs(folder: RunFolder, order: PairOrder, names: Sequence[str] | None = None) -> pa.RecordBatchReader:
+    """Stream the pairs of a run in the order of their scores; items are called by their keys, or by ``names``.
 
     Returns
     -------
@@ -154,12 +119,23 @@ def sorted_pairs(folder: RunFolder, order: PairOrder) -> pa.RecordBatchReader:
         )
     name = output_name(folder, order.output)
     pairs = _pairs_of(folder, name, not order.ascending)
-    table = _Table(folder, folder.manifest.outputs[name])
+    table = _Table(folder, folder.manifest.outputs[name], names)
     return pa.RecordBatchReader.from_batches(table.schema, _batches(pairs, table, order))
 
 
-def write_sorted_pairs(folder: RunFolder, path: Path, order: PairOrder, *, overwrite: bool = False) -> None:
-    """Write the pairs of a run to a Parquet file, in the order of their scores.
+def write_sorted_pairs(
+    folder: RunFolder, path: Path, order: PairOrder, kind: str = "parquet", options: ExportOptions | None = None
+) -> None:
+    """Write the pairs of a run to a file, in the order of their scores.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    path : Path
+    order : PairOrder
+    kind : {"parquet", "csv", "tsv"}
+    options : ExportOptions, optional
+        ``names`` and ``overwrite`` count.
 
     Raises
     ------
@@ -168,9 +144,14 @@ def write_sorted_pairs(folder: RunFolder, path: Path, order: PairOrder, *, overw
     StoreError
         If the file exists and may not be replaced.
     """
-    with new_export(path, folder.path, overwrite=overwrite) as temporary:
-        keys = ["key_i", "key_j"]
-        write_batches(temporary, sorted_pairs(folder, order), compression="lz4", use_dictionary=keys)
+    chosen = options or ExportOptions()
+    names = item_names(folder, "stem") if chosen.names == "stem" else None
+    with (
+        new_export(path, folder.path, overwrite=chosen.overwrite) as temporary,
+        sorted_pairs(folder, order, names) as reader,
+    ):
+        ways = {"compression": "lz4", "use_dictionary": list(KEYS)}
+        write_pairs(reader, temporary, kind, keys=chosen.names is not None, **ways)
 
 
 def _batches(pairs: _Pairs, table: _Table, order: PairOrder) -> Iterator[pa.RecordBatch]:
@@ -319,10 +300,10 @@ class _Records:
 class _Table:
     """Builds batches."""
 
-    def __init__(self, folder: RunFolder, dtype: np.dtype[Any]) -> None:
+    def __init__(self, folder: RunFolder, dtype: np.dtype[Any], names: Sequence[str] | None) -> None:
         import pyarrow as pa
 
-        self._keys = key_column(folder)
+        self._keys = key_column(folder, names)
         key = pa.dictionary(pa.int32(), pa.string())
         ends = [("i", pa.int64()), ("j", pa.int64()), ("key_i", key), ("key_j", key)]
         self.schema = pa.schema([*ends, ("score", pa.from_numpy_dtype(dtype))])

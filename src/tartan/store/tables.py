@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,12 +37,13 @@ def pair_schema(folder: RunFolder, outputs: list[str]) -> pa.Schema:
     return pa.schema([*ends, *zip(names, types, strict=True)])
 
 
-def pair_batches(folder: RunFolder, outputs: list[str]) -> Iterator[pa.RecordBatch]:
+def pair_batches(folder: RunFolder, outputs: list[str], names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
     """Yield all pairs that the ledger knows, at most 65,536 a batch; failed pairs have null scores.
 
-    Dense runs come chunk by chunk, row by row inside a chunk. Reduced runs yield what they keep.
+    Dense runs come chunk by chunk, row by row inside a chunk. Reduced runs yield what they keep. Items are called by
+    their keys, or by ``names``.
     """
-    table = _PairTable(folder, outputs)
+    table = _PairTable(folder, outputs, names)
     for rows, done in pair_rows(folder, outputs):
         for start in range(0, len(rows["i"]), BATCH_PAIRS):
             yield table.batch(rows, done, slice(start, start + BATCH_PAIRS))
@@ -56,21 +57,25 @@ def pair_rows(folder: RunFolder, outputs: list[str]) -> Iterator[tuple[Rows, np.
         yield from _dense_rows(folder, folder.results, outputs)
 
 
-def key_column(folder: RunFolder) -> Any:
-    """Return the keys of all items as an Arrow array of text."""
+def key_column(folder: RunFolder, names: Sequence[str] | None = None) -> Any:
+    """Return the keys of all items, or other names of them, as an Arrow array of text."""
     import pyarrow as pa
 
+    if names is not None:
+        return pa.array(names, pa.string())
     if isinstance(folder.keys, IndexKeys):
         return pa.array(range(folder.manifest.n_items), pa.int64()).cast(pa.string())
     return pa.array(folder.keys, pa.string())
 
 
-def pair_reader(folder: RunFolder, output: str | None = None) -> pa.RecordBatchReader:
+def pair_reader(
+    folder: RunFolder, output: str | None = None, names: Sequence[str] | None = None
+) -> pa.RecordBatchReader:
     """Stream the pairs of a run, with a column for each output unless one is named; see ``pair_batches``."""
     import pyarrow as pa
 
     outputs = list(folder.manifest.outputs) if output is None else [output_name(folder, output)]
-    return pa.RecordBatchReader.from_batches(pair_schema(folder, outputs), pair_batches(folder, outputs))
+    return pa.RecordBatchReader.from_batches(pair_schema(folder, outputs), pair_batches(folder, outputs, names))
 
 
 def merge_parts(folder: RunFolder) -> Path:
@@ -100,11 +105,11 @@ def result_is_whole(folder: RunFolder) -> bool:
 class _PairTable:
     """Builds batches of one schema."""
 
-    def __init__(self, folder: RunFolder, outputs: list[str]) -> None:
-
+    def __init__(self, folder: RunFolder, outputs: list[str], names: Sequence[str] | None = None) -> None:
         self._schema = pair_schema(folder, outputs)
         self._outputs = outputs
-        self._keys = None if isinstance(folder.keys, IndexKeys) else key_column(folder)
+        numbered = names is None and isinstance(folder.keys, IndexKeys)
+        self._keys = None if numbered else key_column(folder, names)
 
     def batch(self, rows: Rows, done: np.ndarray | None, part: slice) -> pa.RecordBatch:
         import pyarrow as pa

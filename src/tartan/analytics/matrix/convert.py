@@ -128,6 +128,30 @@ def applied(D: Dissimilarities, function: Function, what: str) -> Dissimilaritie
     return Dissimilarities(source, names=D.names, label=D.label, missing_allowed=D.missing_allowed).like(D)
 
 
+def strict(function: Function, what: str) -> Function:
+    """Return a function of arrays that refuses to make what is no distance, except of NaN; messages call it ``what``.
+
+    Raises
+    ------
+    ConfigError
+        When the function is called with a number that becomes negative (by more than rounding), infinite or NaN.
+    """
+    made = _applied(_numeric(function, what), 1.0)
+
+    def distances(values: NDArray[Any]) -> Values:
+        found = made(values)
+        wrong = ~np.isnan(values) & ~(np.isfinite(found) & (found >= 0))
+        if wrong.any():
+            value, result = float(values[wrong][0]), float(found[wrong][0])
+            raise ConfigError(
+                f"{what} makes {result:.9g} of the score {value:.9g}, which is no distance; choose another formula",
+                context={"value": value},
+            )
+        return np.where(np.isnan(values), np.nan, found)
+
+    return distances
+
+
 def _numeric(function: Function, what: str) -> Function:
     """Refuse results of a function that are no array of numbers."""
 

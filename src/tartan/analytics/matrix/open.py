@@ -12,16 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.analytics.matrix.convert import (
+    Function,
     Transform,
     applied,
     from_similarity,
     function_of_similarity,
     function_of_transform,
+    strict,
     transformed,
     with_missing,
 )
 from tartan.analytics.matrix.dissimilarities import Dissimilarities
 from tartan.analytics.matrix.files import FORMATS, RawLayout, format_of, is_zarr, open_file, square_source, zarr_source
+from tartan.analytics.matrix.formula import Formula
 from tartan.analytics.matrix.materialize import INT16_ONE
 from tartan.analytics.matrix.sources import MatrixSource, Windowed, filled, native
 from tartan.analytics.matrix.spread import spreading
@@ -193,6 +196,39 @@ def distance_of(run: RunFolder, score: float, output: str | None = None) -> floa
         return score
     scores = _of_run(run, _InputOptions(output=output, similarity=formula))
     return float(function_of_similarity(scores, formula)[0](np.array([score]))[0])
+
+
+def similarity_function(run: RunFolder, similarity: str | Function, output: str | None = None) -> Function:
+    """Return the function that turns the scores of a run into distances, for readers of the run's own blocks.
+
+    Parameters
+    ----------
+    run : RunFolder
+        Of any shape; formulas with max or mean need a symmetric one, and take one pass over it.
+    similarity : str or callable
+        As for :func:`as_dissimilarities`.
+    output : str, optional
+        Default: the first.
+
+    Returns
+    -------
+    callable
+        Takes and returns float64 arrays; NaN, where there is no score, stays.
+
+    Raises
+    ------
+    ConfigError
+        If the formula cannot be read. The function raises it for a score that makes no distance.
+    """
+    if run.manifest.symmetric:
+        options = _InputOptions(similarity=similarity, output=output)
+        return strict(*function_of_similarity(_of_run(run, options), similarity))
+    if callable(similarity):
+        return strict(similarity, "similarity")
+    formula = Formula(str(similarity), "s")
+    if formula.names:
+        raise ConfigError(f"similarity={similarity!r}: max and mean are those of a symmetric run, and this is none")
+    return strict(formula, f"similarity={similarity!r}")
 
 
 def _not_below_zero(function: Any) -> Any:
