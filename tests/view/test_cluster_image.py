@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 
 from tartan.analytics import Monitor, as_dissimilarities
+from tartan.base.palette import colours
 from tartan.errors import ConfigError, RunCancelledError
+from tartan.store.downsample import mean_cells, shrink
 from tartan.view.cluster_image import save_cluster_image, squares
-from tartan.view.downsample import mean_cells, shrink
 from tartan.view.matrix_image import draw_matrix
-from tartan.view.palette import colours
 
 LABELS = ["b", "a", "b", "c", "a", "b", "c", "b"]
 

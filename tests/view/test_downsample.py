@@ -8,7 +8,7 @@ import pytest
 from fake_run import camera_scores
 
 from tartan.errors import ConfigError
-from tartan.view.downsample import block_means, leaf_order, shrink
+from tartan.store.downsample import block_means, leaf_order, shrink
 
 
 def test_small_matrix_comes_back_as_it_is(make_run):

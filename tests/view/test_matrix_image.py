@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tartan.base.palette import colours
 from tartan.errors import ConfigError
-from tartan.view.downsample import leaf_order
+from tartan.store.downsample import leaf_order
 from tartan.view.matrix_image import draw_matrix, save_matrix_image
-from tartan.view.palette import colours
 
 
 def _colour_counts(image):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.errors import ConfigError
-from tartan.view.downsample import mean_cells
+from tartan.store.downsample import mean_cells
 from tartan.view.matrix_image import draw_matrix, indexed
 
 if TYPE_CHECKING:

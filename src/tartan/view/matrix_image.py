@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from tartan.base.files import whole_file
 from tartan.base.format import format_number
+from tartan.base.palette import PaletteName, colours, value_limits
 from tartan.errors import ConfigError
-from tartan.view.downsample import DENSE_SIDE, block_means
-from tartan.view.palette import PaletteName, colours, value_limits
+from tartan.store.downsample import DENSE_SIDE, block_means
 from tartan.view.scene import group_colour
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def save_matrix_image(
     path : path
         The file to write.
     order : ndarray of int, shape (n,), optional
-        Row and column p show item ``order[p]``; `tartan.view.downsample.leaf_order` makes one.
+        Row and column p show item ``order[p]``; `tartan.store.downsample.leaf_order` makes one.
     groups : sequence of str, length n, optional
         A label for each item (in item order); neighbouring rows of one label get a strip and the label.
     title : str

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tartan.base.format import format_duration, format_long_count, format_number
+from tartan.store.downsample import DENSE_SIDE, block_means, leaf_order
 from tartan.view.agreement import Agreement
-from tartan.view.downsample import DENSE_SIDE, block_means, leaf_order
 from tartan.view.matrix_image import draw_matrix, indexed
 from tartan.view.page import data_uri
 

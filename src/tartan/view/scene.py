@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tartan.base.palette import GROUP_COLOURS
 from tartan.errors import ConfigError
-from tartan.view.palette import GROUP_COLOURS
 
 __all__ = ["Cluster", "Scene", "SceneMap", "scene"]
 

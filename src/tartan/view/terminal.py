@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.base.format import format_number
-from tartan.view.downsample import shrink
-from tartan.view.palette import PaletteName, colours, value_limits
+from tartan.base.palette import PaletteName, colours, value_limits
+from tartan.store.downsample import shrink
 
 _UNKNOWN: Final = np.array((120, 120, 125), dtype=np.uint8)
 _SHADES: Final = " ░▒▓█"

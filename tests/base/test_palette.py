@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tartan.base.palette import colours, value_limits
 from tartan.errors import ConfigError
-from tartan.view.palette import colours, value_limits
 
 
 @pytest.mark.parametrize("palette", ["viridis", "magma", "grey"])
