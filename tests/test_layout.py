@@ -273,7 +273,7 @@ def exported(tree: ast.Module) -> set[str]:
 
 
 # Private names that a class shows by convention.
-SHOWN = {"_replace", "_asdict", "_fields", "_make", "_repr_html_", "_native"}
+SHOWN = {"_replace", "_asdict", "_fields", "_make", "_repr_html_", "_repr_png_", "_native"}
 
 
 @pytest.mark.slow

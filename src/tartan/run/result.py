@@ -5,7 +5,6 @@ Nothing is computed when a run is opened; what is returned whole is as large as 
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 
 from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
 from tartan.errors import ConfigError
+from tartan.run.conversions import Conversions
 from tartan.run.describe import described
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import Manifest
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tartan.store.maps import StoredMap
 
 
-class Run:
+class Run(Conversions):
     """The result of an all-pairs run.
 
     Parameters
@@ -556,8 +556,12 @@ class Run:
         facts = described(self.folder)
         return f"<Run {self.path.name}: {facts['application']}, {facts['items']} items, {facts['pairs']} pairs>"
 
+    def _repr_png_(self) -> bytes | None:
+        from tartan.run.picture import matrix_png
+
+        return matrix_png(self)
+
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in described(self.folder).items()
-        )
-        return f"<table><caption>{html.escape(self.path.name)}</caption>{rows}</table>"
+        from tartan.run.picture import run_html
+
+        return run_html(self.folder, self._repr_png_())
