@@ -62,16 +62,17 @@ class Conversions:
             A row for each pair (i, j, key_i, key_j, score) instead of the matrix with keys as its rows and columns.
             Default: pairs where the run keeps less than the matrix.
         """
-        pandas = _library("pandas")
+        library = _library("pandas")
         if self._reduced if pairs is None else pairs:
             from tartan.store.tables import pair_reader
 
             _require_memory(self._n_known * 4 * _PAIR_BYTES, "pairs()")
             with pair_reader(self.folder, output) as reader:
-                table: pandas.DataFrame = reader.read_all().to_pandas()
-            return table
-        rows, columns = self._sides()
-        return pandas.DataFrame(self._matrix(output), index=rows, columns=columns, copy=False)
+                frame: pandas.DataFrame = reader.read_all().to_pandas()
+        else:
+            rows, columns = self._sides()
+            frame = library.DataFrame(self._matrix(output), index=rows, columns=columns, copy=False)
+        return frame
 
     def to_xarray(self, output: str | None = None) -> xarray.DataArray:
         """Return the matrix as an array of xarray, with dimensions ``i`` and ``j`` whose coordinates are the keys.
@@ -81,16 +82,17 @@ class Conversions:
         output : str, optional
             Default: the first.
         """
-        xarray = _library("xarray")
+        library = _library("xarray")
         rows, columns = self._sides()
         about = self.folder.manifest.application
-        return xarray.DataArray(
+        found: xarray.DataArray = library.DataArray(
             self._matrix(output),
             dims=("i", "j"),
             coords={"i": list(rows), "j": list(columns)},
             name=output_name(self.folder, output),
             attrs={"application": str(about.get("name")), "run": str(self.folder.path)},
         )
+        return found
 
     def to_sparse(self, output: str | None = None) -> scipy.sparse.csr_array:
         """Return the scores that are known as a sparse matrix of SciPy in CSR form.
@@ -185,7 +187,7 @@ class Conversions:
 
     @property
     def _square(self) -> bool:
-        return self.folder.manifest.workload["kind"] != "rectangle"
+        return bool(self.folder.manifest.workload["kind"] != "rectangle")
 
     @property
     def _first_column(self) -> int:
