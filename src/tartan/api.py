@@ -34,7 +34,7 @@ def allpairs(
     tile_timeout: float | None = None,
     verify: bool | None = None,
     trace: bool | None = None,
-    quiet: bool = True,
+    quiet: bool | None = None,
 ) -> Run:
     """Compare all pairs of items; a run that exists at ``out`` is resumed.
 
@@ -75,8 +75,8 @@ def allpairs(
         Seconds that one compare call may take.
     verify, trace : bool, optional
         Fingerprint the contents of files; write ``trace.json``.
-    quiet : bool
-        Without progress on stderr.
+    quiet : bool, optional
+        Without progress on stderr. Default: progress where stderr is a terminal or belongs to a notebook.
 
     Returns
     -------
@@ -90,6 +90,8 @@ def allpairs(
         If ``out`` holds something else, or inputs have changed since.
     RunFailedError, RunCancelledError, DiskFullError
         If the run stopped before its end; call again to resume.
+    KeyboardInterrupt
+        After Ctrl-C; what is computed stays, and the same call resumes.
 
     Examples
     --------
@@ -123,7 +125,7 @@ def resume(
     tile_timeout: float | None = None,
     verify: bool | None = None,
     trace: bool | None = None,
-    quiet: bool = True,
+    quiet: bool | None = None,
 ) -> Run:
     """Compute what a run lacks, with the application and the inputs that its folder names.
 
@@ -181,7 +183,7 @@ def add(
     tile_timeout: float | None = None,
     verify: bool | None = None,
     trace: bool | None = None,
-    quiet: bool = True,
+    quiet: bool | None = None,
 ) -> Run:
     """Add items to a run: only pairs with a new item are computed.
 
@@ -215,8 +217,9 @@ quiet
     from tartan.run.reopen import Given
     from tartan.run.request import run_options
 
-    run = extend(path, items, run_options(given), apps, Given(app, previous, trust))
-    if extend_map and (problem := grow_map(run, quiet=quiet).problem) is not None:
+    options = run_options(given)
+    run = extend(path, items, options, apps, Given(app, previous, trust))
+    if extend_map and (problem := grow_map(run, quiet=options.quiet).problem) is not None:
         warnings.warn(
             f"all scores of {run.path} are there, but its map was not extended: {problem}; mend that and call "
             "extend_map(), or make the map afresh by embed(keep=True)",

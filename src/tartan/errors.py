@@ -18,7 +18,7 @@
     │   ├── InputChangedError        what is sorted was changed meanwhile
     │   └── CorruptRunFileError      a temporary file of a sort does not match its checksum
     ├── RunFailedError               a run stopped because too much failed; it can be resumed
-    ├── RunCancelledError            a run stopped because somebody asked; it can be resumed
+    ├── RunCancelledError            a run stopped on request (Ctrl-C raises KeyboardInterrupt); it can be resumed
     └── InternalError                a defect of Tartan itself
 
 A message says what is wrong, with which value, and the way out. Code that reacts to an error tests its class
@@ -196,7 +196,7 @@ class RunFailedError(TartanError):
 
 
 class RunCancelledError(TartanError):
-    """A run stopped because somebody asked for it; it can be resumed."""
+    """A run stopped on request, such as SIGTERM; it can be resumed. After Ctrl-C calls raise KeyboardInterrupt."""
 
     default_code = "cancelled"
 

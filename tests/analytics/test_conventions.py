@@ -86,6 +86,16 @@ def test_those_of_pairs_say_so(estimator: Any) -> None:
     assert (tags.pairwise, tags.positive_only, estimator.metric) == (True, True, "precomputed")
 
 
+@pytest.mark.parametrize("estimator", [ESTIMATORS[0], ESTIMATORS[1], ESTIMATORS[3]], ids=lambda one: type(one).__name__)
+def test_the_metric_is_given_as_scikit_learn_spells_it(estimator: Any) -> None:
+    plain = clone(estimator).fit(_DISTANCES)
+    given = type(estimator)(**{**estimator.get_params(), "metric": "precomputed"}).fit(_DISTANCES)
+    attribute = "labels_" if hasattr(plain, "labels_") else "embedding_"
+    np.testing.assert_array_equal(getattr(given, attribute), getattr(plain, attribute))
+    with pytest.raises(ValueError, match="metric is 'euclidean'; only 'precomputed' is possible"):
+        clone(estimator).set_params(metric="euclidean").fit(_DISTANCES)
+
+
 @pytest.mark.parametrize("make", ["csr_array", "csr_matrix"])
 def test_a_sparse_matrix_is_refused_by_name(make: str) -> None:
     from scipy import sparse

@@ -85,7 +85,7 @@ def test_a_retired_option_counts(kind: type[Any], options: Mapping[str, Any]) ->
     ("kind", "options", "says"),
     [
         (DAMDS, {"t_min_factor": 0}, "t_min_factor is 0; it must be a finite number above 0"),
-        (DAPWC, {"metric": "euclidean"}, "only 'precomputed' is possible"),
+        (DAPWC, {"final_steps": 0}, "final_steps is 0"),
         (DAVS, {"refresh": 0}, "refresh is 0"),
         (LMMDS, {"damping": "x"}, "damping is 'x'; it must be a finite number above 0"),
     ],

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import sys
 import threading
+import types
 
 import pytest
 
-from tartan.base.progress import Display, Progress, RateWindow, Snapshot, format_line
+from tartan.base.progress import Display, Progress, RateWindow, Snapshot, format_line, watched
 
 
 class Clock:
@@ -246,3 +248,41 @@ class TestDisplay:
         display.draw("second", 0.6)
         display.say("third")
         display.close()
+
+
+class TestWatched:
+    def test_a_terminal_is_watched(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TERM", "xterm")
+        assert watched(Terminal())
+        monkeypatch.setenv("TERM", "dumb")
+        assert not watched(Terminal())
+        assert not watched(io.StringIO())
+
+    def test_a_notebook_is_watched(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert not watched()
+        shell = types.SimpleNamespace(kernel=object())
+        monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+        assert watched()
+        monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: None))
+        assert not watched()
+
+
+def test_a_notebook_shows_one_line_that_changes() -> None:
+    stream = io.StringIO()
+    display = Display(stream, notebook=True)
+    assert display.is_live
+    display.open()
+    display.draw("10 of 100", 0.1)
+    display.draw("20 of 100")
+    display.say("done")
+    display.close()
+    assert stream.getvalue() == "\r10 of 100\r20 of 100\r         \rdone\n"
+
+
+def test_a_line_that_stays_ends_in_a_notebook() -> None:
+    stream = io.StringIO()
+    display = Display(stream, stays=True, notebook=True)
+    display.draw("all")
+    display.close()
+    display.close()
+    assert stream.getvalue() == "\rall\n"

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from tartan.base.signals import cancel_on_signals
+from tartan.errors import RunCancelledError
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -41,3 +42,21 @@ def test_signals_belong_to_the_main_thread() -> None:
     thread.start()
     thread.join()
     assert found == [before]
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, RunCancelledError)]
+)
+def test_ctrl_c_is_a_keyboard_interrupt(number: signal.Signals, expected: type[BaseException]) -> None:
+    def call() -> None:
+        with cancel_on_signals(print):
+            os.kill(os.getpid(), number)
+            raise RunCancelledError("stopped; call again to resume", context={"signal": number})
+
+    with pytest.raises(expected, match="call again to resume"):
+        call()
+
+
+def test_a_cancel_without_a_signal_stays_what_it_is() -> None:
+    with pytest.raises(RunCancelledError), cancel_on_signals(print):
+        raise RunCancelledError("stopped")

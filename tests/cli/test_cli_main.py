@@ -34,6 +34,7 @@ OPTIONS = {
     "export": {
         "--format", "--output", "--diagonal", "--missing", "--clip", "--overwrite", "--json", "--help", "--sorted",
         "--threshold-count", "--ascending", "--descending", "--memory", "--tmp",
+        "--pairs", "--names", "--similarity",
     },
     "embed": MATRIX
     | {
@@ -175,6 +176,12 @@ class TestErrors:
         api.raises = KeyboardInterrupt()
         shown = command("run", "vectors", "x.npy", "-o", "r")
         assert (shown.status, shown.err) == (130, "tartan: interrupted\n")
+
+    def test_interrupt_of_a_run_says_how_to_resume(self, command: Any, api: Any) -> None:
+        api.raises = KeyboardInterrupt("stopped")
+        api.raises.__cause__ = RunCancelledError("stopped; run it again to resume", context={"signal": 2})
+        shown = command("run", "vectors", "x.npy", "-o", "r")
+        assert (shown.status, shown.err) == (130, "tartan: error: stopped; run it again to resume\n")
 
     def test_defect_says_so_with_its_traceback(self, command: Any, api: Any) -> None:
         api.raises = ZeroDivisionError("division by zero")

@@ -222,9 +222,9 @@ def test_a_signal_stops_cleanly(
 ) -> None:
     np.random.default_rng(1).integers(-(2**63), 2**63 - 1, 400_000).tofile(source)
     monkeypatch.setattr(engine_room, "SortJob", Watched(call, lambda: os.kill(os.getpid(), number)))
-    with layouts(LAYOUT), pytest.raises(RunCancelledError) as caught:
+    expected = KeyboardInterrupt if number == signal.SIGINT else RunCancelledError
+    with layouts(LAYOUT), pytest.raises(expected, match="run the same command again"):
         sort_file(source, target, dtype="i8", direct="never")
-    assert caught.value.context == {"signal": number}
     assert not target.exists()
     assert not list(target.parent.glob(".*part"))
     left = len(run_files(target))

@@ -89,7 +89,7 @@ class RetiringEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
 class PairwiseEstimator(RetiringEstimator):
     """An estimator whose input is a matrix of dissimilarities."""
 
-    metric = "precomputed"
+    metric: str
 
     def __sklearn_tags__(self) -> Any:
         """Return the tags of an estimator whose input is a matrix of pairs."""

@@ -30,8 +30,23 @@ _MAX_SAMPLES = 200
 _BAR_WIDTH = 24
 
 
+def watched(stream: TextIO | None = None) -> bool:
+    """Whether a person watches a stream (default: stderr): it is a terminal, or belongs to a notebook."""
+    return _is_terminal(sys.stderr if stream is None else stream) or (stream is None and in_notebook())
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
 class Display:
-    """Write lines to a stream: on a terminal one that is redrawn in place, elsewhere plain ones.
+    """Write lines to a stream: on a terminal or in a notebook one that is redrawn in place, elsewhere plain ones.
 
     A closed stream is no error: the call that reports its progress matters more.
 
@@ -41,17 +56,22 @@ class Display:
         Default stderr.
     stays : bool
         Whether the last live line stays when the display is closed; otherwise it is erased.
+    notebook : bool, optional
+        Whether the stream is shown in a notebook, which understands a carriage return and nothing else. Default: found
+        out, for stderr.
     """
 
-    def __init__(self, stream: TextIO | None = None, *, stays: bool = False) -> None:
+    def __init__(self, stream: TextIO | None = None, *, stays: bool = False, notebook: bool | None = None) -> None:
+        self._notebook = (stream is None and in_notebook()) if notebook is None else notebook
         self._stream = sys.stderr if stream is None else stream
         self._stays = stays
-        self.is_live = self._stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self.is_live = self._notebook or _is_terminal(self._stream)
         self._live: Live | None = None
+        self._width = 0  # of the line that a notebook shows
 
     def open(self) -> None:
         """Start the live line, if the stream can show one; ``draw`` does so too."""
-        if not self.is_live or self._live is not None:
+        if not self.is_live or self._notebook or self._live is not None:
             return
         from rich.console import Console
         from rich.live import Live
@@ -68,6 +88,9 @@ class Display:
 
     def draw(self, text: str, share: float | None = None) -> None:
         """Redraw the live line: a text, after a bar filled to ``share`` (0 to 1) if that is given."""
+        if self._notebook:
+            self._rewrite(text)
+            return
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
@@ -83,17 +106,32 @@ class Display:
         with contextlib.suppress(OSError, ValueError):
             self._live.update(line, refresh=True)
 
+    def _rewrite(self, text: str) -> None:
+        """Write over the line that a notebook shows."""
+        with contextlib.suppress(OSError, ValueError):
+            print(f"\r{text:{self._width}}", end="", file=self._stream, flush=True)
+        self._width = len(text)
+
     def say(self, text: str) -> None:
         """Print a line that stays."""
+        self._end_rewriting()
         with contextlib.suppress(OSError, ValueError):
             print(text, file=self._stream, flush=True)
 
     def close(self) -> None:
         """End the live line; the next ``draw`` starts another."""
+        self._end_rewriting()
         if self._live is not None:
             with contextlib.suppress(OSError, ValueError):
                 self._live.stop()
             self._live = None
+
+    def _end_rewriting(self) -> None:
+        if self._width:
+            end = "\n" if self._stays else f"\r{'':{self._width}}\r"
+            self._width = 0
+            with contextlib.suppress(OSError, ValueError):
+                print(end, end="", file=self._stream, flush=True)
 
 
 @dataclass(frozen=True)

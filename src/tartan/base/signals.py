@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tartan.errors import RunCancelledError
+
 
 @contextlib.contextmanager
 def cancel_on_signals(cancel: Callable[[int], object]) -> Iterator[None]:
@@ -17,13 +19,21 @@ def cancel_on_signals(cancel: Callable[[int], object]) -> Iterator[None]:
     ----------
     cancel : callable
         Called with the number of the signal. In a thread other than the main one nothing is caught.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        Where a RunCancelledError ends the call after SIGINT, as Python's programs and notebooks expect after Ctrl-C; it
+        has the message of that error, and that error as its cause.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before: dict[signal.Signals, Any] = {}
+    received: list[int] = []
 
     def handle(number: int, _frame: object) -> None:
+        received.append(number)
         restore()
         cancel(number)
 
@@ -36,5 +46,9 @@ def cancel_on_signals(cancel: Callable[[int], object]) -> Iterator[None]:
         before[caught] = signal.signal(caught, handle)
     try:
         yield
+    except RunCancelledError as error:
+        if received == [signal.SIGINT]:
+            raise KeyboardInterrupt(str(error)) from error
+        raise
     finally:
         restore()

@@ -139,8 +139,11 @@ def _guarded(words: Sequence[str], args: argparse.Namespace) -> int:
     except TartanError as error:
         _complain(error, args)
         return error.exit_status
-    except KeyboardInterrupt:
-        print("tartan: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        if isinstance(stop.__cause__, RunCancelledError):
+            _complain(stop.__cause__, args)
+        else:
+            print("tartan: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:
         raise

@@ -66,18 +66,22 @@ def grow_map(run: Run, *, quiet: bool) -> MapGrowth:
 
     Raises
     ------
-    RunCancelledError
-        On SIGINT or SIGTERM.
+    KeyboardInterrupt, RunCancelledError
+        On SIGINT, on SIGTERM.
     """
     from tartan.analytics import Monitor
 
     monitor = Monitor(0 if quiet else 1)
+    with cancel_on_signals(monitor.cancel):
+        return _grown(run, monitor)
+
+
+def _grown(run: Run, monitor: Monitor) -> MapGrowth:
     try:
         before = run.map
         if before is None:
             return MapGrowth()
-        with cancel_on_signals(monitor.cancel):
-            made = run.extend_map(monitor)
+        made = run.extend_map(monitor)
     except RunCancelledError as error:
         message = (
             "stopped while new items were placed on the map; all scores are there; "

@@ -15,6 +15,7 @@ import numpy as np
 from tartan.application import Application, as_application, output_dtypes
 from tartan.base.checks import FINITE, POSITIVE, number, one_of, whole
 from tartan.base.machine import package_version, tartan_version
+from tartan.base.progress import watched
 from tartan.core.workload import AllPairs, Candidates, Rectangle, Workload
 from tartan.errors import ConfigError, ItemError
 from tartan.options import RunOptions, parse_size
@@ -195,6 +196,7 @@ def run_options(given: Mapping[str, Any]) -> RunOptions:
     for name, least in (("workers", 1), ("max_failures", 0), ("tile", 1)):
         if name in values:
             values[name] = whole(name, values[name], least, option=_flag(name))
+    values.setdefault("quiet", not watched())
     return RunOptions(**values)
 
 

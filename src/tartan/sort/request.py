@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tartan.base.checks import one_of
+from tartan.base.progress import watched
 from tartan.errors import ConfigError
 from tartan.options import Size
 from tartan.sort.engine import Direct, Nulls, Order, Pack, PathLike, SortOptions
@@ -32,7 +33,7 @@ def sort_file(
     overwrite: bool = False,
     resume: bool = True,
     direct: Direct = "auto",
-    quiet: bool = True,
+    quiet: bool | None = None,
     columns: Sequence[str] | None = None,
     nulls: Nulls = "last",
     compression: str | None = None,
@@ -73,8 +74,8 @@ def sort_file(
         of change of its sources are.
     direct : {"auto", "always", "never"}
         Whether the page cache is bypassed (O_DIRECT); "auto" does so where the file system allows it.
-    quiet : bool
-        No progress and no messages on stderr.
+    quiet : bool, optional
+        No progress and no messages on stderr. Default: both where stderr is a terminal or belongs to a notebook.
     columns : sequence of str, optional
         Of tables: which columns are carried along; default: all.
     nulls : {"last", "first"}
@@ -96,8 +97,8 @@ def sort_file(
         If a source was changed while it was read.
     SortError
         If a disk fails or a temporary folder vanishes.
-    RunCancelledError
-        After Ctrl-C or SIGTERM.
+    KeyboardInterrupt, RunCancelledError
+        After Ctrl-C, after SIGTERM.
 
     Notes
     -----
@@ -116,6 +117,7 @@ def sort_file(
     >>> sort_file("numbers.npy", "sorted.npy", memory="128MB").n_records  # doctest: +SKIP
     5000
     """
+    quiet = not watched() if quiet is None else quiet
     paths = expand_sources(src)
     target = _target(paths, dst, in_place=in_place)
     options = SortOptions.read(

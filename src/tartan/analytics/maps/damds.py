@@ -13,7 +13,7 @@ from tartan.analytics.maps.descent import anneal
 from tartan.analytics.maps.interpolation import Interpolation
 from tartan.analytics.maps.preparation import DamdsOptions, Preparation, elementwise
 from tartan.analytics.maps.smacof import Floats, Rule
-from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
+from tartan.analytics.matrix import Dissimilarities, as_dissimilarities, require_precomputed
 from tartan.analytics.matrix.materialize import INT16_ONE
 from tartan.analytics.matrix.sources import filled, native
 from tartan.analytics.monitor import Monitor, as_monitor
@@ -24,7 +24,7 @@ from tartan.comm.communicator import Communicator
 from tartan.errors import ConfigError
 
 #: Parameters that do not change the result, and so need not match those of a checkpoint.
-_NOT_THE_RESULT = {"verbose", "checkpoint", "communicator", "n_neighbors"}
+_NOT_THE_RESULT = {"verbose", "checkpoint", "communicator", "n_neighbors", "metric"}
 
 
 #: The square of a larger dissimilarity, or the square of that, overflows.
@@ -82,6 +82,8 @@ class DAMDS(TransformerMixin, PairwiseEstimator):  # type: ignore[misc]
     zeros : {"smallest", "keep"}, optional
         What pairs at dissimilarity 0 count as: the smallest positive one, or 0. Default: "smallest" with annealing,
         "keep" without.
+    metric : "precomputed"
+        As scikit-learn calls it: ``fit`` is given dissimilarities, never points.
     distance_transform : str, float or callable, optional
         Applied to the dissimilarities first, as in :func:`tartan.analytics.as_dissimilarities`.
     precision : {"float32", "float64"}, optional
@@ -165,6 +167,7 @@ class DAMDS(TransformerMixin, PairwiseEstimator):  # type: ignore[misc]
         weights: Any = None,
         sammon: bool = False,
         zeros: str | None = None,
+        metric: str = "precomputed",
         distance_transform: Any = None,
         precision: str | None = None,
         device: str = "cpu",
@@ -212,6 +215,7 @@ class DAMDS(TransformerMixin, PairwiseEstimator):  # type: ignore[misc]
         RunCancelledError
             If the monitor was asked to stop; with a checkpoint the same call resumes.
         """
+        require_precomputed(self.metric)
         monitor = as_monitor(monitor, self.verbose, self.checkpoint)
         given = as_dissimilarities(D)
         self._step = given.scale if native(given.dtype) == np.int16 else 1.0 / INT16_ONE

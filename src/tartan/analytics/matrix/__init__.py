@@ -7,7 +7,13 @@ Both return ``Dissimilarities``, which is what the algorithms see.
 from tartan.analytics.matrix.check import Check
 from tartan.analytics.matrix.dissimilarities import Dissimilarities
 from tartan.analytics.matrix.formula import Formula
-from tartan.analytics.matrix.open import as_dissimilarities, grown, read_matrix, similarity_function
+from tartan.analytics.matrix.open import (
+    as_dissimilarities,
+    grown,
+    read_matrix,
+    require_precomputed,
+    similarity_function,
+)
 from tartan.analytics.matrix.write import write_int16
 
 __all__ = [
@@ -17,6 +23,7 @@ __all__ = [
     "as_dissimilarities",
     "grown",
     "read_matrix",
+    "require_precomputed",
     "similarity_function",
     "write_int16",
 ]

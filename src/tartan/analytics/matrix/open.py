@@ -198,6 +198,21 @@ def distance_of(run: RunFolder, score: float, output: str | None = None) -> floa
     return float(function_of_similarity(scores, formula)[0](np.array([score]))[0])
 
 
+def require_precomputed(metric: Any) -> None:
+    """Refuse a metric other than "precomputed": estimators of matrices are given dissimilarities.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if metric != "precomputed":
+        raise ConfigError(
+            f"metric is {metric!r}; only 'precomputed' is possible: give dissimilarities, such as the run that "
+            "tartan.allpairs(Vectors(metric=...), points) returns",
+            context={"option": "metric"},
+        )
+
+
 def similarity_function(run: RunFolder, similarity: str | Function, output: str | None = None) -> Function:
     """Return the function that turns the scores of a run into distances, for readers of the run's own blocks.
 

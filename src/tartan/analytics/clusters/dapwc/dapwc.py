@@ -20,7 +20,7 @@ from tartan.analytics.clusters.dapwc.state import (
     PairwiseSettings,
     update_costs,
 )
-from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
+from tartan.analytics.matrix import Dissimilarities, as_dissimilarities, require_precomputed
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.retired import PairwiseEstimator, Retired
 from tartan.base.checks import Fit, generator, number
@@ -69,6 +69,8 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
         0. Default: the median distance to a nearest neighbour, which tells apart clusters of items that are all about
         equally far from each other, and is not moved by a few copies of an item or a gross outlier. 0 takes nothing
         off, as in the published programs.
+    metric : "precomputed"
+        As scikit-learn calls it: ``fit`` is given dissimilarities, never points.
     continuous_prior : bool
         Weight clusters by their sizes.
     intermediate : bool
@@ -154,7 +156,6 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
         "initial_cooling": Retired(0.9, "it stays 0.9; cooling sets how fast the run cools between splits"),
         "split_wait": Retired(10, "it stays 10"),
         "final_steps": Retired(2000, "it stays 2000; freezing_limit ends the final stage"),
-        "metric": Retired("precomputed", "it is always 'precomputed'"),
     }
 
     level: float | None
@@ -177,6 +178,7 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
         freezing_limit: float = 0.002,
         min_cluster_size: float = 1,
         level: float | None = None,
+        metric: str = "precomputed",
         continuous_prior: bool = False,
         intermediate: bool = False,
         device: str = "cpu",
@@ -285,8 +287,7 @@ _LEVEL: Fit = ("a dissimilarity, 0 or more", lambda value: value >= 0)
 
 def _settings(given: Mapping[str, Any]) -> PairwiseSettings:
     """Check the options, given by name."""
-    if given["metric"] != "precomputed":
-        raise ConfigError(f"metric is {given['metric']!r}; only 'precomputed' is possible: give dissimilarities")
+    require_precomputed(given["metric"])
     if not isinstance(given["device"], str):
         raise ConfigError(f"device is {given['device']!r}; it must be 'cpu', 'cuda' or 'cuda:1'")
     return grouped(PairwiseSettings, given)

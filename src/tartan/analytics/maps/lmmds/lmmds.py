@@ -15,7 +15,7 @@ from tartan.analytics.maps.lmmds.damped import Minimum, Step, StepLimits, minimi
 from tartan.analytics.maps.lmmds.options import LmmdsOptions
 from tartan.analytics.maps.lmmds.setup import Placement, Setting, opened, prepared, valued
 from tartan.analytics.maps.start import start_points
-from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
+from tartan.analytics.matrix import Dissimilarities, as_dissimilarities, require_precomputed
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.retired import PairwiseEstimator, Retired
 from tartan.base.checks import floats, generator, require_apart, require_near
@@ -53,6 +53,8 @@ class LMMDS(PairwiseEstimator):
         Factor of W: chi2 and the limit ``tol`` are in units of its square.
     bins : sequence of float, optional
         Limits of bins of delta, each of which gets the same total weight.
+    metric : "precomputed"
+        As scikit-learn calls it: ``fit`` is given dissimilarities, never points.
     distance_transform : str, float or callable, optional
         Function of the dissimilarities, as ``transform`` of :func:`tartan.analytics.matrix.as_dissimilarities`.
     missing_value : float, optional
@@ -168,6 +170,7 @@ class LMMDS(PairwiseEstimator):
         minimum_distance: float = 0.0,
         multiplier: float = 10.0,
         bins: Sequence[float] | None = None,
+        metric: str = "precomputed",
         distance_transform: Any = None,
         missing_value: float | None = None,
         distance_cut: float | None = None,
@@ -226,6 +229,7 @@ class LMMDS(PairwiseEstimator):
         RunCancelledError
             If the monitor was asked to stop; the same call resumes from the checkpoint, if there is one.
         """
+        require_precomputed(self.metric)
         monitor = as_monitor(monitor, self.verbose, self.checkpoint)
         options = grouped(LmmdsOptions, self.all_options())
         opened_matrix = opened(D, self._value_of("missing"), self.distance_transform, monitor)
@@ -310,7 +314,7 @@ class LMMDS(PairwiseEstimator):
 
 
 _SHAKEN = 0.01
-_NOT_THE_RESULT = {"verbose", "checkpoint", "callback", "max_seconds"}
+_NOT_THE_RESULT = {"verbose", "checkpoint", "callback", "max_seconds", "metric"}
 
 
 def _errors(setting: Setting, blocks: Floats, chisq: float) -> Floats:
