@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tartan.cli.shared.options import count
 from tartan.cli.shared.output import print_json, warn_unfinished
+from tartan.errors import ConfigError
 
 # Written out, because importing the exports takes time; a test compares.
 FORMATS = ("npy", "npy-condensed", "phylip", "phylip-strict", "csv", "tsv", "int16", "int16-be", "float32", "parquet")
@@ -17,7 +20,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add = parser.add_argument
     add("run", metavar="RUN", help="folder of the run")
-    add("file", metavar="FILE", type=Path, help="what to write; its suffix chooses the format")
+    add(
+        "file",
+        metavar="FILE",
+        type=Path,
+        help="what to write; its suffix chooses the format; .svg: the matrix with names and a dendrogram",
+    )
     add("--format", choices=FORMATS, metavar="F", help=f"one of {', '.join(FORMATS)}; default: by the suffix")
     add("--output", metavar="NAME", help="which output of the application; default: the first")
     add(
@@ -54,7 +62,10 @@ def execute(args: argparse.Namespace) -> int:
     chosen |= {"similarity": args.similarity}
     options = {name: value for name, value in chosen.items() if value is not None}
     run = tartan.open(args.run)
-    written = run.export(args.file, args.format, overwrite=args.overwrite, **options)
+    if args.file.suffix.lower() == ".svg" and args.format is None:
+        written = _draw(run, args, options)
+    else:
+        written = run.export(args.file, args.format, overwrite=args.overwrite, **options)
     warn_unfinished(run)
     size = Path(written).stat().st_size
     if args.json:
@@ -62,3 +73,12 @@ def execute(args: argparse.Namespace) -> int:
     else:
         print(f"{written}: {size:,} bytes", file=sys.stderr)
     return 0
+
+
+def _draw(run: Any, args: argparse.Namespace, options: Mapping[str, Any]) -> Path:
+    from tartan.view.matrix_svg import save_matrix_svg
+
+    idle = sorted(options.keys() - {"output", "similarity", "names"})
+    if idle:
+        raise ConfigError(f"{args.file} is a picture of the matrix, which has no use for {', '.join(idle)}")
+    return save_matrix_svg(run, args.file, overwrite=args.overwrite, **options)

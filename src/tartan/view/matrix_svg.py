@@ -1,0 +1,263 @@
+"""Draw a matrix as SVG: items in the order of a dendrogram, which stands beside it, with their names.
+
+Cells are one picture of a pixel each, stretched without smoothing; names, lines and numbers stay text and lines.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan.base.format import format_number
+from tartan.base.keys import stems
+from tartan.base.palette import PaletteName, colours, value_limits
+from tartan.errors import ConfigError
+from tartan.store.export import new_export
+from tartan.view.page import printable
+
+if TYPE_CHECKING:
+    from tartan.analytics import Dissimilarities
+
+__all__ = ["save_matrix_svg"]
+
+MAX_ITEMS: Final = 3000
+_TREE: Final = 150.0  # pixels of width of the dendrogram
+_MARGIN: Final = 20.0
+_LETTER: Final = 0.6  # width of a letter, as a share of the size of the text
+_LONGEST: Final = 60  # letters of a name
+_INK: Final = "#26262a"
+_BRANCH: Final = "#3b528b"
+_UNKNOWN: Final = (208, 208, 211)
+_MARKS: Final = 5
+
+
+def save_matrix_svg(
+    run: Any,
+    path: str | Path,
+    *,
+    output: str | None = None,
+    similarity: Any = None,
+    names: str = "full",
+    method: str = "average",
+    palette: PaletteName = "viridis",
+    overwrite: bool = False,
+) -> Path:
+    """Draw the matrix of a run into an SVG file, with names and a dendrogram.
+
+    Parameters
+    ----------
+    run : Run
+        Symmetric, with a dense matrix of at most 3,000 items. Items without any score are left out.
+    path : path
+    output : str, optional
+        Default: the first.
+    similarity : str or callable, optional
+        How similarities become the distances of the dendrogram; the colours are those of the scores.
+    names : {"full", "stem"}
+        Keys, or keys without suffixes.
+    method : {"average", "single", "complete", "weighted"}
+        Linkage of the dendrogram.
+    palette : {"viridis", "magma", "grey"}
+    overwrite : bool
+        Whether an existing file is replaced.
+
+    Returns
+    -------
+    Path
+        The file, written whole or not at all.
+
+    Raises
+    ------
+    ConfigError
+        If the run has too many items or no square matrix, or the linkage needs pairs that are missing.
+    """
+    if run.n_items > MAX_ITEMS:
+        raise ConfigError(
+            f"{run.path} has {run.n_items:,} items; a picture with names and a dendrogram is for {MAX_ITEMS:,} at "
+            "most: cluster the items, and draw the matrix by cluster (tartan cluster --picture)"
+        )
+    distances = run.dissimilarities(output, **({} if similarity is None else {"similarity": similarity}))
+    scores = np.asarray(run.matrix(output), np.float64)
+    kept = _with_scores(scores)
+    joined = _dendrogram(distances.chosen(kept), method)
+    order = kept[joined.order]
+    keys = stems(run.keys) if names == "stem" else run.keys
+    shown = [_short(keys[item]) for item in order]
+    text = _svg(scores[np.ix_(order, order)], shown, joined, palette, f"{run.path.stem}: {method} linkage")
+    with new_export(Path(path), run.path, overwrite=overwrite) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return Path(path)
+
+
+@dataclass(frozen=True)
+class _Dendrogram:
+    """A hierarchy whose leaves are in order.
+
+    Attributes
+    ----------
+    order : int array (n,)
+        Item at each place.
+    brackets : list of (float, float, float, float, float)
+        Of each joint: places of its two parts, their heights, and its own height.
+    """
+
+    order: NDArray[np.int64]
+    brackets: list[tuple[float, float, float, float, float]]
+
+    @property
+    def highest(self) -> float:
+        return max((joint[4] for joint in self.brackets), default=0.0)
+
+    @property
+    def base(self) -> float:
+        """Where the axis begins: at 0, or nearer where all joints are far from it."""
+        lowest = min((joint[4] for joint in self.brackets), default=0.0)
+        return 0.0 if lowest < self.highest / 2 else lowest - 0.15 * (self.highest - lowest)
+
+
+def _with_scores(scores: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the items that have a score with another item, all of them where there is one only."""
+    known = np.isfinite(scores)
+    np.fill_diagonal(known, False)
+    kept = np.flatnonzero(known.any(axis=1))
+    if len(scores) > 1 and not len(kept):
+        raise ConfigError("no pair of the run has a score, so there is nothing to draw")
+    return kept if len(kept) else np.arange(len(scores))
+
+
+def _dendrogram(distances: Dissimilarities, method: str) -> _Dendrogram:
+    from tartan.analytics import linkage
+
+    n = distances.n
+    joints = linkage(distances, method)
+    parts = [(int(a), int(b)) for a, b in joints[:, :2]]
+    children: dict[int, tuple[int, int]] = {n + step: pair for step, pair in enumerate(parts)}
+    order: list[int] = []
+    waiting = [n + len(parts) - 1] if parts else [0]
+    while waiting:
+        cluster = waiting.pop()
+        if cluster < n:
+            order.append(cluster)
+        else:
+            waiting.extend(reversed(children[cluster]))
+    place = np.zeros(n + len(parts))
+    place[order] = np.arange(n)
+    height = np.zeros(n + len(parts))
+    brackets = []
+    for step, (a, b) in enumerate(parts):
+        joint, height[n + step] = n + step, joints[step, 2]
+        place[joint] = (place[a] + place[b]) / 2
+        brackets.append((float(place[a]), float(place[b]), float(height[a]), float(height[b]), float(height[joint])))
+    return _Dendrogram(np.array(order, np.int64), brackets)
+
+
+def _svg(
+    scores: NDArray[np.float64], names: Sequence[str], joined: _Dendrogram, palette: PaletteName, title: str
+) -> str:
+    cell = min(32.0, max(6.0, 900.0 / len(names)))
+    size = min(12.0, 0.85 * cell)
+    longest = max(map(len, names)) * _LETTER * size
+    left, top, side = _MARGIN + _TREE + 6, _MARGIN + 44, cell * len(names)
+    width = max(left + side + 8 + longest + 110, 420.0)
+    height = top + side + longest + 12 + _MARGIN
+    bounds = value_limits(scores)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="sans-serif" fill="{_INK}">',
+        f'<rect width="100%" height="100%" fill="#fff"/><title>{escape(title)}</title>',
+        f'<text x="{_MARGIN}" y="{_MARGIN + 8}" font-size="15">{escape(printable(title))}</text>',
+        _tree(joined, top, cell),
+        f'<image x="{left}" y="{top}" width="{side:.2f}" height="{side:.2f}" preserveAspectRatio="none" '
+        f'style="image-rendering:pixelated" href="{_cells(scores, bounds, palette)}"/>',
+        *_names(names, (left, top), side, cell, size),
+        *_bar(bounds, palette, (left + side + 16 + longest, top), min(side, 220.0)),
+        "</svg>\n",
+    ]
+    return "\n".join(parts)
+
+
+def _names(names: Sequence[str], corner: tuple[float, float], side: float, cell: float, size: float) -> list[str]:
+    """Write the names at the right of the rows and below the columns."""
+    left, top = corner
+    found = [f'<g font-size="{size:.2f}">']
+    for place, name in enumerate(names):
+        at, text = (place + 0.5) * cell, escape(name)
+        found.append(f'<text x="{left + side + 5:.2f}" y="{top + at:.2f}" dominant-baseline="central">{text}</text>')
+        x, y = left + at, top + side + 5
+        found.append(
+            f'<text transform="translate({x:.2f} {y:.2f}) rotate(90)" dominant-baseline="central">{text}</text>'
+        )
+    return [*found, "</g>"]
+
+
+def _tree(joined: _Dendrogram, top: float, cell: float) -> str:
+    """Draw the joints from the right, where the items are, to the left, and the ends of the axis."""
+    low, high = joined.base, joined.highest
+    scale = _TREE / (high - low) if high > low else 0.0
+    right = _MARGIN + _TREE
+
+    def x(height: float) -> float:
+        return right - max(0.0, height - low) * scale
+
+    lines = []
+    for a, b, of_a, of_b, of_both in joined.brackets:
+        first, second = top + (a + 0.5) * cell, top + (b + 0.5) * cell
+        lines.append(f"M{x(of_a):.2f} {first:.2f}H{x(of_both):.2f}V{second:.2f}H{x(of_b):.2f}")
+    axis = top - 8
+    ends = [
+        f'<text x="{at:.2f}" y="{axis - 4}" text-anchor="{anchor}">{format_number(value)}</text>'
+        for at, value, anchor in ((x(high), high, "start"), (right, low, "end"))
+        if high > low
+    ]
+    return (
+        f'<path d="{"".join(lines)}" fill="none" stroke="{_BRANCH}" stroke-width="1.1"/>'
+        f'<g font-size="11"><path d="M{_MARGIN} {axis}H{right}" stroke="{_INK}" stroke-width="0.8"/>{"".join(ends)}</g>'
+    )
+
+
+def _cells(scores: NDArray[np.float64], bounds: tuple[float, float], palette: PaletteName) -> str:
+    from PIL import Image
+
+    low, high = bounds
+    known = np.isfinite(scores)
+    pixels = colours((np.where(known, scores, low) - low) / (high - low), palette)
+    pixels[~known] = _UNKNOWN
+    return _png(Image.fromarray(pixels))
+
+
+def _bar(bounds: tuple[float, float], palette: PaletteName, corner: tuple[float, float], height: float) -> list[str]:
+    """Draw the colours with the scores that they stand for."""
+    from PIL import Image
+
+    (x, y), ramp = corner, colours(np.linspace(1.0, 0.0, 256), palette)[:, None, :]
+    found = [
+        f'<image x="{x:.2f}" y="{y}" width="16" height="{height:.2f}" preserveAspectRatio="none" '
+        f'href="{_png(Image.fromarray(ramp))}"/><g font-size="11">'
+    ]
+    n_marks = _MARKS if height >= 80 else 2
+    for mark in range(n_marks):
+        share = mark / (n_marks - 1)
+        value, at = bounds[1] + (bounds[0] - bounds[1]) * share, y + height * share
+        text = escape(format_number(value))
+        found.append(f'<text x="{x + 21:.2f}" y="{at:.2f}" dominant-baseline="central">{text}</text>')
+    return [*found, "</g>"]
+
+
+def _png(image: Any) -> str:
+    written = io.BytesIO()
+    image.save(written, format="PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(written.getvalue()).decode('ascii')}"
+
+
+def _short(name: str) -> str:
+    """Return a name on one line; a long one loses its middle, because names often differ at their ends."""
+    flat, half = printable(" ".join(name.split())), _LONGEST // 2
+    return flat if len(flat) <= _LONGEST else f"{flat[:half]}…{flat[1 - half :]}"
