@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from tartan.errors import TartanError
 
 if TYPE_CHECKING:
-    from tartan.api import Run, add, allpairs, open, resume  # noqa: A004
+    from tartan.api import Run, add, allpairs, open, resume, supported_tree  # noqa: A004
     from tartan.application import Application, Meaning
 
-__all__ = ["Application", "Meaning", "Run", "TartanError", "add", "allpairs", "open", "resume"]
+__all__ = ["Application", "Meaning", "Run", "TartanError", "add", "allpairs", "open", "resume", "supported_tree"]
 
-_LAZY = ("Run", "add", "allpairs", "open", "resume")
+_LAZY = ("Run", "add", "allpairs", "open", "resume", "supported_tree")
 
 
 def __getattr__(name: str) -> Any:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tartan import apps
 from tartan.run.result import Run
 
-__all__ = ["Run", "add", "allpairs", "open", "resume"]
+if TYPE_CHECKING:
+    from tartan.analytics import Tree
+
+__all__ = ["Run", "add", "allpairs", "open", "resume", "supported_tree"]
 
 
 def allpairs(
@@ -227,6 +230,57 @@ quiet
             stacklevel=2,
         )
     return run
+
+
+def supported_tree(
+    path: str | Path,
+    n_resamplings: int = 100,
+    *,
+    method: str = "nj",
+    output: str | None = None,
+    transform: Any = None,
+    seed: int = 0,
+    host_cache: str | int | None = None,
+    workers: int | None = None,
+    device: str | Sequence[str] | None = None,
+    quiet: bool | None = None,
+) -> Tree:
+    """Build the tree of a run, with the support of its branches from resampled items.
+
+    Parameters
+    ----------
+    path : path
+        A finished run of an application that resamples items: phylogeny draws the proteins of each proteome with
+        replacement.
+    n_resamplings : int
+        Each costs about what the run has cost.
+    method, output, transform
+        As for ``Run.tree``.
+    seed : int
+        Of the samples; the same seed gives the same support.
+    host_cache, workers, device, quiet
+        As in ``allpairs``.
+
+    Returns
+    -------
+    Tree
+        ``support`` has the share of resampled trees with each branch; ``newick()`` writes it in percent.
+
+    Raises
+    ------
+    ConfigError
+        If the application does not resample items, or they were objects of a program.
+    StoreError
+        If the items have changed since the run.
+    """
+    given = locals()
+    from tartan.run import support
+    from tartan.run.request import run_options
+
+    resampling = support.Resampling(n_resamplings, seed)
+    return support.supported_tree(
+        Run(Path(path)), resampling, run_options(given), apps, method, output=output, transform=transform
+    )
 
 
 def open(path: str | Path) -> Run:  # noqa: A001 - tartan.open, as zarr.open

@@ -151,6 +151,14 @@ class Application:
         """Transform a block of finished scores on the CPU, element by element; default: nothing."""
         return scores
 
+    def resampled(self, seed: int) -> Application | None:
+        """Return an application that compares resampled items, for the support of trees; default, and None: it cannot.
+
+        It parses each item from a random sample of the item's parts, drawn with replacement, such as its proteins. The
+        sample depends on ``seed`` and on the key alone.
+        """
+        return None
+
     def describe_failure(self, item: Any) -> str | None:
         """Say why a preprocessed item cannot be compared, or None when it can."""
         return None

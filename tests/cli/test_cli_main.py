@@ -42,7 +42,11 @@ OPTIONS = {
         "--extend", "--no-keep",
     },
     "align": {"--out", "--weights", "--no-scale", "--no-reflection", "--json", "--help"},
-    "tree": MATRIX | {"--method", "--out", "--draw", "--picture", "--compare"},
+    "tree": MATRIX
+    | {
+        "--method", "--out", "--draw", "--picture", "--compare", "--layout", "--clusters", "--names", "--support",
+        "--seed",
+    },
     "cluster": MATRIX
     | {
         "-k", "--clusters", "--threshold", "--method", "--min-size", "--truth", "--centres", "--picture", "--curve",

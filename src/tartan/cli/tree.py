@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tartan.cli.shared.matrix import add_matrix, open_matrix
+from tartan.cli.shared.matrix import add_matrix, item_names, open_matrix
+from tartan.cli.shared.options import count, positive_int
 from tartan.cli.shared.output import print_json
 from tartan.cli.shared.tables import require_folders, write_text
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tartan.analytics import Tree
+    from tartan.analytics import Dissimilarities, Tree
 
 METHODS = ("nj", "upgma", "single", "complete", "average", "weighted")
 
@@ -26,6 +28,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("-o", "--out", metavar="FILE.nwk", type=Path, help="write Newick here, not to stdout")
     add("--draw", action="store_true", help="draw the tree as text")
     add("--picture", metavar="FILE", type=Path, help="draw the tree into a .png, .svg or .pdf file (needs matplotlib)")
+    add("--layout", choices=("rectangular", "radial"), help="of the picture; default: rectangular")
+    add(
+        "--clusters",
+        metavar="K|FILE",
+        help="colour the picture by cluster: K clusters by average linkage, or a table of items and clusters",
+    )
+    add("--names", choices=("full", "stem"), default="full", help="leaves by their names, or without suffixes (stem)")
+    add(
+        "--support",
+        type=positive_int,
+        metavar="N",
+        help="of a run of phylogeny: support of the branches in percent, from N trees of resampled proteins, each of "
+        "which costs about what the run has cost",
+    )
+    add("--seed", type=count, metavar="S", help="seed of the resamplings; default: 0")
     add(
         "--compare",
         metavar="OTHER.nwk",
@@ -42,10 +59,13 @@ def execute(args: argparse.Namespace) -> int:
         from tartan.view.tree_image import require_picture
 
         require_picture(args.picture)
+    _refuse_idle_options(args)
     other = None if args.compare is None else _read(args.compare)
-    tree = _built(args)
+    matrix = open_matrix(args)
+    clusters = None if args.clusters is None else _clusters(args, matrix)
+    tree = _named(_built(args, matrix), args.names)
     compared = {} if other is None else tree.compare(other)
-    _write(args, tree)
+    _write(args, tree, clusters)
     if args.json:
         print_json({"method": args.method, "newick": tree.newick(), **compared})
         return 0
@@ -61,14 +81,74 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _built(args: argparse.Namespace) -> Tree:
+def _refuse_idle_options(args: argparse.Namespace) -> None:
+    """Refuse options that would have no effect, before anything is computed."""
+    for name in ("layout", "clusters"):
+        if getattr(args, name) is not None and args.picture is None:
+            raise ConfigError(f"--{name} is of a picture: name one with --picture")
+    if args.seed is not None and args.support is None:
+        raise ConfigError("--seed is of resamplings: ask for them with --support")
+    if args.support is not None and not (Path(args.matrix) / "manifest.json").is_file():
+        raise ConfigError(f"{args.matrix} is no run; --support resamples the items of a run")
+    if args.support is not None and (args.similarity is not None or args.missing is not None):
+        raise ConfigError("--support is for runs of distances; leave out --similarity and --missing")
+
+
+def _built(args: argparse.Namespace, matrix: Dissimilarities) -> Tree:
     from tartan.analytics import Monitor
     from tartan.analytics.trees import build_tree
     from tartan.base.signals import cancel_on_signals
 
-    matrix, monitor = open_matrix(args), Monitor(0 if args.quiet else 1)
+    if args.support is not None:
+        return _supported(args)
+    monitor = Monitor(0 if args.quiet else 1)
     with cancel_on_signals(monitor.cancel):
         return build_tree(matrix, args.method, monitor=monitor)
+
+
+def _supported(args: argparse.Namespace) -> Tree:
+    import tartan
+    from tartan.run.support import Resampling, cost_of
+
+    if not args.quiet:
+        print(cost_of(tartan.open(args.matrix), Resampling(args.support)), file=sys.stderr)
+    return tartan.supported_tree(
+        args.matrix,
+        args.support,
+        method=args.method,
+        output=args.output,
+        transform=args.transform,
+        seed=args.seed or 0,
+        quiet=args.quiet,
+    )
+
+
+def _clusters(args: argparse.Namespace, matrix: Dissimilarities) -> dict[str, str]:
+    """Return the cluster of each leaf: cut out of a linkage, or read from a table."""
+    from tartan.analytics.clusters import clustered
+    from tartan.base.keys import stems
+    from tartan.view.coordinates import read_labels
+
+    keys = item_names(matrix)
+    if len(set(keys)) < len(keys):
+        raise ConfigError(f"{matrix.label}: items share names, and clusters are given to leaves by name")
+    if args.clusters.isdecimal():
+        labels = [str(label) for label in clustered(matrix, int(args.clusters), "average").tolist()]
+    else:
+        labels = read_labels(Path(args.clusters), keys)
+    return dict(zip(stems(keys) if args.names == "stem" else keys, labels))
+
+
+def _named(tree: Tree, names: str) -> Tree:
+    """Return a tree whose leaves have the names that are asked for."""
+    from tartan.base.keys import stems
+
+    if names == "full":
+        return tree
+    shown = list(tree.names)
+    for leaf, name in zip(tree.leaves, stems(tree.leaf_names)):
+        shown[leaf] = name
+    return replace(tree, names=tuple(shown))
 
 
 def _read(path: Path) -> Tree:
@@ -84,7 +164,7 @@ def _read(path: Path) -> Tree:
         raise ConfigError(f"{path}: {error}", context=error.context) from error
 
 
-def _write(args: argparse.Namespace, tree: Tree) -> None:
+def _write(args: argparse.Namespace, tree: Tree, clusters: dict[str, str] | None) -> None:
     written = []
     if args.out is not None:
         write_text(args.out, tree.newick() + "\n")
@@ -93,6 +173,8 @@ def _write(args: argparse.Namespace, tree: Tree) -> None:
         from tartan.view.tree_image import save_tree_image
 
         title = f"{Path(args.matrix).resolve().stem}: {args.method}"
-        written.append(f"picture in {save_tree_image(tree, args.picture, title=title)}")
+        layout = args.layout or "rectangular"
+        picture = save_tree_image(tree, args.picture, title=title, layout=layout, clusters=clusters)
+        written.append(f"picture in {picture}")
     if written and not args.quiet:
         print("\n".join(written), file=sys.stderr)

@@ -1,12 +1,14 @@
 """Draw a tree as a picture, with matplotlib, which is an extra of its own ("plots").
 
-The root is at the left, one line a leaf, branches in proportion to their lengths, with a bar that has a length.
+Rectangular: the root is at the left, one line a leaf. Radial (tree_radial.py): leaves point in all directions. Branches
+are in proportion to their lengths, with a bar that has a length; those of one cluster have its colour.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,8 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.analytics.trees import depths
+from tartan.base.checks import one_of
 from tartan.base.files import whole_file
 from tartan.errors import ConfigError
+from tartan.view.tree_parts import INK, SMALLEST_TEXT, Colours, clean_name, matplotlib_of_trees, write_supports
+from tartan.view.tree_radial import radial_figure
 
 if TYPE_CHECKING:
     from tartan.analytics import Tree
@@ -31,15 +36,19 @@ _MARGIN: Final = 0.3
 _FOOT: Final = 0.55
 _HIGHEST: Final = 100.0
 _TEXT: Final = 9.0
-_SMALLEST_TEXT: Final = 3.0
 _DOTS_PER_INCH: Final = 120
-_LABEL_CHARACTERS: Final = 48
-_INK: Final = "#26262a"
-_BRANCH: Final = "#3b528b"
+LAYOUTS: Final = ("rectangular", "radial")
 
 
-def save_tree_image(tree: Tree, path: str | Path, *, title: str = "") -> Path:
-    """Draw a tree into a file.
+def save_tree_image(
+    tree: Tree,
+    path: str | Path,
+    *,
+    title: str = "",
+    layout: str = "rectangular",
+    clusters: Mapping[str, str] | None = None,
+) -> Path:
+    """Draw a tree into a file, with the support of its branches if it has one.
 
     Parameters
     ----------
@@ -51,6 +60,10 @@ def save_tree_image(tree: Tree, path: str | Path, *, title: str = "") -> Path:
         names become smaller, and beyond some 1,700 leaves they are left out.
     title : str
         Text above the tree.
+    layout : {"rectangular", "radial"}
+        Radial: leaves point in all directions, each in a share of the circle of its own (equal angles).
+    clusters : mapping of str to str, optional
+        Cluster of each leaf, by its name: names, and branches all of whose leaves are of one cluster, have its colour.
 
     Returns
     -------
@@ -60,17 +73,22 @@ def save_tree_image(tree: Tree, path: str | Path, *, title: str = "") -> Path:
     Raises
     ------
     ConfigError
-        If matplotlib is not installed, or the name has another ending.
+        If matplotlib is not installed, the name has another ending, the layout is unknown, or a leaf has no cluster.
     """
     target = Path(path)
+    one_of("layout", layout, LAYOUTS)
     kind = require_picture(target)
-    matplotlib = _matplotlib()
+    matplotlib = matplotlib_of_trees()
     shown = tree if tree.rooted else tree.rooted_at_midpoint()
     # Text stays text in SVG; names may have characters that no font here has; the same tree gives the same file.
     settings = {"svg.fonttype": "none", "svg.hashsalt": "tartan", "pdf.fonttype": 42}
     with whole_file(target) as temporary, matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")
-        figure = _drawn(shown, title)
+        colours = Colours(shown, clusters)
+        if layout == "radial":
+            figure = radial_figure(shown, title, colours)
+        else:
+            figure = _drawn(shown, title, colours)
         about = {"CreationDate" if kind == "pdf" else "Date": None} if kind != "png" else None
         figure.savefig(temporary, format=kind, dpi=_DOTS_PER_INCH, metadata=about)
     return target
@@ -81,26 +99,13 @@ def require_picture(path: str | Path) -> str:
     kind = Path(path).suffix.lower().removeprefix(".")
     if kind not in PICTURE_FORMATS:
         raise ConfigError(f"{path}: pictures of trees end with .{', .'.join(PICTURE_FORMATS)}")
-    _matplotlib()
+    matplotlib_of_trees()
     return kind
 
 
-def _matplotlib() -> Any:
-    """Import matplotlib, here only."""
-    try:
-        import matplotlib
-        import matplotlib.collections
-        import matplotlib.figure
-    except ImportError as error:
-        raise ConfigError(
-            "pictures of trees need matplotlib: pip install 'tartan-allpairs[plots]'; --draw draws in the terminal"
-        ) from error
-    return matplotlib
-
-
-def _drawn(tree: Tree, title: str) -> Any:
+def _drawn(tree: Tree, title: str, colours: Colours) -> Any:
     """Return a figure of the tree; the length of names decides how much of the width is left for branches."""
-    matplotlib = _matplotlib()
+    matplotlib = matplotlib_of_trees()
     x, y = _places(tree)
     n = len(tree.leaves)
     line = min(_LINE, _HIGHEST / n)
@@ -112,14 +117,17 @@ def _drawn(tree: Tree, title: str) -> Any:
     axes.set_axis_off()
     axes.set_ylim(n - 0.5, -0.5)
     width = min(1.4, 0.5 + 0.05 * math.sqrt(n)) if n < 200 else 0.8
-    lines = matplotlib.collections.LineCollection(_branches(tree, x, y), colors=_BRANCH, linewidths=width)
+    paths, inks = _branches(tree, x, y, colours)
+    lines = matplotlib.collections.LineCollection(paths, colors=inks, linewidths=width)
     axes.add_collection(lines)
-    names = _labels(axes, tree, x, y, size) if size >= _SMALLEST_TEXT else []
+    names = _labels(axes, tree, (x, y), size, colours) if size >= SMALLEST_TEXT else []
     _fit(axes, names, float(x.max()))
     if not np.isnan(tree.lengths[np.asarray(tree.parents) >= 0]).all():
         _draw_scale(axes, float(x.max()), line)
+    write_supports(axes, tree, x, y, size)
+    colours.write_legend(figure, height)
     if title:
-        figure.text(_MARGIN / _WIDTH, 1 - 0.3 / height, _clean(title), fontsize=11, color=_INK, parse_math=False)
+        figure.text(_MARGIN / _WIDTH, 1 - 0.3 / height, clean_name(title), fontsize=11, color=INK, parse_math=False)
     return figure
 
 
@@ -134,27 +142,34 @@ def _places(tree: Tree) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return depths(tree), y
 
 
-def _branches(tree: Tree, x: NDArray[np.float64], y: NDArray[np.float64]) -> list[list[tuple[float, float]]]:
-    """Return a line from the parent to each node, and the bar that the children of a node hang on."""
-    found = []
+def _branches(
+    tree: Tree, x: NDArray[np.float64], y: NDArray[np.float64], colours: Colours
+) -> tuple[list[list[tuple[float, float]]], list[str]]:
+    """Return lines and their colours: from the parent to each node, and the bar that the children of a node hang on."""
+    found, inks = [], []
     for node in tree.order:
         start = x[tree.parents[node]] if tree.parents[node] >= 0 else -0.01 * x.max()
         found.append([(start, y[node]), (x[node], y[node])])
+        inks.append(colours.of_branch(node))
         children = tree.children[node]
         if len(children) > 1:
             found.append([(x[node], y[children[0]]), (x[node], y[children[-1]])])
-    return found
+            inks.append(colours.of_branch(node))
+    return found, inks
 
 
-def _labels(axes: Any, tree: Tree, x: NDArray[np.float64], y: NDArray[np.float64], size: float) -> list[Any]:
+def _labels(
+    axes: Any, tree: Tree, places: tuple[NDArray[np.float64], NDArray[np.float64]], size: float, colours: Colours
+) -> list[Any]:
+    x, y = places
     return [
         axes.annotate(
-            _clean(tree.names[leaf]),
+            clean_name(tree.names[leaf]),
             (x[leaf], y[leaf]),
             xytext=(3, 0),
             textcoords="offset points",
             fontsize=size,
-            color=_INK,
+            color=colours.of_name(leaf),
             verticalalignment="center_baseline",
             parse_math=False,
             annotation_clip=False,
@@ -187,14 +202,8 @@ def _draw_scale(axes: Any, deepest: float, line: float) -> None:
     length = 10 ** math.floor(math.log10(deepest / 4))
     length *= max(step for step in (1, 2, 5) if step * length <= deepest / 4 * 1.0001)
     below = axes.get_ylim()[0] + 0.12 / line
-    axes.plot([0, length], [below, below], color=_INK, linewidth=1.4, clip_on=False)
+    axes.plot([0, length], [below, below], color=INK, linewidth=1.4, clip_on=False)
     axes.annotate(
-        f"{length:g}", (length, below), xytext=(4, 0), textcoords="offset points", fontsize=8, color=_INK,
+        f"{length:g}", (length, below), xytext=(4, 0), textcoords="offset points", fontsize=8, color=INK,
         verticalalignment="center_baseline", annotation_clip=False,
     )  # fmt: skip
-
-
-def _clean(name: str) -> str:
-    """Return a name on one line; a long one loses its middle, because names often differ at their ends."""
-    flat, half = " ".join(name.split()), _LABEL_CHARACTERS // 2
-    return flat if len(flat) <= _LABEL_CHARACTERS else f"{flat[:half]}…{flat[1 - half :]}"

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from tartan.analytics.trees.drawing import depths
     from tartan.analytics.trees.hierarchy import LINKAGES, build_tree
     from tartan.analytics.trees.spanning import SpanningTree, spanning_tree
+    from tartan.analytics.trees.support import with_support
 
-__all__ = ["LINKAGES", "SpanningTree", "build_tree", "depths", "spanning_tree"]
+__all__ = ["LINKAGES", "SpanningTree", "build_tree", "depths", "spanning_tree", "with_support"]
 
 __getattr__ = lazy_names(
     "tartan.analytics.trees",
@@ -22,5 +23,6 @@ __getattr__ = lazy_names(
         "tartan.analytics.trees.drawing": ["depths"],
         "tartan.analytics.trees.hierarchy": ["LINKAGES", "build_tree"],
         "tartan.analytics.trees.spanning": ["SpanningTree", "spanning_tree"],
+        "tartan.analytics.trees.support": ["with_support"],
     },
 )

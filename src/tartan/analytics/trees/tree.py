@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tartan.analytics.trees.drawing import draw
 from tartan.analytics.trees.newick import parse, quoted
@@ -34,6 +35,9 @@ class Tree(Nodes):
         Names of the nodes; "" for a node without one.
     rooted : bool
         Whether the position of the root has a meaning. Neighbour joining leaves the root where it ended.
+    support : ndarray of float64, shape (n_nodes,), or None
+        Share of resampled trees that have the branch above each node (:func:`with_support`), NaN where the branch cuts
+        off a single leaf or nothing. Newick and pictures show it in percent.
 
     Examples
     --------
@@ -45,6 +49,7 @@ class Tree(Nodes):
     """
 
     rooted: bool = True
+    support: NDArray[np.float64] | None = None
 
     def newick(self, *, digits: int = 9) -> str:
         """Return the tree as Newick: branch lengths of ``digits`` significant digits, names quoted where necessary."""
@@ -66,7 +71,13 @@ class Tree(Nodes):
     def _label(self, node: int, digits: int) -> str:
         length = float(self.lengths[node])
         known = self.parents[node] >= 0 and not math.isnan(length)
-        return quoted(self.names[node]) + (f":{length:.{digits}g}" if known else "")
+        return quoted(self._name(node)) + (f":{length:.{digits}g}" if known else "")
+
+    def _name(self, node: int) -> str:
+        """Return the name of a node; of an inner one without a name the support of its branch, in percent."""
+        if self.names[node] or self.support is None or math.isnan(self.support[node]):
+            return self.names[node]
+        return f"{100 * self.support[node]:.0f}"
 
     def robinson_foulds(self, other: Tree, *, normalized: bool = False) -> float:
         """Return the Robinson-Foulds distance: the number of splits that only one of the two unrooted trees has.
@@ -109,7 +120,13 @@ class Tree(Nodes):
         return {"robinson_foulds": float(alone), "n_splits": float(splits), "normalized": alone / max(1, splits)}
 
     def _splits(self) -> set[int]:
-        """Return a 128-bit hash of each split that is not a single leaf: the exclusive or of its leaves' hashes."""
+        return set(self.split_hashes().values())
+
+    def split_hashes(self) -> dict[int, int]:
+        """Return a 128-bit hash of the split above each node that cuts off no single leaf, by nodes.
+
+        It is the exclusive or of the hashes of the leaves' names on one side, and the same for both sides.
+        """
         hashes, sizes = [0] * self.n_nodes, [0] * self.n_nodes
         for node in reversed(self.order):
             if not self.children[node]:
@@ -121,7 +138,7 @@ class Tree(Nodes):
                 sizes[parent] += sizes[node]
         root, n = self.order[0], sizes[self.order[0]]
         inner = (node for node in self.order[1:] if 1 < sizes[node] < n - 1)
-        return {min(hashes[node], hashes[node] ^ hashes[root]) for node in inner}
+        return {node: min(hashes[node], hashes[node] ^ hashes[root]) for node in inner}
 
     def rooted_at_midpoint(self) -> Tree:
         """Return the tree with its root in the middle of the longest path between two leaves.
@@ -164,17 +181,22 @@ class Tree(Nodes):
     def _rerooted(self, node: int, above: float) -> Tree:
         """Return the tree with a new root on the branch of a node, at a distance above it."""
         parents, lengths = self.parents.tolist(), self.lengths.tolist()
+        support = [math.nan] * self.n_nodes if self.support is None else self.support.tolist()
         path = [node, *self._up(parents[node], -1)]
         root = self.n_nodes
         parents[node], parents[path[1]] = root, root
         lengths[node], lengths[path[1]] = above, self.lengths[node] - above
+        before = list(support)
+        support[path[1]] = math.nan if not self.children[node] else before[node]
         for lower, upper in pairwise(path[1:]):
-            parents[upper], lengths[upper] = lower, self.lengths[lower]
+            parents[upper], lengths[upper], support[upper] = lower, self.lengths[lower], before[lower]
         parents, lengths, names = [*parents, -1], [*lengths, 0.0], [*self.names, ""]
+        support.append(math.nan)
         old = path[-1]
         if parents.count(old) == 1:
-            _remove_joint(parents, lengths, names, old)
-        return Tree(np.array(parents), np.array(lengths), tuple(names))
+            _remove_joint(parents, (lengths, names, support), old)
+        known = None if self.support is None else np.array(support)
+        return Tree(np.array(parents), np.array(lengths), tuple(names), support=known)
 
     def draw(self, width: int | None = None) -> str:
         """Return a drawing for a terminal; see :func:`draw_text`. An unrooted tree is drawn from its midpoint."""
@@ -185,12 +207,13 @@ def _known(length: float) -> float:
     return 0.0 if math.isnan(length) else float(length)
 
 
-def _remove_joint(parents: list[int], lengths: list[float], names: list[str], node: int) -> None:
-    """Remove a node with one child: the child's branch then ends at the node's parent."""
-    child = parents.index(node)
+def _remove_joint(parents: list[int], columns: tuple[list[float], list[str], list[float]], node: int) -> None:
+    """Remove a node with one child, whose branch then ends at the node's parent; the first column has lengths."""
+    lengths, child = columns[0], parents.index(node)
     parents[child] = parents[node]
     lengths[child] += lengths[node]
-    for column in (parents, lengths, names):
+    del parents[node]
+    for column in columns:
         del column[node]
     parents[:] = [parent - (parent > node) for parent in parents]
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tartan import _native
 from tartan.application import Application, Meaning
+from tartan.apps.phylogeny.resampling import resampled_proteome
 from tartan.errors import ConfigError, ItemError
 
 #: Middles, masks of their neighbours, codes and values of the strings that are present, and numbers of the whole.
@@ -128,6 +129,12 @@ class Phylogeny(Application):
         distances = _native.composition_distances(_on_host(left), _on_host(right), self.k)
         return distances if xp is np else xp.asarray(distances)
 
+    def resampled(self, seed: int) -> Application:
+        """Return an application that draws the proteins of each proteome with replacement."""
+        return ResampledPhylogeny(
+            seed=seed, k=self.k, unknown=self.unknown, max_bytes=self.max_bytes, max_ratio=self.max_ratio
+        )
+
     def describe_failure(self, item: Vector) -> str | None:
         """Say why a vector cannot be compared, or None when it can."""
         norm, _, n_windows = item[4].tolist()
@@ -146,6 +153,37 @@ class Phylogeny(Application):
     def meaning(self, output: str, shape: tuple[int, ...] | None) -> Meaning:
         """D is a distance as it is; no value of it parts one group of organisms from another."""
         return Meaning(why="D = (1 - cosine) / 2 is a distance as it is")
+
+
+class ResampledPhylogeny(Phylogeny):
+    """Compare proteomes of as many proteins, drawn from each with replacement.
+
+    Parameters
+    ----------
+    seed : int
+        Of the samples.
+    k, unknown, max_bytes, max_ratio
+        As of ``Phylogeny``.
+    """
+
+    name: ClassVar[str | None] = None
+
+    def __init__(
+        self, *, seed: int, k: int = 6, unknown: str = "skip", max_bytes: int = 2 << 30, max_ratio: int = 200
+    ) -> None:
+        super().__init__(k=k, unknown=unknown, max_bytes=max_bytes, max_ratio=max_ratio)
+        self.seed = int(seed)
+
+    def parse(self, key: str, data: Any) -> Vector:
+        """Read a proteome, draw as many proteins as it has, and count their strings.
+
+        Raises
+        ------
+        ItemError
+            As ``Phylogeny.parse``, and if there are fewer than two proteins.
+        """
+        plain = data if isinstance(data, bytes) else _as_bytes(key, data)
+        return super().parse(key, resampled_proteome(key, plain, self.seed, self.max_bytes))
 
 
 def _as_bytes(key: str, data: Any) -> bytes:

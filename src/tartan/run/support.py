@@ -1,0 +1,106 @@
+"""The tree of a run with the support of its branches: the run again and again, each time of resampled items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tartan.base.format import format_duration
+from tartan.base.progress import ProgressLine, Snapshot
+from tartan.errors import ConfigError, RunFailedError
+from tartan.options import RunOptions
+from tartan.run.execute import start
+from tartan.run.reopen import refuse_other, reopened
+from tartan.workers.shipping import Registry, describe_application
+
+if TYPE_CHECKING:
+    from tartan.analytics import Tree
+    from tartan.run.request import Request
+    from tartan.run.result import Run
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """Which trees support is counted in.
+
+    Attributes
+    ----------
+    n : int
+        How many times all items are resampled.
+    seed : int
+        Of the first; the others have the following ones.
+    """
+
+    n: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise ConfigError(f"support: {self.n} resamplings show nothing; ask for 1 or more, such as 100")
+
+
+def cost_of(run: Run, resampling: Resampling) -> str:
+    """Return in words what the resamplings of a run cost."""
+    text = f"support: {resampling.n} resamplings, each a run of {run.n_items:,} items and {run.n_pairs:,} pairs"
+    seconds = run.stats.get("wall_seconds")
+    return f"{text}, about {format_duration(resampling.n * seconds)} in all" if seconds else text
+
+
+def supported_tree(
+    run: Run, resampling: Resampling, options: RunOptions, registry: Registry, method: str, **ways: Any
+) -> Tree:
+    """Build the tree of a run and count how many trees of resampled items have each of its branches.
+
+    Parameters
+    ----------
+    run : Run
+        Finished, of an application that can resample its items.
+    resampling : Resampling
+    options : RunOptions
+        Of the runs, whose results lie in temporary folders, one after the other.
+    registry : Registry
+        The built-in applications.
+    method : str
+    **ways
+        As for ``tartan.Run.tree``.
+
+    Raises
+    ------
+    ConfigError
+        If the application cannot resample, or the run compares anything else than all pairs.
+    RunFailedError
+        If resampled items cannot be compared.
+    """
+    from tartan.analytics.trees import with_support
+
+    if run.manifest.workload["kind"] != "all" or run.manifest.reduce is not None:
+        raise ConfigError(f"{run.path} does not keep all pairs of one set of items, so there is no tree to support")
+    tree = run.tree(method, **ways)
+    asked = reopened(run.folder, options, registry)
+    refuse_other(run.folder, asked)
+    if asked.app.resampled(resampling.seed) is None:
+        raise ConfigError(
+            f"{run.manifest.application['name']} does not resample its items; support is for phylogeny, and for "
+            "applications that define resampled(seed)"
+        )
+    trees = (made.tree(method, **ways) for made in _resampled_runs(asked, resampling, registry))
+    return with_support(tree, trees)
+
+
+def _resampled_runs(asked: Request, resampling: Resampling, registry: Registry) -> Iterator[Run]:
+    quiet = replace(asked.options, quiet=True)
+    with ProgressLine(Snapshot(0, resampling.n), quiet=asked.options.quiet) as progress:
+        for done in range(resampling.n):
+            app = asked.app.resampled(resampling.seed + done)
+            assert app is not None
+            described = describe_application(app, registry)
+            run = start(replace(asked, app=app, described=described, options=quiet), None)
+            if run.failures:
+                raise RunFailedError(f"resampling {done + 1}: {run.failures[0].reason}")
+            yield run
+            progress.show(done + 1, resampling.n, _line)
+
+
+def _line(state: Snapshot) -> str:
+    return f"{state.done} of {state.total} resamplings  {state.time_left}".rstrip()
