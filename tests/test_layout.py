@@ -38,7 +38,7 @@ ARROWS: dict[str, set[str]] = {
     "testing": {*GROUND, "application", "comm", "devices"},
 }
 ARROWS["run"] = {*ARROWS["runtime"], "analytics", "options", "runtime", "sort"}
-ARROWS["api"] = {*GROUND, "apps", "run"}
+ARROWS["api"] = {*GROUND, "analytics", "apps", "run"}
 ARROWS["__init__"] = {"api", "application", "base", "errors"}
 ARROWS["view"] = {*GROUND, "__init__", "analytics", "apps", "store"}
 ARROWS["cli"] = {*ARROWS["view"], "devices", "options", "plan", "run", "sort", "sources", "store", "view", "workers"}
