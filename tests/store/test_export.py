@@ -284,7 +284,7 @@ def test_similarities_become_distances(finished: Finished, tmp_path: Path) -> No
 
 
 def test_what_the_application_declares_is_used(finished: Finished, tmp_path: Path) -> None:
-    run, truth = finished(similarity=True, to_distance="1-s")
+    run, truth = finished(similarity=True, meaning={"scores": {"distance": "1-s"}})
     raw = np.fromfile(run.export(tmp_path / "m.i16"), "<i2").reshape(10, 10)
     assert (raw[0, 0], raw[0, 1]) == (0, np.rint((1 - truth[0, 1]) * np.float32(32767)))
     assert np.isnan(np.load(run.export(tmp_path / "m.npy"))[0, 0]), "npy holds the scores as they are"

@@ -12,6 +12,7 @@ import numpy as np
 from tartan.errors import ConfigError
 from tartan.store.export import DISTANCES, ExportOptions, export, format_of, holds_pairs, refuse_unused
 from tartan.store.folder import RunFolder
+from tartan.store.view import output_name
 
 
 def export_matrix(
@@ -58,14 +59,15 @@ def export_sorted(
     return path
 
 
-def conversion_of(folder: RunFolder, similarity: Any = None) -> Any:
+def conversion_of(folder: RunFolder, output: str | None, similarity: Any = None) -> Any:
     """Return how the scores of a run become distances: as the caller says, else as the application declares.
 
     None where they are distances already.
     """
     if similarity is not None or not folder.manifest.larger_is_nearer:
         return similarity
-    return folder.manifest.application.get("to_distance")
+    declared = folder.manifest.application.get("meaning") or {}
+    return (declared.get(output_name(folder, output)) or {}).get("distance")
 
 
 def _distances(
@@ -75,7 +77,7 @@ def _distances(
 
     if similarity is None and name not in DISTANCES:
         return None
-    chosen = conversion_of(folder, similarity)
+    chosen = conversion_of(folder, output, similarity)
     if chosen is not None:
         return similarity_function(folder, chosen, output)
     if folder.manifest.larger_is_nearer:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tartan.base.files import arrow_file
+from tartan.base.text_table import text_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +45,6 @@ def _writer(
     path: Path, kind: str, schema: pa.Schema, columns: list[str], ways: dict[str, Any]
 ) -> Iterator[Callable[[pa.RecordBatch], None]]:
     import pyarrow as pa
-    import pyarrow.csv
     import pyarrow.parquet as pq
 
     chosen = pa.schema([schema.field(name) for name in columns])
@@ -52,18 +52,7 @@ def _writer(
         with arrow_file(path, "wb") as file, pq.ParquetWriter(file, chosen, **ways) as parquet:
             yield parquet.write_batch
         return
-    plain = pa.schema([pa.field(field.name, _plain(field.type)) for field in chosen])
-    options = pa.csv.WriteOptions(include_header=False, delimiter=SEPARATORS[kind], quoting_style="needed")
+    separator = SEPARATORS[kind]
     with arrow_file(path, "wb") as file:
-        file.write((SEPARATORS[kind].join(columns) + "\n").encode())
-        with pa.csv.CSVWriter(file, plain, write_options=options) as text:
-            yield lambda batch: text.write_batch(batch.cast(plain))
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return the type whose values Arrow writes as text."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(kind):
-        return kind.value_type
-    return pa.float32() if pa.types.is_float16(kind) else kind
+        file.write((separator.join(columns) + "\n").encode())
+        yield lambda batch: file.write(text_lines(batch.columns, separator))
