@@ -59,7 +59,7 @@ OPTIONS = {
     },
     "sort": {
         "--dtype", "--key", "--descending", "--memory", "--tmp", "--pack", "--threads", "--in-place", "--overwrite",
-        "--fresh", "--columns", "--nulls", "--compression", "--quiet", "--json", "--help",
+        "--fresh", "--format", "--total-order", "--columns", "--nulls", "--compression", "--quiet", "--json", "--help",
     },
     "simulate": {"-n", "--seed", "--set", "--json", "--help"},
     "plan": {"--workers", "--json", "--help"},

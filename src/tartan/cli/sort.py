@@ -18,10 +18,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "paths",
         metavar="SRC... DST",
         nargs="+",
-        help="files or quoted globs: raw, .npy, Parquet or Arrow; the last is the result",
+        help="files or quoted globs: raw, .npy, Parquet, Arrow, or text: .csv, .tsv, .txt, also .gz and .zst, - for a "
+        "pipe; the last is the result",
     )
     add("--dtype", metavar="T", help="records of raw files: int64, '>f4', record:100, key:u4,score:f8")
-    add("--key", metavar="K", help="fields or columns: score:desc,key; bytes: 0:10 (offset:length); default: all")
+    add(
+        "--key",
+        metavar="K",
+        help="fields or columns: score:desc,key; of CSV also name:text, size:number; bytes: 0:10 (offset:length); "
+        "default: all",
+    )
+    add("--format", choices=("lines", "csv", "tsv"), help="text of other names, and of pipes")
+    add("--total-order", action="store_true", help="minus zero comes before zero; default: they are equal")
     add("--descending", action="store_true", help="large values first")
     add("--memory", type=size, metavar="SIZE", help="most memory of the whole process; default: half of what is free")
     add("--tmp", metavar="DIR", action="append", help="folder for run files; may be repeated; default: that of DST")
@@ -30,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--in-place", action="store_true", help="replace the only SRC when its sorted copy is whole")
     add("--overwrite", action="store_true", help="replace DST if it exists")
     add("--fresh", action="store_true", help="use no run files of an earlier attempt")
-    add("--columns", metavar="A,B", help="tables: columns that are carried along; default: all")
+    add("--columns", metavar="A,B", help="tables, CSV: columns that are carried along; default: all")
     add(
         "--nulls",
         choices=("last", "first"),
@@ -46,6 +54,8 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.sort import sort_file
 
     sources, destination = _split(args)
+    if destination == "-" and args.json:
+        raise ConfigError("the sorted text and the JSON object would both go to stdout; name a file, or omit --json")
     result = sort_file(sources, destination, **_options(args))
     if not args.quiet:
         print(result.summary(), file=sys.stderr)
@@ -64,6 +74,6 @@ def _split(args: argparse.Namespace) -> tuple[list[str], str | None]:
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
     names = ("dtype", "key", "descending", "memory", "tmp", "pack", "threads", "in_place", "overwrite", "quiet",
-             "nulls", "compression")  # fmt: skip
+             "nulls", "compression", "format", "total_order")  # fmt: skip
     columns = None if args.columns is None else args.columns.split(",")
     return {name: getattr(args, name) for name in names} | {"resume": not args.fresh, "columns": columns}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tartan.sort.formats import Destination, expand_sources, is_table, open_sour
 from tartan.sort.job import SortRun
 from tartan.sort.keys import parse_key
 from tartan.sort.result import SortResult
+from tartan.sort.text_form import PIPE, is_text
 
 
 # Public, for a call without a dictionary of options: hence more than eight parameters.
@@ -37,14 +39,16 @@ def sort_file(
     columns: Sequence[str] | None = None,
     nulls: Nulls = "last",
     compression: str | None = None,
+    format: str | None = None,  # noqa: A002
+    total_order: bool = False,
 ) -> SortResult:
     """Sort files of records into one file, with little memory, at the speed of the disk.
 
     Parameters
     ----------
     src : path, glob, or iterable of them
-        Raw binary files, .npy files of one axis, or Parquet and Arrow files (by their suffix). Globs are expanded and
-        sorted by name. Several files count as one.
+        Raw binary files, .npy files of one axis, Parquet and Arrow files, or text: .csv, .tsv and lines (.txt), plain,
+        .gz or .zst; "-" is standard input. Globs are expanded and sorted by name. Several files count as one.
     dst : path, optional
         The sorted file: .npy by its suffix, else raw binary; of tables Parquet or Arrow. Omitted with ``in_place``.
     dtype : str, type or numpy.dtype, optional
@@ -52,7 +56,8 @@ def sort_file(
         hold it themselves.
     key : str or sequence of str, optional
         What is compared: fields (``"score:desc,key"``) or ranges of bytes (``"0:10"``, ``"8:<f8:desc"``). Default: the
-        whole record, field by field, bytes as unsigned ones. Of tables: columns.
+        whole record, field by field, bytes as unsigned ones. Of tables and CSV: columns; of CSV with ``:number`` or
+        ``:text``, else numbers where all values are numbers. Of lines: the whole line, ``0:10``, or ``line:number``.
     descending : bool
         Direction of the parts of the key that do not name one.
     memory : size, optional
@@ -82,6 +87,10 @@ def sort_file(
         Of tables: where rows without a value in a column of the key go, in either direction.
     compression : str, optional
         Of tables: codec of the destination, ``"none"`` for none; default: as the source.
+    format : {"lines", "csv", "tsv"}, optional
+        Of text whose name does not say what it is, such as a pipe.
+    total_order : bool
+        Whether -0.0 comes before 0.0. Default: they are equal.
 
     Returns
     -------
@@ -121,7 +130,7 @@ def sort_file(
     paths = expand_sources(src)
     target = _target(paths, dst, in_place=in_place)
     options = SortOptions.read(
-        memory=memory, tmp=target.parent if tmp is None else tmp, pack=pack, threads=threads, direct=direct
+        memory=memory, tmp=_folder_for(target) if tmp is None else tmp, pack=pack, threads=threads, direct=direct
     )
     where = {"in_place": in_place, "overwrite": overwrite}
     first = one_of("nulls", nulls, ("last", "first")) == "first"
@@ -133,6 +142,15 @@ def sort_file(
         ways = {"descending": descending, "nulls_first": first}
         request = TableRequest(paths, target, parse_columns(key, **ways), columns, compression, **where, **ways)
         return table_run(request, options).run(resume=resume, quiet=quiet)
+    if is_text(paths, format) and dtype is None:
+        if compression is not None:
+            raise ConfigError("compression: text is compressed by its name, .gz or .zst; omit it")
+        from tartan.sort.text_job import TextRequest, sort_text
+
+        ask = TextRequest(paths, target, format, key, columns, descending, first, total_order, **where)
+        return sort_text(ask, options, resume=resume, quiet=quiet)
+    if format is not None:
+        raise ConfigError("format is for text; a dtype says what records of raw files are: omit one of them")
     if columns is not None or compression is not None or first:
         raise ConfigError("columns, nulls and compression are for Parquet and Arrow files; omit them")
     sources, record = open_sources(paths, dtype)
@@ -140,6 +158,11 @@ def sort_file(
     n_records = sum(source.n_bytes for source in sources) // record.itemsize
     destination = Destination(target, record, n_records, sources, **where)
     return SortRun(sources, destination, order, options).run(resume=resume, quiet=quiet)
+
+
+def _folder_for(target: Path) -> Path | str:
+    """Return where run files go: beside the destination; for standard output to the folder of the system."""
+    return tempfile.gettempdir() if target == PIPE else target.parent
 
 
 def _target(paths: Sequence[Path], dst: PathLike | None, *, in_place: bool) -> Path:

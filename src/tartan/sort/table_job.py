@@ -7,10 +7,10 @@ and the key is made of columns. Everything else, such as resume and cancel, is t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tartan.sort.progress import SortProgress
     from tartan.sort.work import WorkFolders
 
+Writer = tuple[Callable[[Any], None], Callable[[], None], Callable[[], None]]
 LEAST_MEMORY_BYTES = 300 * 10**6
 """Least memory for Arrow, decoded pages and the engine; large row groups need more, and the error says so."""
 _CODECS = {"parquet": ("none", "snappy", "gzip", "brotli", "lz4", "zstd"), "arrow": ("none", "lz4", "zstd")}
@@ -76,13 +77,7 @@ def table_run(request: TableRequest, options: SortOptions) -> TableRun:
     ConfigError
         If files differ in form, a column is missing or cannot be sorted, or memory is too little.
     """
-    if options.memory_bytes < LEAST_MEMORY_BYTES:
-        raise ConfigError(
-            f"memory of {format_bytes(options.memory_bytes)} is too little for Parquet and Arrow files; "
-            f"{format_bytes(LEAST_MEMORY_BYTES)} is the least",
-            code="memory",
-            context={"option": "memory", "least_bytes": LEAST_MEMORY_BYTES},
-        )
+    require_memory(options, "Parquet and Arrow files")
     if request.target.suffix.lower() not in TABLE_SUFFIXES:
         raise ConfigError(
             f"{request.target} is not a Parquet or Arrow file; give it a suffix of {', '.join(TABLE_SUFFIXES)}"
@@ -97,7 +92,7 @@ def table_run(request: TableRequest, options: SortOptions) -> TableRun:
     order = Order(
         form.dtype, tuple(form.key(key or [ColumnKey(schema.names[0], request.descending, request.nulls_first)]))
     )
-    sources = [_described(table, form.dtype.itemsize) for table in tables]
+    sources = [described(table.path, table.n_rows * form.dtype.itemsize) for table in tables]
     n_records = sum(table.n_rows for table in tables)
     target = Destination(
         request.target, form.dtype, n_records, sources, in_place=request.in_place, overwrite=request.overwrite
@@ -105,6 +100,22 @@ def table_run(request: TableRequest, options: SortOptions) -> TableRun:
     run = TableRun(sources, target, order, options)
     run.tables, run.form, run.compression = tables, form, _codec(request, tables[0].compression)
     return run
+
+
+def require_memory(options: SortOptions, what: str) -> None:
+    """Refuse too little memory for Arrow.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if options.memory_bytes < LEAST_MEMORY_BYTES:
+        raise ConfigError(
+            f"memory of {format_bytes(options.memory_bytes)} is too little for {what}; "
+            f"{format_bytes(LEAST_MEMORY_BYTES)} is the least",
+            code="memory",
+            context={"option": "memory", "least_bytes": LEAST_MEMORY_BYTES},
+        )
 
 
 def _codec(request: TableRequest, source_codec: str) -> str:
@@ -142,16 +153,31 @@ def parse_columns(key: str | Sequence[str] | None, *, descending: bool, nulls_fi
     return tuple(found)
 
 
-def _described(table: TableSource, record_bytes: int) -> SourceFile:
-    status = table.path.stat()
-    n_bytes = table.n_rows * record_bytes
-    return SourceFile(table.path, 0, n_bytes, status.st_size, status.st_mtime_ns, status.st_ino)
+def described(path: Path, n_bytes: int) -> SourceFile:
+    """Describe a file whose rows take ``n_bytes`` as records."""
+    status = path.stat()
+    return SourceFile(path, 0, n_bytes, status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+class RowSource(Protocol):
+    """A source of rows."""
+
+    @property
+    def n_rows(self) -> int:
+        """How many there are."""
+
+    @property
+    def part_bytes(self) -> int:
+        """Most memory that reading takes."""
+
+    def batches(self, first: int = 0) -> Iterator[pa.RecordBatch]:
+        """Yield the rows from ``first`` on, as the form of records takes them."""
 
 
 class TableRun(SortRun):
-    """A sort of tables."""
+    """A sort of rows: those of tables, or of another kind of source and destination."""
 
-    tables: Sequence[TableSource]
+    tables: Sequence[RowSource]
     form: RowForm
     compression: str
 
@@ -180,31 +206,39 @@ class TableRun(SortRun):
     def _records(self, first: int, count: int) -> Iterator[np.ndarray]:
         """Yield ``count`` rows as records, from row ``first`` on; -1 means all the rest."""
         left = count if count >= 0 else sum(table.n_rows for table in self.tables) - first
+        rows = max(1, ROW_GROUP_BYTES // self.form.dtype.itemsize)  # records are wider than rows
         for table in self.tables:
             if first >= table.n_rows:
                 first -= table.n_rows
                 continue
             for batch in table.batches(first):
-                if left <= 0:
-                    return
-                part = batch.slice(0, left)
-                left -= part.num_rows
-                yield np.ascontiguousarray(self.form.records(part))
+                for start in range(0, batch.num_rows, rows):
+                    if left <= 0:
+                        return
+                    part = batch.slice(start, min(rows, left))
+                    left -= part.num_rows
+                    yield np.ascontiguousarray(self.form.records(part))
             first = 0
 
     def _write(self, engine: SortJob, work: WorkFolders, progress: SortProgress) -> None:
         width = self.form.dtype.itemsize
         block = np.empty(max(1, ROW_GROUP_BYTES // width) * width, np.uint8)
-        kind = TABLE_SUFFIXES[self.destination.path.suffix.lower()]
         with self._timed("merge"), contextlib.ExitStack() as stack:
-            writer = TableWriter(self.destination.part, kind, self._output_schema(kind), self.compression)
-            stack.callback(writer.abandon)
+            write, finish, abandon = self._writer()
+            stack.callback(abandon)
             engine.open_sorted()
             while n_bytes := engine.read_into(block):
-                batch = self.form.batch(block[:n_bytes].view(self.form.dtype))
-                writer.write(batch if kind == "parquet" else batch.cast(self._output_schema(kind)))
+                write(self.form.batch(block[:n_bytes].view(self.form.dtype)))
                 self._beat(engine, work, progress)
-            writer.finish()
+            finish()
+
+    def _writer(self) -> Writer:
+        """Open the destination; return what writes a batch, what writes the end, and what closes it as it is."""
+        kind = TABLE_SUFFIXES[self.destination.path.suffix.lower()]
+        schema = self._output_schema(kind)
+        writer = TableWriter(self.destination.part, kind, schema, self.compression)
+        write = writer.write if kind == "parquet" else lambda batch: writer.write(batch.cast(schema))
+        return write, writer.finish, writer.abandon
 
     def _output_schema(self, kind: str) -> pa.Schema:
         """Return the schema of the destination: in Arrow files, whose dictionaries cannot change, values are plain."""
