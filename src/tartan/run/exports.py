@@ -66,8 +66,7 @@ def conversion_of(folder: RunFolder, output: str | None, similarity: Any = None)
     """
     if similarity is not None or not folder.manifest.larger_is_nearer:
         return similarity
-    declared = folder.manifest.application.get("meaning") or {}
-    return (declared.get(output_name(folder, output)) or {}).get("distance")
+    return folder.manifest.meaning(output_name(folder, output)).get("distance")
 
 
 def _distances(
