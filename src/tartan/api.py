@@ -240,6 +240,7 @@ def supported_tree(
     output: str | None = None,
     transform: Any = None,
     seed: int = 0,
+    trust: bool = False,
     host_cache: str | int | None = None,
     workers: int | None = None,
     device: str | Sequence[str] | None = None,
@@ -258,6 +259,8 @@ def supported_tree(
         As for ``Run.tree``.
     seed : int
         Of the samples; the same seed gives the same support.
+    trust : bool
+        As in ``resume``.
     host_cache, workers, device, quiet
         As in ``allpairs``.
 
@@ -277,7 +280,7 @@ def supported_tree(
     from tartan.run import support
     from tartan.run.request import run_options
 
-    resampling = support.Resampling(n_resamplings, seed)
+    resampling = support.Resampling(n_resamplings, seed, trust)
     return support.supported_tree(
         Run(Path(path)), resampling, run_options(given), apps, method, output=output, transform=transform
     )

@@ -45,7 +45,7 @@ OPTIONS = {
     "tree": MATRIX
     | {
         "--method", "--out", "--draw", "--picture", "--compare", "--layout", "--clusters", "--names", "--support",
-        "--seed",
+        "--seed", "--trust",
     },
     "cluster": MATRIX
     | {

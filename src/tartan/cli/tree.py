@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tartan.cli.shared.matrix import add_matrix, item_names, open_matrix
-from tartan.cli.shared.options import count, positive_int
+from tartan.cli.shared.options import add_trust, count, positive_int
 from tartan.cli.shared.output import print_json
 from tartan.cli.shared.tables import require_folders, write_text
 from tartan.errors import ConfigError
@@ -42,6 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="of a run of phylogeny: support of the branches in percent, from N trees of resampled proteins, each of "
         "which costs about what the run has cost",
     )
+    add_trust(parser, "for --support: run the code that the folder names")
     add("--seed", type=count, metavar="S", help="seed of the resamplings; default: 0")
     add(
         "--compare",
@@ -119,6 +120,7 @@ def _supported(args: argparse.Namespace) -> Tree:
         output=args.output,
         transform=args.transform,
         seed=args.seed or 0,
+        trust=args.trust,
         quiet=args.quiet,
     )
 

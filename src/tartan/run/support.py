@@ -11,7 +11,7 @@ from tartan.base.progress import ProgressLine, Snapshot
 from tartan.errors import ConfigError, RunFailedError
 from tartan.options import RunOptions
 from tartan.run.execute import start
-from tartan.run.reopen import refuse_other, reopened
+from tartan.run.reopen import Given, refuse_other, reopened
 from tartan.workers.shipping import Registry, describe_application
 
 if TYPE_CHECKING:
@@ -30,10 +30,13 @@ class Resampling:
         How many times all items are resampled.
     seed : int
         Of the first; the others have the following ones.
+    trust : bool
+        Whether the code that the folder names may be run, although the folder was not made by this user here.
     """
 
     n: int
     seed: int = 0
+    trust: bool = False
 
     def __post_init__(self) -> None:
         if self.n < 1:
@@ -77,7 +80,7 @@ def supported_tree(
     if run.manifest.workload["kind"] != "all" or run.manifest.reduce is not None:
         raise ConfigError(f"{run.path} does not keep all pairs of one set of items, so there is no tree to support")
     tree = run.tree(method, **ways)
-    asked = reopened(run.folder, options, registry)
+    asked = reopened(run.folder, options, registry, Given(trust=resampling.trust))
     refuse_other(run.folder, asked)
     if asked.app.resampled(resampling.seed) is None:
         raise ConfigError(
