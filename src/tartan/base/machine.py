@@ -10,7 +10,6 @@ import resource
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 _UNLIMITED = 2**60  # version 1 of control groups writes a huge number
@@ -150,6 +149,8 @@ def open_file_limits() -> tuple[int, int]:
 
 def package_version(name: str) -> str | None:
     """Return the version of an installed distribution without importing it."""
+    from importlib import metadata
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -521,7 +521,7 @@ class Run(Conversions):
         StoreError
             If the file is damaged, of another run, or of a newer Tartan.
         """
-        from tartan.analytics.maps import map_of
+        from tartan.store.maps import map_of
 
         return map_of(self.folder)
 

@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 from tartan.base.files import FileWriter
 from tartan.errors import CorruptResultError, StoreError
 from tartan.store import parquet
+
+if TYPE_CHECKING:
+    from tartan.store.folder import RunFolder
 
 FILE_NAME = "map.parquet"
 FORMAT = 1
@@ -120,6 +123,24 @@ def read_map(folder: Path) -> StoredMap | None:
             code="newer-format",
         )
     return made
+
+
+def map_of(run: RunFolder) -> StoredMap | None:
+    """Return the map that a run keeps; None where there is none.
+
+    Raises
+    ------
+    StoreError
+        If it is of another run, or of a newer Tartan; CorruptResultError if it is damaged.
+    """
+    found = read_map(run.path)
+    if found is not None and (found.run != run.manifest.created or len(found) > run.manifest.n_items):
+        raise StoreError(
+            f"{run.path / FILE_NAME} is the map of another run; remove it, or make the map afresh by "
+            f"`tartan embed {run.path}`",
+            code="other-run",
+        )
+    return found
 
 
 def _decoded(table: Any, about: Mapping[str, Any]) -> StoredMap:

@@ -11,11 +11,11 @@ from scipy.spatial.distance import cdist
 
 import tartan
 from tartan.analytics import DAMDS, Monitor
-from tartan.analytics.maps.run_map import extend_map, fit_of, map_of
+from tartan.analytics.maps.run_map import extend_map, fit_of
 from tartan.base.lock import FolderLock
 from tartan.errors import ConfigError, RunCancelledError, StoreError
 from tartan.store.folder import RunFolder
-from tartan.store.maps import FILE_NAME
+from tartan.store.maps import FILE_NAME, map_of
 
 POINTS = np.random.default_rng(3).normal(size=(36, 3))
 pytestmark = pytest.mark.slow

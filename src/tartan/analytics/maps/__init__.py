@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from tartan.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from tartan.analytics.maps.run_map import extend_map, fit_of, keep_map, map_of, require_keepable
+    from tartan.analytics.maps.run_map import extend_map, fit_of, keep_map, require_keepable
 
-__all__ = ["extend_map", "fit_of", "keep_map", "map_of", "require_keepable"]
+__all__ = ["extend_map", "fit_of", "keep_map", "require_keepable"]
 
 __getattr__ = lazy_names("tartan.analytics.maps", {"tartan.analytics.maps.run_map": __all__})

@@ -25,7 +25,7 @@ from tartan.base.files import FileWriter
 from tartan.base.lock import FolderLock
 from tartan.errors import ConfigError, StoreError
 from tartan.store.folder import RunFolder
-from tartan.store.maps import FILE_NAME, StoredMap, read_map, write_map
+from tartan.store.maps import StoredMap, map_of, write_map
 
 BLOCK_BYTES = 32 << 20
 #: The map should be made afresh where new items fit much worse: their median stress is above this, ...
@@ -34,24 +34,6 @@ _POOR_STRESS = 0.01
 _POOR_FACTOR = 2.0
 #: With more placed items than this for each fitted one the map should be made afresh, too.
 _MANY_PLACED = 0.5
-
-
-def map_of(run: RunFolder) -> StoredMap | None:
-    """Return the map that a run keeps; None where there is none.
-
-    Raises
-    ------
-    StoreError
-        If it is of another run, or of a newer Tartan; CorruptResultError if it is damaged.
-    """
-    found = read_map(run.path)
-    if found is not None and (found.run != run.manifest.created or len(found) > run.manifest.n_items):
-        raise StoreError(
-            f"{run.path / FILE_NAME} is the map of another run; remove it, or make the map afresh by "
-            f"`tartan embed {run.path}`",
-            code="other-run",
-        )
-    return found
 
 
 def require_keepable(options: Any) -> None:
