@@ -2,9 +2,10 @@
 
 - synthetic: groups that differ by ``gap`` from 1, with noise of gap / 30: 4 groups of 6, 8 of 40, 20 of 5 to 200;
   plain, with a duplicate pair, with three copies of an item, with one item at 1 from all others. Right is an adjusted
-  Rand index of 1; *cost* counts where it is not above that of the truth; *annealing* where the local search at the
-  end found nothing better.
-- photos: 24 photos of four cameras (``../shared/data/photos``), clustered as ``tartan cluster RUN -k 4`` does.
+  Rand index of 1; *number* counts where the number is found without being told; *cost* where the cost is not above that
+  of the truth; *annealing* where the local search at the end found nothing better.
+- photos: 24 photos of four cameras (``../shared/data/photos``), clustered with k = 4, by the application's cut, and
+  into a number that is found.
 - proteomes: distances of 8 bacteria, 2 to 7 clusters: the cost against the least of four linkages and 100 random
   starts, each followed by the same local search.
 
@@ -24,8 +25,9 @@ from sklearn.metrics import adjusted_rand_score
 
 import tartan
 from _measure import options_of, print_table
-from tartan.analytics import DAPWC, Monitor, linkage
+from tartan.analytics import DAPWC, Monitor, as_dissimilarities, cluster, linkage
 from tartan.analytics.clusters.cut import cut
+from tartan.analytics.clusters.number import number_of_clusters
 from tartan.analytics.clusters.search import cost_of, filled, improved
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -43,12 +45,12 @@ def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
     """Print three tables and return their figures."""
     seeds = options_of(arguments, seeds=20).seeds
     results: dict[str, Any] = {"synthetic": [list(row) for row in synthetic(seeds)]}
-    print_table("Groups found", results["synthetic"], ("", "gap", "right", "cost", "annealing", "of"))
+    print_table("Groups found", results["synthetic"], ("", "gap", "right", "number", "cost", "annealing", "of"))
     if not DATA.is_dir():
         print(f"no real input: there is no folder {DATA}", file=sys.stderr)
         return results
     results["photos"] = photos()
-    print_table("Photos of four cameras", [results["photos"].values()], list(results["photos"]))
+    print_table("Photos of four cameras", [row.values() for row in results["photos"]], list(results["photos"][0]))
     results["proteomes"] = [list(row) for row in proteomes()]
     print_table("Cost above the least found", results["proteomes"], ("k-mers", "clusters", "above", "method"))
     return results
@@ -62,26 +64,34 @@ def synthetic(seeds: int) -> Iterator[tuple[Any, ...]]:
     for shape, sizes in SHAPES.items():
         for oddity, gaps in GAPS.items():
             for gap in gaps:
-                right = cheap = alone = 0
+                right = known = cheap = alone = 0
                 for seed in range(seeds if shape != "20 x 5 to 200" else max(1, seeds // 5)):
                     D, truth = groups(gap, sizes, seed, oddity)
                     found = DAPWC(int(truth.max()) + 1, random_state=seed).fit(D)
                     values = measured(D, found.level_)
                     right += adjusted_rand_score(truth, found.labels_) == 1.0
+                    known += number_of_clusters(as_dissimilarities(D)).chosen == truth.max() + 1
                     cheap += cost_of(values, found.labels_) <= cost_of(values, truth) * (1 + 1e-9) + 1e-12
                     alone += found.method_ == "annealing"
-                yield f"{shape} {oddity}".strip(), gap, right, cheap, alone, seed + 1
+                yield f"{shape} {oddity}".strip(), gap, right, known, cheap, alone, seed + 1
 
 
-def photos() -> dict[str, Any]:
-    """Compare all photos and cluster them."""
+def photos() -> list[dict[str, Any]]:
+    """Compare all photos and cluster them: told the number, by the application's cut, into a number that is found."""
     with tempfile.TemporaryDirectory() as folder:
         run = tartan.allpairs(_forensics(), str(DATA / "photos" / "nikon"), Path(folder) / "run.tartan")
-        D = 1 - run.matrix()
         truth = ["_".join(key.split("_")[:3]) for key in run.keys]
-    np.fill_diagonal(D, 0.0)
-    found = DAPWC(4, random_state=0).fit(D)
-    return {"adjusted Rand": float(adjusted_rand_score(truth, found.labels_)), "method": found.method_}
+        ways: dict[str, dict[str, Any]] = {"k = 4": {"n_clusters": 4}, "by the cut": {}, "found": {"method": "pwc"}}
+        found = {name: cluster(run, **options) for name, options in ways.items()}
+    return [
+        {
+            "": name,
+            "adjusted Rand": float(adjusted_rand_score(truth, one.labels)),
+            "clusters": one.n_clusters,
+            "method": one.found_by,
+        }
+        for name, one in found.items()
+    ]
 
 
 def _forensics() -> Any:

@@ -29,7 +29,7 @@ from tartan.analytics.trees.hierarchy import linkage
 Matrix = NDArray[np.float64]
 
 MOST_CLUSTERS = 40
-SAMPLED_ITEMS = 1000
+SAMPLED_ITEMS = 2500
 _REFERENCES = 20
 _REFERENCE_ITEMS = 100
 _MOST_DIMENSIONS = 64
@@ -37,26 +37,33 @@ _EQUAL = 1e-9  # relative
 
 
 def number_of_clusters(
-    D: Dissimilarities, method: str = "average", *, seed: int = 0, monitor: Monitor | None = None
+    D: Dissimilarities,
+    method: str = "average",
+    *,
+    seed: int = 0,
+    most_items: int = SAMPLED_ITEMS,
+    monitor: Monitor | None = None,
 ) -> NumberCurve:
     """Find the number of clusters of a checked matrix without missing pairs.
 
     Parameters
     ----------
     D : Dissimilarities
-        Of more than 1,000 items as many are drawn.
+        Complete.
     method : {"single", "complete", "average", "weighted"}
     seed : int
         Of the sample and of the random points.
+    most_items : int
+        Of more items as many are drawn.
     monitor : Monitor, optional
 
     Notes
     -----
-    2 to 40 clusters are tried. At most two seconds, besides reading the rows of the items.
+    2 to 40 clusters are tried. A few seconds at most, besides reading the rows of the items.
     """
     watch = Monitor(0) if monitor is None else monitor
     random = np.random.default_rng(seed)
-    values = _sampled(D, random)
+    values = _sampled(D, most_items, random)
     n = len(values)
     most = min(n - 1, MOST_CLUSTERS)
     if most < 2 or not values.any():
@@ -74,10 +81,10 @@ def number_of_clusters(
     return NumberCurve(np.arange(2, most + 1), silhouettes, by_chance, margin, level, n)
 
 
-def _sampled(D: Dissimilarities, random: np.random.Generator) -> Matrix:
-    everything = np.arange(D.n)
-    few = D.n <= SAMPLED_ITEMS
-    items = everything if few else np.sort(random.choice(everything, SAMPLED_ITEMS, replace=False))
+def _sampled(D: Dissimilarities, most: int, random: np.random.Generator) -> Matrix:
+    items = np.arange(D.n)
+    if D.n > most:
+        items = np.sort(random.choice(items, most, replace=False))
     values = np.empty((len(items), len(items)))
     for row, item in enumerate(items.tolist()):
         values[row] = D.values(slice(item, item + 1), slice(0, D.n))[0, items]
