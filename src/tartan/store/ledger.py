@@ -75,6 +75,22 @@ class Ledger:
         """Yield the chunks that have a status, row by row."""
         return ((row, column) for row, column in self.pairs.chunks() if self._status.exists(row, column))
 
+    def committed_ns(self, row: int, column: int) -> int | None:
+        """Return when a chunk was committed last, in nanoseconds since 1970; None if it was not."""
+        try:
+            return self._status.chunk_path(min(row, column), max(row, column)).stat().st_mtime_ns
+        except OSError:
+            return None
+
+    def commit_times(self) -> list[tuple[float, int]]:
+        """Return when each chunk was committed last, in seconds since 1970, and how many wanted pairs it has."""
+        times = []
+        for row, column in self.pairs.chunks():
+            with contextlib.suppress(OSError):
+                at = self._status.chunk_path(row, column).stat().st_mtime
+                times.append((at, int(np.count_nonzero(self.pairs.mask(row, column)))))
+        return times
+
     def chunk_shape(self, row: int, column: int) -> tuple[int, int]:
         """Return the number of rows and columns of a chunk, clipped to the items."""
         return self.pairs.rect(row, column).shape
