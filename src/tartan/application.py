@@ -176,6 +176,36 @@ class Application:
         """
         return None
 
+    def describe_item(self, key: str, data: Any) -> Mapping[str, Any]:
+        """Describe one item for people who look at it (``tartan view``, ``tartan show``).
+
+        Parameters
+        ----------
+        key : str
+            Its name.
+        data : bytes or object
+            As ``parse`` gets it.
+
+        Returns
+        -------
+        mapping of str to number, text or array
+            Facts by name, and arrays to draw: (m,) as a line, (h, w) in grey, (h, w, 3) uint8 in colours. Only
+            drawings and facts are shown, so a text should say what the item is rather than hold it. Default: type
+            and shape of an array, and its values as a line or picture; of anything else its type and length.
+        """
+        array = data if isinstance(data, np.ndarray) else None
+        if array is None:
+            length = {"length": len(data)} if hasattr(data, "__len__") else {}
+            return {} if isinstance(data, bytes) else {"type": type(data).__name__, **length}
+        about: dict[str, Any] = {"type": str(array.dtype), "shape": " x ".join(map(str, array.shape)) or "a number"}
+        if array.dtype.kind in "biuf" and array.size:
+            finite = array[np.isfinite(array)]
+            if finite.size:
+                about |= {"least": finite.min(), "greatest": finite.max(), "mean": float(finite.mean(dtype=np.float64))}
+            if array.ndim in (1, 2):
+                about["values"] = array
+        return about
+
 
 class _FunctionApplication(Application):
     """A plain function of two items, as an application."""

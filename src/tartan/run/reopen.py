@@ -17,6 +17,7 @@ from tartan.options import RunOptions
 from tartan.run.request import Request
 from tartan.run.trust import require_consent
 from tartan.sources.items import FileSource, Source, join_sources, open_source
+from tartan.sources.paths import Location
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
 from tartan.store.manifest import Difference, Manifest, code_differences, compare, leaves, refuse_differences
@@ -157,6 +158,33 @@ def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, suffixe
                 _refuse_gone(path, source.lacks(items.keys[of_leaf]))
         sources.append(source)
     return join_sources(*sources, allow_repeats=True)
+
+
+def locate_items(manifest: Manifest, items: ItemTable, suffixes: tuple[str, ...]) -> list[Location | None]:
+    """Find the file of each item of a run; None for one that is gone.
+
+    Parameters
+    ----------
+    manifest, items, suffixes
+        As of ``open_inputs``; the items are files.
+
+    Raises
+    ------
+    ConfigError
+        If nothing is found under a name of the inputs, or they are no files.
+    """
+    given, ends = list(leaves(manifest.inputs)), _ends(manifest)
+    found: list[Location | None] = []
+    for index, inputs in enumerate(given):
+        source = open_source(inputs.get("patterns") or [], suffixes=suffixes)
+        if not isinstance(source, FileSource):
+            raise ConfigError("the items of this run are no files")
+        of_leaf = slice(ends[index], ends[index + 1]) if len(ends) == len(given) + 1 else slice(None)
+        stamped = None
+        if items.sizes is not None and items.mtimes is not None:
+            stamped = items.sizes[of_leaf], items.mtimes[of_leaf]
+        found += source.located(items.keys[of_leaf], stamped)
+    return found
 
 
 def _refuse_gone(path: Path, keys: list[str]) -> None:

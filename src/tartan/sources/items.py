@@ -30,6 +30,7 @@ from tartan.sources.paths import (
     has_magic,
     is_url,
     item_keys,
+    locate_keys,
     open_regular,
     read_location,
     stamps,
@@ -145,6 +146,10 @@ class FileSource(_NoBlocks):
             return self
         chosen = find_keys(self._locations, keys, stamped)
         return FileSource(chosen, self._patterns, self._max_item_bytes) if chosen else self
+
+    def located(self, keys: Sequence[str], stamped: Fingerprints | None) -> list[Location | None]:
+        """Return where the file of each key is, None where it is gone; ``stamped`` as of ``only``."""
+        return locate_keys(self._locations, keys, stamped)
 
     def lacks(self, keys: Sequence[str]) -> list[str]:
         """Return the keys that have no file here."""

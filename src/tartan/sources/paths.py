@@ -230,18 +230,24 @@ def find_keys(locations: Sequence[Location], keys: Sequence[str], stamped: tuple
     stamped : (sizes, times of change) or None
         What ``stamps`` said of the keys: it decides where a key fits several locations, then the shorter path does.
     """
+    return [found for found in locate_keys(locations, keys, stamped) if found is not None]
+
+
+def locate_keys(
+    locations: Sequence[Location], keys: Sequence[str], stamped: tuple[Any, Any] | None
+) -> list[Location | None]:
+    """Find the location of each key; None for one that is gone. Parameters as of ``find_keys``."""
     named: dict[str, list[tuple[str, Location]]] = {}
     for location in locations:
         path = _text(absolute(location.name))
         named.setdefault(_last(path), []).append((path, location))
-    chosen = []
+    chosen: list[Location | None] = []
     for index, key in enumerate(keys):
         fit = [(path, found) for path, found in named.get(_last(key), ()) if path == key or path.endswith(f"/{key}")]
         if len(fit) > 1 and stamped is not None:
             before = int(stamped[0][index]), int(stamped[1][index])
             fit = [(path, found) for path, found in fit if next(stamps([found])) == before] or fit
-        if fit:
-            chosen.append(min(fit, key=lambda pair: len(pair[0]))[1])
+        chosen.append(min(fit, key=lambda pair: len(pair[0]))[1] if fit else None)
     return chosen
 
 

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tartan.application import Application, Meaning
+from tartan.apps.forensics.describe import described
 from tartan.apps.forensics.headers import JPEG, photo_size, reader_of, refuse_unlike
 from tartan.apps.forensics.prnu import GREY_SCALE, noise_pattern, pce_tile, spectrum
 from tartan.errors import ConfigError, ItemError
@@ -140,6 +141,16 @@ class Forensics(Application):
         """Return the pixels of a photo: a spectrum of even width w has w // 2 + 1 columns."""
         height, columns = shape[-2:]
         return height * (2 * (columns - 1) if self.score == "pce" else columns)
+
+    def describe_item(self, key: str, data: Any) -> dict[str, Any]:
+        """Describe a photo: its size, the camera and the date that it names, and a small picture of it.
+
+        Raises
+        ------
+        ItemError
+            If it is no photo, damaged, or larger than ``max_megapixels``.
+        """
+        return described(key, bytes(data), self.max_megapixels)
 
     def _parse_jpeg(self, key: str, data: Any) -> np.ndarray:
         import simplejpeg

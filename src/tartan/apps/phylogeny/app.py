@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tartan import _native
 from tartan.application import Application, Meaning
 from tartan.apps.phylogeny.resampling import resampled_proteome
+from tartan.apps.phylogeny.describe import described
 from tartan.errors import ConfigError, ItemError
 
 #: Middles, masks of their neighbours, codes and values of the strings that are present, and numbers of the whole.
@@ -134,6 +135,16 @@ class Phylogeny(Application):
         return ResampledPhylogeny(
             seed=seed, k=self.k, unknown=self.unknown, max_bytes=self.max_bytes, max_ratio=self.max_ratio
         )
+
+    def describe_item(self, key: str, data: Any) -> dict[str, Any]:
+        """Describe a proteome: its proteins, their lengths, the organism that the first of them names.
+
+        Raises
+        ------
+        ItemError
+            If the file is no FASTA, damaged, or larger than can be shown.
+        """
+        return described(key, data if isinstance(data, bytes) else _as_bytes(key, data))
 
     def describe_failure(self, item: Vector) -> str | None:
         """Say why a vector cannot be compared, or None when it can."""

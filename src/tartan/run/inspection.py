@@ -1,0 +1,179 @@
+"""Look at single items of a run: facts and small arrays to draw, as its application describes them.
+
+An item is opened only if its fingerprint is the one that the run recorded, from a local file, up to a size; and only
+if the folder was made by this user on this machine, or is trusted: a manifest from elsewhere may name any file and any
+program. What is returned are facts and arrays, never the bytes of a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan.application import Application
+from tartan.base.format import format_number
+from tartan.errors import ConfigError, ItemError, TartanError
+from tartan.run.reopen import locate_items, open_inputs
+from tartan.sources.items import Source
+from tartan.sources.paths import Location, is_url, read_location
+from tartan.store.folder import RunFolder
+from tartan.store.items import ItemTable
+from tartan.store.manifest import Manifest, leaves
+from tartan.workers.shipping import Registry, load_application
+
+MAX_ITEM_BYTES: Final = 256 * 2**20
+_MAX_FACTS: Final = 24
+_MAX_TEXT: Final = 200
+
+
+@dataclass(frozen=True)
+class Portrait:
+    """What can be shown of an item.
+
+    Attributes
+    ----------
+    facts : mapping of str to str
+    arrays : mapping of str to ndarray
+        What to draw, by title: (m,) a line, (h, w) grey, (h, w, 3) uint8 colours.
+    problem : str
+        Why the item was not opened; "" where it was.
+    """
+
+    facts: Mapping[str, str] = field(default_factory=dict)
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    problem: str = ""
+
+
+class Inspector:
+    """Opens items of one run; may be used by several threads.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    registry : Registry
+        The built-in applications.
+    refusal : str
+        Why items of this folder are not opened; "" if they are (``tartan.run.trust``).
+    """
+
+    def __init__(self, folder: RunFolder, registry: Registry, refusal: str = "") -> None:
+        self._folder = folder
+        self._registry = registry
+        self._refusal = refusal
+        self._lock = threading.Lock()
+
+    def portrait(self, item: int) -> Portrait:
+        """Open an item and describe it; what prevents that is named in the portrait."""
+        if self._refusal:
+            return Portrait(problem=self._refusal)
+        try:
+            with self._lock:
+                data = self._read(item)
+                described = self._application.describe_item(self._folder.keys[item], data)
+        except TartanError as error:
+            return Portrait(problem=str(error))
+        except Exception as error:  # code of the user, decoders of damaged files
+            return Portrait(problem=f"the item cannot be described: {type(error).__name__}: {error}")
+        return _sorted_out(described)
+
+    @cached_property
+    def _application(self) -> Application:
+        about = self._folder.manifest.application
+        if about["kind"] == "object":
+            return Application()
+        if about["kind"] == "file":
+            _require_same(about)
+        return load_application(about["source"], about["parameters"], self._registry)[0]
+
+    @cached_property
+    def _locations(self) -> list[Location | None]:
+        items = self._folder.items
+        assert items is not None
+        return locate_items(self._folder.manifest, items, self._application.item_suffixes)
+
+    @cached_property
+    def _rows(self) -> Source:
+        return open_inputs(self._folder.path, self._folder.manifest, None, self._application.item_suffixes)
+
+    def _read(self, item: int) -> Any:
+        _refuse_urls(self._folder.manifest)
+        items = self._folder.items
+        if items is not None:
+            return self._read_file(items, item)
+        _require_same_arrays(self._folder.manifest)
+        return self._rows.read(item)
+
+    def _read_file(self, items: ItemTable, item: int) -> bytes:
+        if items.sizes is None or items.mtimes is None:
+            raise ItemError("the run has no fingerprint of this item, so it is not opened")
+        location, recorded = self._locations[item], (int(items.sizes[item]), int(items.mtimes[item]))
+        if location is None:
+            raise ItemError("the file is gone")
+        if recorded[0] > MAX_ITEM_BYTES:
+            raise ItemError(f"the item has {recorded[0]:,} bytes; up to {MAX_ITEM_BYTES:,} are opened to be shown")
+        try:
+            data = read_location(location, MAX_ITEM_BYTES, recorded)
+        except OSError as error:
+            raise ItemError(f"the item is not opened: {error.strerror or error}") from error
+        if items.contents is not None and items.contents[item] != hashlib.sha256(data).hexdigest():
+            raise ItemError("the file is not the one that was compared: its contents have changed")
+        return data
+
+
+def _require_same(about: Mapping[str, Any]) -> None:
+    """Refuse to run an application whose file is not the one that computed the run."""
+    path = Path(str(about["source"]).rpartition(":")[0])
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(f"{path}, the application of this run, cannot be read: {error.strerror}") from error
+    if digest != about.get("source_hash"):
+        raise ConfigError(f"{path}, the application of this run, has changed since; its items are not opened")
+
+
+def _refuse_urls(manifest: Manifest) -> None:
+    for leaf in leaves(manifest.inputs):
+        if any(is_url(str(name)) for name in leaf.get("patterns") or ()):
+            raise ItemError("items behind URLs are not fetched to be shown")
+
+
+def _require_same_arrays(manifest: Manifest) -> None:
+    """Refuse rows of files that have changed since the run began."""
+    for leaf in leaves(manifest.inputs):
+        named = leaf.get("patterns")
+        if not named or "size_bytes" not in leaf:
+            raise ItemError("the items were objects of a program, or have no fingerprint; they are not opened")
+        try:
+            status = Path(named[0]).stat()
+        except OSError as error:
+            raise ItemError(f"the array of the items cannot be read: {error.strerror}") from error
+        if (status.st_size, status.st_mtime_ns) != (leaf["size_bytes"], leaf["mtime_ns"]):
+            raise ItemError("the array is not the one that was compared: the file has changed")
+
+
+def _sorted_out(described: Mapping[str, Any]) -> Portrait:
+    """Tell facts from arrays."""
+    facts: dict[str, str] = {}
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, value in described.items():
+        if isinstance(value, np.ndarray) and value.ndim:
+            arrays[str(name)] = value
+        elif len(facts) < _MAX_FACTS:
+            facts[str(name)] = _said(value)[:_MAX_TEXT]
+    return Portrait(facts, arrays)
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, int | np.integer):
+        return f"{int(value):,}"
+    return format_number(value) if isinstance(value, float | np.floating) else str(value)
