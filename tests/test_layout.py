@@ -40,7 +40,7 @@ ARROWS: dict[str, set[str]] = {
 ARROWS["run"] = {*ARROWS["runtime"], "analytics", "options", "runtime", "sort"}
 ARROWS["api"] = {*GROUND, "analytics", "apps", "run"}
 ARROWS["__init__"] = {"api", "application", "base", "errors"}
-ARROWS["view"] = {*GROUND, "__init__", "analytics", "apps", "store"}
+ARROWS["view"] = {*GROUND, "__init__", "analytics", "apps", "run", "store"}
 ARROWS["cli"] = {*ARROWS["view"], "devices", "options", "plan", "run", "sort", "sources", "store", "view", "workers"}
 ARROWS["__main__"] = {"cli"}
 

@@ -9,8 +9,10 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from tartan.core.ledger import Failure
+from tartan.errors import ConfigError
 
 
 class Block(NamedTuple):
@@ -47,12 +49,15 @@ class FakeRun:
     patterns: list[str] = field(default_factory=lambda: ["photos/*.jpg"])
     reduce: dict[str, Any] | None = None
     map: Any = None
+    commits: Sequence[tuple[float, int]] = ()
 
     def __post_init__(self) -> None:
         self.n_items = len(self.full)
         self.n_pairs = self.n_items * (self.n_items - 1) // 2
         upper = np.where(np.triu(np.ones_like(self.full, dtype=bool), 1), self.full, np.nan)
         self.n_pairs_done = int(np.isfinite(upper).sum())
+        self.n_pairs_left = self.n_pairs - self.n_pairs_done
+        self.folder = SimpleNamespace(commit_times=lambda: list(self.commits))
         self.shape = self.full.shape
         self.larger_is_nearer = True
         self.manifest = SimpleNamespace(
@@ -73,6 +78,17 @@ class FakeRun:
 
     def view(self) -> UpperTriangle:
         return UpperTriangle(self.full, 192)
+
+    def pairs(self, output: str | None = None) -> Iterator[pa.RecordBatch]:
+        """What a reduced run keeps: here the pairs of the first item."""
+        j = np.arange(1, self.n_items)
+        yield pa.record_batch({"i": np.zeros(len(j), np.int64), "j": j, "score": self.full[0, 1:]})
+
+    def embed(self, *_: Any, **__: Any) -> Any:
+        raise ConfigError("this run has no map")
+
+    def tree(self) -> Any:
+        raise ConfigError("this run has no tree")
 
     def matrix(self) -> np.ndarray:
         assert self.n_items <= 2000, "a large matrix must not be read whole"

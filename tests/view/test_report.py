@@ -10,7 +10,9 @@ from PIL import Image
 from tartan.core.ledger import Failure
 from tartan.errors import ConfigError
 from tartan.store.maps import StoredMap
+from tartan.view.overview import overview
 from tartan.view.report import MAX_BYTES, write_report
+from tartan.view.report_sections import Findings, histogram
 from tartan.view.thumbnails import photo_thumbnail, thumbnails_of
 
 VOID = {"meta", "img", "link", "br", "hr"}
@@ -59,8 +61,8 @@ def test_page_says_what_it_must(make_run, tmp_path):
                  "photo_0003.jpg: truncated", "1 failed item or pair", "tartan info photos.tartan --json",
                  "tartan run forensics 'photos/*.jpg' -o photos.tartan --set crop=512"):  # fmt: skip
         assert said in page.words
-    assert [image["src"].split(",")[0] for image in page.named("img")] == ["data:image/png;base64"]
-    assert all(image["alt"] for image in page.named("img"))
+    assert [image["href"].split(",")[0] for image in page.named("image")] == ["data:image/png;base64"] * 2
+    assert all(drawing["aria-label"] for drawing in page.named("svg"))
     assert page.named("html")[0]["lang"] == "en"
     assert all("scope" in head for head in page.named("th"))
 
@@ -111,7 +113,7 @@ def test_hostile_text_stays_text(make_run, tmp_path):
         title=HOSTILE,
         clusters=[HOSTILE] * 5 + ["x"],
         truth=[HOSTILE] * 6,
-        thumbnails=pictures,
+        picture_of=pictures.get,
         points=np.eye(6)[:, :2],
     )
     content, page = _read(path)
@@ -128,11 +130,11 @@ def test_the_map_shows_items_in_the_colours_of_their_clusters(make_run, tmp_path
     found = [f"group {i % 4}" for i in range(24)]
     content, page = _read(write_report(make_run(24, 4), tmp_path / "r.html", clusters=found, points=points))
     assert "seen from its widest side. 1 item has no place on it. Point at an item" in page.words
-    assert content.count("<title>") == 1 + 23
+    drawn = content.partition('<figure class="map">')[2].partition("</figure>")[0]
+    assert drawn.count("<title>") == 23
     assert "<title>photo_0007.jpg, group 3</title>" in content
     assert "photo_0005.jpg, group" not in content
     assert len({circle["fill"] for circle in page.named("circle")}) >= 4
-    assert len(page.named("svg")) == 1
     assert not re.search(r"https?://|url\(|<script", content)
     _, page = _read(write_report(make_run(24, 4), tmp_path / "r.html", points=np.full((24, 2), np.nan)))
     assert "No item has a place on the map." in page.words
@@ -162,20 +164,64 @@ def test_large_run_stays_small(make_run, tmp_path):
     run = make_run(n, 700, keys=["k" * 3000 + str(i) for i in range(n)], failures=failures)
     pictures = {i: np.random.default_rng(i).bytes(4000) for i in range(n)}
     points, clusters = np.random.default_rng(0).normal(size=(n, 2)), [f"{i % 700}" + "c" * 3000 for i in range(n)]
-    path = write_report(run, tmp_path / "r.html", clusters=clusters, thumbnails=pictures, points=points)
+    path = write_report(run, tmp_path / "r.html", clusters=clusters, picture_of=pictures.get, points=points)
     assert path.stat().st_size < MAX_BYTES
     _, page = _read(path)
-    assert "700 clusters, the first 100 are shown" in page.words
+    assert "700 groups, the first 100 are shown" in page.words
     assert "1,000 failed items and pairs, the first 100 are shown" in page.words
     assert len(page.named("img")) > 2
-    assert page.named("svg") == []  # too many items for a drawing with their names
+    assert page.named("circle") == []  # too many items for a drawing with their names
 
 
-def test_reduced_run_has_no_picture(make_run, tmp_path):
+def test_a_reduced_run_shows_what_it_keeps(make_run, tmp_path):
     run = make_run(8, 2, reduce={"kind": "top-k", "k": 3, "largest": True})
     _, page = _read(write_report(run, tmp_path / "r.html"))
-    assert page.named("img") == []
-    assert "no matrix to draw" in page.words
+    assert "The run keeps only a part of the scores; the others are hatched." in page.words
+    assert "7 scores, a large one means alike." in page.words
+    assert "The 7 nearest pairs" in page.words
+
+
+def test_a_cut_is_drawn_into_the_histogram(make_run, tmp_path):
+    run = make_run(24, 4)
+    seen = overview(run, 100)
+    findings = Findings(cut=0.015, cut_said="one camera from")
+    drawing = histogram(run, findings, seen)["drawing"]
+    assert "one camera from 0.015</text>" in drawing
+    known = run.full[np.triu_indices(24, 1)]
+    bars = re.findall(r'<rect class="(near|far)".*?: ([\d,]+) pairs</title>', drawing)
+    assert sum(int(count) for side, count in bars if side == "near") == (known >= 0.015).sum()
+    assert sum(int(count) for _, count in bars) == len(known)
+
+
+def test_the_nearest_pairs_come_first(make_run, tmp_path):
+    run = make_run(2200, 40)
+    upper = np.where(np.triu(np.ones_like(run.full, bool), 1), run.full, -1)
+    best = np.argsort(-upper, axis=None)[:10]
+    nearest = overview(run, 100).nearest
+    assert [pair[:2] for pair in nearest] == [tuple(map(int, np.unravel_index(k, upper.shape))) for k in best]
+    whole = overview(make_run(24, 4), 100)
+    assert whole.nearest[0][2] == pytest.approx(float(np.nanmax(make_run(24, 4).full)))
+
+
+@pytest.mark.slow
+def test_many_items_are_ordered_by_the_tree_of_some(make_run):
+    seen = overview(make_run(2200, 4), 100)
+    groups = seen.order % 4
+    assert sorted(seen.order) == list(range(2200))
+    assert np.count_nonzero(np.diff(groups)) == 3  # each group lies together
+
+
+def test_time_and_pauses_are_drawn(make_run, tmp_path):
+    commits = [(1767323046.0 + second + 60 * (second > 20), 7) for second in range(39)]
+    content, page = _read(write_report(make_run(24, 4, commits=commits), tmp_path / "r.html"))
+    assert "Pairs over time" in page.words
+    assert content.count('class="pause"') == 1
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_very_few_items(make_run, tmp_path, n):
+    _, page = _read(write_report(make_run(n, 1), tmp_path / "r.html"))
+    assert ("nearest pair" in page.words) == (n > 1)
 
 
 def test_unfinished_empty_run(make_run, tmp_path):

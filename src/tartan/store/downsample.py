@@ -100,7 +100,7 @@ def shrink(matrix: NDArray[np.floating], side: int) -> NDArray[np.float64]:
     return _mean(sums, counts)
 
 
-def leaf_order(matrix: NDArray[np.floating], *, similarity: bool) -> NDArray[np.intp]:
+def leaf_tree(matrix: NDArray[np.floating], *, similarity: bool) -> tuple[NDArray[np.intp], NDArray[np.float64] | None]:
     """Order items so that alike ones stand together: the leaves of an average-link tree.
 
     Parameters
@@ -112,7 +112,9 @@ def leaf_order(matrix: NDArray[np.floating], *, similarity: bool) -> NDArray[np.
 
     Returns
     -------
-    ndarray of int, shape (n,)
+    order : ndarray of int, shape (n,)
+    joined : ndarray of float64, shape (n - 1, 4), or None
+        The tree, as ``scipy.cluster.hierarchy.linkage`` returns it; None below 3 items.
 
     Raises
     ------
@@ -130,14 +132,19 @@ def leaf_order(matrix: NDArray[np.floating], *, similarity: bool) -> NDArray[np.
     if n > _MAX_LEAVES:
         raise ConfigError(f"ordering {n} items by a tree is limited to {_MAX_LEAVES}; pass clusters instead")
     if n < 3:
-        return np.arange(n, dtype=np.intp)
+        return np.arange(n, dtype=np.intp), None
     scores = np.asarray(matrix, dtype=np.float64)[np.triu_indices(n, 1)]
     distances = -scores if similarity else scores.copy()
     known = np.isfinite(distances)
     low, high = (distances[known].min(), distances[known].max()) if known.any() else (0.0, 0.0)
     distances = np.where(known, distances, high) - low
     tree = linkage(distances, method="average", optimal_ordering=n <= _OPTIMAL_LEAVES)
-    return np.asarray(leaves_list(tree), dtype=np.intp)
+    return np.asarray(leaves_list(tree), dtype=np.intp), tree
+
+
+def leaf_order(matrix: NDArray[np.floating], *, similarity: bool) -> NDArray[np.intp]:
+    """Return the order of ``leaf_tree``."""
+    return leaf_tree(matrix, similarity=similarity)[0]
 
 
 def _checked_order(order: Any, shape: tuple[int, int]) -> NDArray[np.intp] | None:
@@ -163,18 +170,48 @@ def _mean(sums: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.
 
 
 def _streamed_means(run: Any, shape: tuple[int, int], side: int, order: NDArray[np.intp] | None) -> NDArray[np.float64]:
-    rows_to, columns_to = (_block_of(n, min(side, n), order) for n in shape)
-    sums = np.zeros((min(side, shape[0]), min(side, shape[1])))
-    counts = np.zeros_like(sums)
+    cells = CellSums(shape, side, order)
     for block in run.view().blocks():
-        known = block.done & np.isfinite(block.scores)
-        rows = rows_to[block.row : block.row + known.shape[0]]
-        columns = columns_to[block.column : block.column + known.shape[1]]
-        _add_blocks(sums, np.where(known, block.scores, 0.0), rows, columns)
-        _add_blocks(counts, known, rows, columns)
-    if run.manifest.symmetric:
-        sums, counts = sums + sums.T, counts + counts.T
-    return _mean(sums, counts)
+        cells.add(block.row, block.column, block.scores, block.done & np.isfinite(block.scores))
+    return cells.means(run.manifest.symmetric)
+
+
+class CellSums:
+    """Means of the cells of a picture, from blocks and pairs in any order.
+
+    Parameters
+    ----------
+    shape : (int, int)
+        Of the matrix.
+    side : int
+        Largest side of the picture.
+    order : ndarray of int, shape (n,), optional
+        Row and column p of the picture show item ``order[p]``.
+    """
+
+    def __init__(self, shape: tuple[int, int], side: int, order: NDArray[np.intp] | None = None) -> None:
+        self._rows, self._columns = (_block_of(n, min(side, n), order) for n in shape)
+        self._sums = np.zeros((min(side, shape[0]), min(side, shape[1])))
+        self._counts = np.zeros_like(self._sums)
+
+    def add(self, row: int, column: int, values: NDArray[Any], known: NDArray[np.bool_]) -> None:
+        """Add a block whose first value stands at (row, column); only those that are known count."""
+        rows, columns = self._rows[row : row + known.shape[0]], self._columns[column : column + known.shape[1]]
+        if known.size:
+            _add_blocks(self._sums, np.where(known, values, 0.0), rows, columns)
+            _add_blocks(self._counts, known, rows, columns)
+
+    def add_pairs(self, i: NDArray[np.integer], j: NDArray[np.integer], values: NDArray[Any]) -> None:
+        """Add single values at (i, j)."""
+        at = self._rows[i], self._columns[j]
+        np.add.at(self._sums, at, values)
+        np.add.at(self._counts, at, 1)
+
+    def means(self, symmetric: bool) -> NDArray[np.float64]:
+        """Return the means, NaN where there is nothing; of a symmetric matrix one half was added."""
+        if symmetric:
+            return _mean(self._sums + self._sums.T, self._counts + self._counts.T)
+        return _mean(self._sums, self._counts)
 
 
 def _block_of(n: int, side: int, order: NDArray[np.intp] | None) -> NDArray[np.intp]:

@@ -182,7 +182,7 @@ def _pictures(
     photos = [folder / "photos" / Path(key).name for key in run.keys]
     turning = _mapped(run, folder, found, title, tell)
     report = write_report(
-        run, folder / "report.html", title=title, clusters=found, truth=truth, thumbnails=thumbnails_of(photos)
+        run, folder / "report.html", title=title, clusters=found, truth=truth, picture_of=thumbnails_of(photos).get
     )
     return {"run": str(run.path), "matrix": str(picture), "report": str(report), "map": turning}
 

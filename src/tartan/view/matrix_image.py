@@ -127,7 +127,7 @@ def draw_matrix(
     if groups is not None and (len(groups) != values.shape[0] or values.shape[0] != values.shape[1]):
         raise ConfigError(f"{len(groups)} group labels do not fit a matrix of shape {values.shape}")
     bounds = limits or value_limits(values)
-    pixels = _matrix_pixels(values, bounds, palette)
+    pixels = matrix_pixels(values, bounds, palette)
     layout = _Frame.of(pixels, title, _runs_of(groups or []))
     canvas = Image.new("RGB", layout.size, (255, 255, 255))
     pen = ImageDraw.Draw(canvas)
@@ -172,13 +172,18 @@ class _Frame:
         return cls(left, top, width, height, height / rows, size, groups)
 
 
-def _matrix_pixels(
-    values: NDArray[np.floating], bounds: tuple[float, float], palette: PaletteName
+def matrix_pixels(
+    values: NDArray[np.floating],
+    bounds: tuple[float, float],
+    palette: PaletteName = "viridis",
+    *,
+    target: int = _TARGET,
 ) -> NDArray[np.uint8]:
+    """Return the pixels of a matrix, (height, width, 3): small ones blown up towards ``target``, gaps hatched."""
     low, high = bounds
     known = np.isfinite(values)
     painted = colours((np.where(known, values, low) - low) / (high - low), palette)
-    cell = max(1, _TARGET // max(values.shape))
+    cell = max(1, target // max(values.shape))
     pixels = painted.repeat(cell, 0).repeat(cell, 1)
     unknown = (~known).repeat(cell, 0).repeat(cell, 1)
     y, x = np.indices(unknown.shape, sparse=True)

@@ -17,6 +17,8 @@ from tartan.view.scene import Scene, scene
 # A drawing with names that is larger gives way to a picture without them.
 _MOST_BYTES: Final = 350_000
 _KEY_LENGTH: Final = 60
+_MOST_MADE: Final = 600
+_MADE_HERE: Final = " Made for this page; `tartan embed` makes and keeps a better one."
 _SIZE: Final = {"width": 960, "height": 640}
 
 
@@ -24,6 +26,8 @@ def item_map(run: Any, findings: Findings) -> dict[str, str] | None:
     """Draw the map that was given, or that the run keeps; None where there is none."""
     kept = None if findings.points is not None else _kept(run)
     points = findings.points if kept is None else kept.points
+    made = _made(run) if points is None else None
+    points = made if points is None else points
     if points is None:
         return None
     shown = _scene(run, np.asarray(points, np.float64), findings)
@@ -31,7 +35,7 @@ def item_map(run: Any, findings: Findings) -> dict[str, str] | None:
     if not np.isfinite(shown.maps[0].points).all(axis=1).any():
         return found
     described = f"A map of {shown.n} items in {len(shown.clusters)} groups."
-    note = _said(run, shown, kept)
+    note = _said(run, shown, kept) + (_MADE_HERE if made is not None else "")
     drawing = map_svg(shown, **_SIZE, standalone=False) if shown.n * 60 < _MOST_BYTES else ""
     if drawing and len(drawing) < _MOST_BYTES:
         drawing = drawing.replace("<svg ", f'<svg role="img" aria-label="{described}" ', 1)
@@ -43,6 +47,20 @@ def _kept(run: Any) -> Any:
     """Return the map that a run keeps; a report is written even if its file is damaged."""
     try:
         return getattr(run, "map", None)
+    except TartanError:
+        return None
+
+
+def _made(run: Any) -> np.ndarray | None:
+    """Make a map of a finished run of few items; None where that cannot be done, which is no failure of the report."""
+    if run.manifest.reduce is not None or not run.manifest.symmetric or not 3 <= run.n_items <= _MOST_MADE:
+        return None
+    if run.n_pairs_left:
+        return None
+    # The most alike pair is at distance 0: items that belong together lie close together, whatever their scores.
+    options: dict[str, Any] = {"similarity": "max-s"} if run.larger_is_nearer else {}
+    try:
+        return np.asarray(run.embed("smacof", 2, random_state=0, **options).points, np.float64)
     except TartanError:
         return None
 

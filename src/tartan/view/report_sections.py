@@ -5,27 +5,41 @@ Nothing here is HTML: texts are escaped, and shortened where users wrote them, b
 
 from __future__ import annotations
 
-import io
+import contextlib
+import datetime
+import math
 import shlex
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tartan.base.format import format_duration, format_long_count, format_number
-from tartan.store.downsample import DENSE_SIDE, block_means, leaf_order
+from tartan.errors import TartanError
+from tartan.store.manifest import leaves
 from tartan.view.agreement import Agreement
-from tartan.view.matrix_image import draw_matrix, indexed
+from tartan.view.charts import histogram_svg, timeline_svg
+from tartan.view.matrix_drawing import MAX_NAMED, group_colours, matrix_svg
+from tartan.view.overview import Overview
 from tartan.view.page import data_uri
+from tartan.view.tree_drawing import MAX_LEAVES, tree_svg
 
-_PICTURE_SIDE: Final = 480
+PICTURE_SIDE: Final = 480
 _THUMBNAIL_BYTES: Final = 700_000
 _MAX_ROWS: Final = 100
 _MAX_KEYS: Final = 40
+_MAX_PICTURES: Final = 16
+_TREES: Final = ("phylogeny",)  # applications whose answer is a tree
+_UNNAMED: Final = {"array": "an array in memory", "sequence": "objects of a program"}
 _STAGES: Final = ("read", "parse", "upload", "preprocess", "compare", "download", "postprocess", "commit")
+
+
+def no_picture(item: int) -> bytes | None:
+    """Return None: there are no pictures."""
+    return None
 
 
 @dataclass(frozen=True)
@@ -38,17 +52,31 @@ class Findings:
         Found cluster and known group of each item.
     match : Agreement or None
         The two compared.
-    thumbnails : mapping of int to bytes
-        JPEG pictures by index of the item.
+    picture_of : callable
+        Returns a small JPEG picture of an item by its number, or None.
     points : array_like (m, L), or None
         Places of the first m items on a map.
+    said : str
+        How the clusters were found.
+    cut : float or None
+        The score at which items begin to belong together.
+    cut_said : str
+        Where that comes from.
     """
 
     clusters: Sequence[Hashable] | None = None
     truth: Sequence[Hashable] | None = None
     match: Agreement | None = None
-    thumbnails: Mapping[int, bytes] = field(default_factory=dict)
+    picture_of: Callable[[int], bytes | None] = no_picture
     points: ArrayLike | None = None
+    said: str = ""
+    cut: float | None = None
+    cut_said: str = ""
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the clusters, item by item; empty where there are none."""
+        return [] if self.clusters is None else [str(label) for label in self.clusters]
 
 
 def cards(run: Any) -> list[tuple[str, str]]:
@@ -66,6 +94,14 @@ def cards(run: Any) -> list[tuple[str, str]]:
     ]
 
 
+def unfinished(run: Any) -> str:
+    """Say how much of a run is missing; "" where nothing is."""
+    left = run.n_pairs_left
+    if not left:
+        return ""
+    return f"This run is not finished: {left:,} of {run.n_pairs:,} pairs are still missing, here too."
+
+
 def verdict(match: Agreement | None) -> dict[str, Any] | None:
     """Say how many items are in the right cluster, where that is known."""
     if match is None:
@@ -80,12 +116,12 @@ def verdict(match: Agreement | None) -> dict[str, Any] | None:
 
 def compared(run: Any) -> dict[str, Any]:
     """Say which items were compared by what."""
-    application, inputs = run.manifest.application, run.manifest.inputs
-    patterns = inputs.get("patterns") or [inputs.get("kind", "")]
+    application = run.manifest.application
+    named = [leaf.get("patterns") or [_UNNAMED.get(leaf.get("kind", ""), "")] for leaf in leaves(run.manifest.inputs)]
     return {
         "source": application.get("source", application_name(run)),
         "parameters": ", ".join(f"{name} = {value}" for name, value in _parameters(run).items()) or "none",
-        "patterns": ", ".join(map(str, patterns)),
+        "patterns": " and ".join(", ".join(map(str, patterns)) for patterns in named),
         "pairs": _workload(run),
         "result": ", ".join(f"{name} ({np.dtype(dtype).name})" for name, dtype in application["outputs"].items()),
         "folder": run.path,
@@ -101,55 +137,112 @@ def _parameters(run: Any) -> dict[str, Any]:
 
 def _workload(run: Any) -> str:
     kind = run.manifest.workload.get("kind", "all")
+    pairs = f"{run.n_pairs:,} {'pair' if run.n_pairs == 1 else 'pairs'}"
     if kind == "rectangle":
         left = int(run.manifest.workload["n_left"])
-        return f"{left:,} items against {run.n_items - left:,} others: {run.n_pairs:,}"
+        return f"All {pairs} of {left:,} items with {run.n_items - left:,} others"
     if kind == "candidates":
-        return f"a list of {run.n_pairs:,}"
-    return f"all: {run.n_pairs:,}"
+        return f"A list of {pairs} of {run.n_items:,} items"
+    return f"All {pairs} of {run.n_items:,} items"
 
 
-def matrix(run: Any, clusters: Sequence[Hashable] | None) -> dict[str, str] | None:
-    """Draw the matrix, sorted so that its pattern shows; None where a run keeps no matrix."""
+def matrix(run: Any, findings: Findings, seen: Overview) -> dict[str, str]:
+    """Draw the matrix, sorted so that its pattern shows."""
+    rows, columns = seen.cells.shape
+    order = np.arange(run.shape[0]) if seen.order is None else seen.order
+    shown = [int(order[(cell * len(order)) // rows]) for cell in range(rows)]
+    names = [str(run.keys[i]) for i in shown] if rows == run.shape[0] <= MAX_NAMED else []
+    labels = findings.labels
+    drawing = matrix_svg(
+        seen.cells,
+        described=_described(run, seen),
+        names=names,
+        groups=[labels[i] for i in shown] if labels and run.shape[0] == run.n_items else [],
+        colour_of=group_colours(labels) if labels else None,
+        joined=seen.joined if rows == run.n_items else None,
+    )
+    note = _ordered(seen, findings)
+    if (rows, columns) != tuple(run.shape):
+        note += f" Shown are the means of blocks: {rows:,} by {columns:,} cells."
     if run.manifest.reduce is not None:
-        return None
-    order, note = _display_order(run, clusters)
-    values = block_means(run, _PICTURE_SIDE, order=order)
-    groups = None
-    if clusters is not None and order is not None:
-        cells = [int(order[(cell * len(order)) // len(values)]) for cell in range(len(values))]
-        groups = [str(clusters[i]) for i in cells]
-    if len(values) != run.n_items:
-        note += f" Shown are the means of blocks: {len(values)} by {len(values)} cells."
-    picture = _png(draw_matrix(values, groups=groups))
-    return {"picture": picture, "described": _described(run, values), "note": note}
+        note += " The run keeps only a part of the scores; the others are hatched."
+    elif run.n_pairs_done < run.n_pairs:
+        note += " Hatched: scores that are not there."
+    return {"drawing": drawing, "note": note}
 
 
-def _display_order(run: Any, clusters: Sequence[Hashable] | None) -> tuple[NDArray[np.intp] | None, str]:
-    if run.shape[0] == run.shape[1] == run.n_items:
-        if clusters is not None:
-            numbers = {label: k for k, label in enumerate(dict.fromkeys(clusters))}
-            order = np.argsort([numbers[label] for label in clusters], kind="stable")
-            return order, "Rows and columns are sorted by cluster, within it as in the input."
-        if run.n_items <= DENSE_SIDE and run.manifest.symmetric:
-            matrix = np.asarray(run.matrix(), dtype=np.float64)
-            order = leaf_order(matrix, similarity=run.larger_is_nearer)
-            return order, "Rows and columns are sorted so that alike items stand together."
-    return None, "Rows and columns are in the order of the input."
+def _ordered(seen: Overview, findings: Findings) -> str:
+    if seen.joined is not None:
+        strip = " The strip beside it shows the groups." if findings.clusters is not None else ""
+        return (
+            f"Rows and columns are in the order of their average-link tree, so that alike items stand together.{strip}"
+        )
+    if seen.order is not None and findings.clusters is None:
+        return "Rows and columns are ordered by a tree of some items; each other item stands with its nearest of these."
+    if seen.order is not None:
+        return "Rows and columns are sorted by cluster, within it as in the input."
+    return "Rows and columns are in the order of the input."
 
 
-def _described(run: Any, values: NDArray[np.floating]) -> str:
-    finite = values[np.isfinite(values)]
-    if finite.size == 0:
+def _described(run: Any, seen: Overview) -> str:
+    if not seen.n_scores:
         return "The matrix; no score is known."
-    low, high = format_number(float(finite.min())), format_number(float(finite.max()))
+    low, high = (format_number(limit) for limit in seen.limits)
     return f"The matrix of scores of {run.n_items} items, from {low} to {high}."
 
 
-def _png(image: Any) -> str:
-    buffer = io.BytesIO()
-    indexed(image).save(buffer, format="PNG", optimize=True)
-    return data_uri(buffer.getvalue(), "image/png")
+def histogram(run: Any, findings: Findings, seen: Overview) -> dict[str, str] | None:
+    """Draw how the scores are spread, with the cut; None where there is no score."""
+    if not len(seen.sample):
+        return None
+    said = f"{findings.cut_said} {format_number(findings.cut)}".strip() if findings.cut is not None else ""
+    drawing = histogram_svg(
+        seen.sample, seen.n_scores, cut=findings.cut, cut_said=said, larger_is_nearer=run.larger_is_nearer
+    )
+    note = f"{seen.n_scores:,} scores, {_kind_of_score(run)}. The scale of counts is logarithmic."
+    if len(seen.sample) < seen.n_scores:
+        note += f" Drawn from a sample of {len(seen.sample):,} of them."
+    return {"drawing": drawing, "note": note}
+
+
+def _kind_of_score(run: Any) -> str:
+    similarity = run.manifest.application.get("similarity")
+    if similarity is None:
+        return f"output {next(iter(run.manifest.application['outputs']))}"
+    return "a large one means alike" if similarity else "a small one means alike"
+
+
+def nearest_pairs(run: Any, seen: Overview) -> dict[str, Any] | None:
+    """List the most alike pairs; None where no score is known."""
+    if not seen.nearest:
+        return None
+    rows = [
+        {"rank": rank, "names": [run.keys[i], run.keys[j]], "score": format_number(score, 4)}
+        for rank, (i, j, score) in enumerate(seen.nearest, 1)
+    ]
+    title = "The nearest pair" if len(rows) == 1 else f"The {len(rows)} nearest pairs"
+    return {"title": title, "caption": f"Of {seen.n_scores:,} pairs; {_kind_of_score(run)}", "rows": rows}
+
+
+def tree(run: Any, findings: Findings) -> dict[str, str] | None:
+    """Draw the tree of a run of an application whose answer is one; None for others, and where pairs are missing."""
+    if application_name(run) not in _TREES or not 3 <= run.n_items <= MAX_LEAVES or not run.manifest.symmetric:
+        return None
+    if run.manifest.reduce is not None or run.n_pairs_done < run.n_pairs:
+        return None
+    try:
+        found = run.tree()
+    except TartanError:
+        return None
+    labels = findings.labels
+    by_group = group_colours(labels) if labels else {}
+    colour = dict(zip(map(str, run.keys), (by_group[label] for label in labels))) if labels else {}
+    drawing = tree_svg(
+        found,
+        described=f"The tree of {run.n_items} items.",
+        colours=[colour.get(name, "currentColor") for name in found.leaf_names],
+    )
+    return {"drawing": drawing, "note": "Neighbour joining, drawn from the midpoint; the tree itself has no root."}
 
 
 def clusters_found(run: Any, findings: Findings) -> dict[str, Any] | None:
@@ -159,11 +252,15 @@ def clusters_found(run: Any, findings: Findings) -> dict[str, Any] | None:
     members: dict[str, list[int]] = {}
     for index, label in enumerate(findings.clusters):
         members.setdefault(str(label), []).append(index)
+    colour_of = group_colours(findings.labels)
     budget = _PictureBudget(_THUMBNAIL_BYTES)
     shown = list(members.items())[:_MAX_ROWS]
     return {
-        "caption": _counted(len(members), "cluster"),
-        "rows": [_cluster_row(run, name, inside, findings, budget) for name, inside in shown],
+        "caption": _counted(len(members), "group"),
+        "said": findings.said,
+        "rows": [
+            _cluster_row(run, name, inside, findings, budget) | {"colour": colour_of[name]} for name, inside in shown
+        ],
         "pairs_note": _pair_counts(findings.match),
     }
 
@@ -174,8 +271,8 @@ class _PictureBudget:
     def __init__(self, n_bytes: int) -> None:
         self._left = n_bytes
 
-    def take(self, data: bytes | None) -> bool:
-        if data is None or len(data) > self._left:
+    def take(self, data: bytes) -> bool:
+        if len(data) > self._left:
             return False
         self._left -= len(data)
         return True
@@ -191,7 +288,8 @@ def _cluster_row(run: Any, name: str, inside: list[int], findings: Findings, bud
         present = Counter(str(truth[i]) for i in inside).most_common(8)
         said = ", ".join(f"{count} of {known}" for known, count in present)
     shown = inside[:_MAX_KEYS]
-    drawn = [i for i in shown if budget.take(findings.thumbnails.get(i))]
+    made = {i: findings.picture_of(i) for i in shown[:_MAX_PICTURES]}
+    drawn = {i: data for i, data in made.items() if data is not None and budget.take(data)}
     return {
         "name": name,
         "n_items": len(inside),
@@ -199,8 +297,8 @@ def _cluster_row(run: Any, name: str, inside: list[int], findings: Findings, bud
         "names": [run.keys[i] for i in shown],
         "n_more": len(inside) - len(shown),
         "pictures": [
-            {"source": data_uri(findings.thumbnails[i], "image/jpeg"), "key": run.keys[i], "is_odd": i in odd}
-            for i in drawn
+            {"source": data_uri(data, "image/jpeg"), "key": run.keys[i], "is_odd": i in odd}
+            for i, data in drawn.items()
         ],
     }
 
@@ -214,11 +312,11 @@ def _pair_counts(match: Agreement | None) -> str:
     )
 
 
-def loads(stats: Mapping[str, Any]) -> str:
-    """Compare the loads with the bound."""
+def loads(stats: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Compare the loads with the bound; None where they are not known."""
     loads, factor, bound = (stats.get(k) for k in ("loads", "load_factor", "load_factor_bound"))
     if not loads or not factor or not bound:
-        return ""
+        return None
     said = (
         f"Items were loaded {int(loads):,} times: R = {format_number(factor)} loads an item. With this cache no "
         f"order of work needs less than R_min = {format_number(bound)}; this run needed "
@@ -227,7 +325,21 @@ def loads(stats: Mapping[str, Any]) -> str:
     share = stats.get("system_efficiency")
     if share:
         said += f" System efficiency by the performance model: {100 * float(share):.1f} %."
-    return said
+    least = math.ceil(float(bound) / float(factor) * int(loads) - 1e-9)
+    bars = [("loads made", int(loads)), ("least possible", least)]
+    longest = max(count for _, count in bars)
+    return {
+        "said": said,
+        "bars": [{"name": name, "count": f"{count:,}", "percent": 100 * count / longest} for name, count in bars],
+    }
+
+
+def timeline(run: Any) -> str | None:
+    """Draw when the pairs were committed; None where there is too little to draw."""
+    started = None
+    with contextlib.suppress(ValueError, TypeError):
+        started = datetime.datetime.fromisoformat(str(run.manifest.created)).timestamp()
+    return timeline_svg(run.folder.commit_times(), started, run.n_pairs)
 
 
 def stages(stats: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 _MAX_PIXELS = 200_000_000
 _SIDE = 96
@@ -15,6 +19,25 @@ def thumbnails_of(paths: Sequence[str | Path], *, limit: int = 240) -> Mapping[i
     """Return JPEG thumbnails of the first ``limit`` photos, by index; unreadable ones are left out."""
     made = {index: photo_thumbnail(path) for index, path in enumerate(paths[:limit])}
     return {index: data for index, data in made.items() if data is not None}
+
+
+def pictures_of(portrait: Callable[[int], Any], side: int = _SIDE) -> Callable[[int], bytes | None]:
+    """Return what makes a square JPEG of an item from the first picture in its portrait; None where it has none."""
+
+    def picture(item: int) -> bytes | None:
+        arrays = portrait(item).arrays.values()
+        found = next((array for array in arrays if array.ndim == 3 and array.dtype == np.uint8), None)
+        return None if found is None else _square(found, side)
+
+    return picture
+
+
+def _square(pixels: NDArray[np.uint8], side: int) -> bytes:
+    from PIL import Image, ImageOps
+
+    buffer = io.BytesIO()
+    ImageOps.fit(Image.fromarray(pixels), (side, side)).save(buffer, format="JPEG", quality=78, optimize=True)
+    return buffer.getvalue()
 
 
 def photo_thumbnail(path: str | Path, side: int = _SIDE, *, max_pixels: int = _MAX_PIXELS) -> bytes | None:

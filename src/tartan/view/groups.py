@@ -1,0 +1,77 @@
+"""The groups of a run that its report and its page show: one place asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from tartan.errors import TartanError
+
+MOST_ITEMS: Final = 2000  # of a whole matrix: a page does not wait for more
+ASIDE: Final = "in no group"
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Groups of the items of a run.
+
+    Attributes
+    ----------
+    labels : sequence, length n
+        Group of each item.
+    said : str
+        How they were found.
+    cut : float or None
+        The score at which items begin to belong together, where the application names one.
+    cut_said : str
+        What it is, in a few words.
+    """
+
+    labels: Sequence[Hashable]
+    said: str = ""
+    cut: float | None = None
+    cut_said: str = ""
+
+
+def groups_of(run: Any) -> Groups | None:
+    """Return the groups that ``tartan cluster RUN`` finds; None where it finds none, or one of all items.
+
+    Runs in progress, of two sets and of very many items have none here.
+    """
+    if run.n_pairs_left or run.n_items < 3 or run.manifest.workload["kind"] == "rectangle":
+        return None
+    if run.manifest.reduce is None and run.n_items > MOST_ITEMS:
+        return None
+    from tartan import analytics
+
+    try:
+        found = analytics.cluster(run)
+    except (AttributeError, ImportError, TartanError):
+        return None
+    cut, cut_said = _cut(run.manifest.application)
+    if found.n_clusters < 2 and cut is None:
+        return None
+    said = " ".join(_sentence(text) for text in (found.reason, *found.notes) if text)
+    return Groups(_named(found.labels), said, cut, cut_said)
+
+
+def _named(labels: Any) -> list[str]:
+    """Name groups by their sizes, the largest first; items in none are one more."""
+    numbers, counts = np.unique(labels[labels >= 0], return_counts=True)
+    order = np.lexsort((numbers, -counts))
+    names = {int(numbers[k]): f"group {place}" for place, k in enumerate(order.tolist(), 1)}
+    return [names.get(int(label), ASIDE) for label in labels]
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:].rstrip(".") + "."
+
+
+def _cut(application: Mapping[str, Any]) -> tuple[float | None, str]:
+    """Return the score from which on items belong together, as the application says."""
+    of_first = (application.get("meaning") or {}).get(next(iter(application["outputs"]))) or {}
+    cut = of_first.get("cut")
+    return (None, "") if cut is None else (float(cut), "cut")
