@@ -22,7 +22,25 @@ def test_what_is_missing_is_noticed() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["report.html", "report.css", "scene.html", "viewer.css", "viewer.js", "viewer_page.js"]
+    "name",
+    [
+        "report.html",
+        "report_body.html",
+        "report.css",
+        "scene.html",
+        "viewer.css",
+        "viewer.js",
+        "viewer_page.js",
+        "view.html",
+        "view.css",
+        "view.js",
+        "matrix.js",
+        "problem.html",
+        "matrix.svg",
+        "tree.svg",
+        "histogram.svg",
+        "timeline.svg",
+    ],
 )
 def test_the_files_of_pages_are_in_the_package(name: str) -> None:
     assert resource(name)

@@ -1,0 +1,253 @@
+"""What the page of a run in progress asks for: its state, its tiles, its items and pairs. Read anew, kept for moments.
+
+All texts that come from users leave here with control characters made visible, and shortened.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from tartan.base.format import format_long_count, format_number
+from tartan.base.progress import RateWindow, Snapshot
+from tartan.errors import ConfigError, TartanError
+from tartan.run.inspection import Inspector, Portrait
+from tartan.run.known import recorded_facts
+from tartan.run.lookup import matching
+from tartan.run.pair import NeighbourRank, inspect_pair
+from tartan.store.row import item_row
+from tartan.view import report_sections as parts
+from tartan.view.groups import groups_of
+from tartan.view.item_drawing import draw_array
+from tartan.view.page import clipped, render
+from tartan.view.report import findings_of, report_values
+from tartan.view.thumbnails import pictures_of
+from tartan.view.tiles import TILE, Pyramid, TilePicture, draw_tile, n_levels, pyramid_of
+
+NEIGHBOURS: Final = 20
+FOUND: Final = 20
+_FRESH_SECONDS: Final = 1.0
+_BODY_SECONDS: Final = 20.0
+_PORTRAITS: Final = 48
+
+
+class LiveRun:
+    """A run that may be computed while it is looked at; used by several threads.
+
+    Parameters
+    ----------
+    open_run : callable
+        Opens the run.
+    inspector_of : callable
+        Returns what opens items of a run folder.
+    clock : callable
+        Seconds, never decreasing.
+    """
+
+    def __init__(
+        self,
+        open_run: Callable[[], Any],
+        inspector_of: Callable[[Any], Inspector],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._open, self._inspector_of, self._clock = open_run, inspector_of, clock
+        self._lock = threading.RLock()
+        self._body_lock = threading.Lock()
+        self._made_ns = 0
+        self._pyramid: tuple[str, Pyramid] | None = None
+        self._body: tuple[float, str, str] | None = None
+        self._state: tuple[float, dict[str, Any]] | None = None
+        self._portraits: OrderedDict[int, Portrait] = OrderedDict()
+        self._adopt()
+
+    @property
+    def run(self) -> Any:
+        """The run as its manifest describes it now."""
+        with self._lock:
+            if self._stamp() != self._made_ns:
+                self._adopt()
+            return self._run
+
+    def state(self) -> dict[str, Any]:
+        """Return how far the run is, and how its matrix is drawn."""
+        with self._lock:
+            _ = self.run  # a run that has been extended is opened anew
+            now = self._clock()
+            if self._state is None or (not self._state[1]["finished"] and now >= self._state[0]):
+                state = self._read_state(now)
+                # Of very many chunks even the count takes a while: most of the time is for other answers.
+                self._state = now + max(_FRESH_SECONDS, 8 * (self._clock() - now)), state
+            return self._state[1]
+
+    def tile(self, level: int, row: int, column: int) -> TilePicture:
+        """Return a tile of the matrix.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such tile.
+        """
+        shape = self.run.shape
+        if not 0 <= level < n_levels(shape) or any(
+            not 0 <= place << level < -(-n // TILE) for place, n in zip((row, column), shape)
+        ):
+            raise ConfigError(f"there is no tile {level}/{row}/{column}")
+        return draw_tile(self._tiles(), level, row, column)
+
+    def find(self, text: str) -> list[dict[str, Any]]:
+        """Return items whose names have a text in them, or whose number it is."""
+        run = self.run
+        found = matching(run.keys, text, FOUND)
+        if not found and text.isdecimal() and int(text) < run.n_items:
+            found = [int(text)]
+        return [self._named(item) for item in found]
+
+    def cell(self, row: int, column: int) -> dict[str, Any]:
+        """Return the items of a cell of the finest level, and their score."""
+        shape, order = self.run.shape, self._tiles().order
+        if not (0 <= row < shape[0] and 0 <= column < shape[1]):
+            raise ConfigError(f"the matrix has {shape[0]} by {shape[1]} cells")
+        a, b = (row, column + self.run.n_items - shape[1]) if order is None else (int(order[row]), int(order[column]))
+        about: dict[str, Any] = {"a": self._named(a), "b": self._named(b), "score": None}
+        if a != b:
+            row_of = item_row(self.run.folder, a) if self.run.manifest.reduce is not None else None
+            score = row_of.score_with(b) if row_of else self._score(a, b)
+            about["score"] = None if score is None else format_number(score, 5)
+        return about
+
+    def item(self, item: int) -> dict[str, Any]:
+        """Return facts of an item, its drawings and its nearest neighbours."""
+        self._require(item)
+        row = item_row(self.run.folder, item)
+        near = [
+            self._named(int(other)) | {"score": format_number(score, 5)}
+            for other, score in zip(row.others[:NEIGHBOURS].tolist(), row.scores[:NEIGHBOURS].tolist())
+        ]
+        return self._about(item) | {"neighbours": near, "n_known": len(row.others)}
+
+    def pair(self, a: int, b: int) -> dict[str, Any]:
+        """Return two items, their scores, and how near each is to the other."""
+        self._require(a)
+        self._require(b)
+        pair = inspect_pair(self.run.folder, a, b)
+        return {
+            "a": self._about(a),
+            "b": self._about(b),
+            "state": pair.state,
+            "scores": {clipped(name, 40): format_number(value, 6) for name, value in pair.scores.items()},
+            "reasons": [clipped(reason, 400) for reason in pair.reasons],
+            "ranks": [_ranked(pair.b_for_a), _ranked(pair.a_for_b)],
+        }
+
+    def drawing(self, item: int, number: int) -> bytes:
+        """Return one drawing of an item as PNG.
+
+        Raises
+        ------
+        ConfigError
+            If there is none of that number.
+        """
+        self._require(item)
+        arrays = list(self._portrait(item).arrays.values())
+        if not 0 <= number < len(arrays):
+            raise ConfigError(f"item {item} has {len(arrays)} drawings")
+        return draw_array(arrays[number])
+
+    def body(self) -> str:
+        """Return the sections of the report as they are now; of a run in progress every 20 seconds at most."""
+        version = self.state()["version"]
+        with self._body_lock:
+            now = self._clock()
+            if self._body is None or (self._body[1] != version and now - self._body[0] >= _BODY_SECONDS):
+                self._body = now, version, self._sections()
+            return self._body[2]
+
+    def _adopt(self) -> None:
+        """Open the run as its manifest describes it now."""
+        self._run = self._open()
+        self._made_ns = self._stamp()
+        self._inspector = self._inspector_of(self._run.folder)
+        self._rate = RateWindow(self._clock(), self._run.n_pairs - self._run.n_pairs_left)
+        self._pyramid, self._state = None, None
+        self._portraits.clear()
+
+    def _stamp(self) -> int:
+        try:
+            return (Path(self._run.path) / "manifest.json").stat().st_mtime_ns
+        except OSError:
+            return self._made_ns
+
+    def _read_state(self, now: float) -> dict[str, Any]:
+        run = self.run
+        known = run.n_pairs - run.n_pairs_left
+        snapshot = Snapshot(known, run.n_pairs, self._rate.add(now, known))
+        finished, failures = known == run.n_pairs and bool(run.finished), len(run.failures)
+        return {
+            "name": clipped(Path(run.path).name, 80),
+            "application": clipped(parts.application_name(run), 80),
+            "n_items": run.n_items,
+            "rows": run.shape[0],
+            "columns": run.shape[1],
+            "levels": n_levels(run.shape),
+            "tile": TILE,
+            "finished": finished,
+            "share": snapshot.share,
+            "said": f"{known:,} of {run.n_pairs:,} pairs" + (f", {snapshot.time_left}" if snapshot.time_left else ""),
+            "failures": f"{format_long_count(failures)} failed" if failures else "",
+            "version": f"{self._made_ns}-{known}-{int(finished)}",
+        }
+
+    def _tiles(self) -> Pyramid:
+        version = self.state()["version"]
+        with self._lock:
+            if self._pyramid is None or (self._pyramid[0] != version and not self._pyramid[1].lasting):
+                self._pyramid = version, pyramid_of(self.run)
+            return self._pyramid[1]
+
+    def _score(self, a: int, b: int) -> Any:
+        first = self.run.n_items - self.run.shape[1]
+        found = self.run.view().window(slice(a, a + 1), slice(b - first, b - first + 1))[0, 0]
+        return None if np.isnan(found) else found
+
+    def _about(self, item: int) -> dict[str, Any]:
+        portrait = self._portrait(item)
+        facts = recorded_facts(self.run.folder, item) | dict(portrait.facts)
+        return self._named(item) | {
+            "facts": [[clipped(name, 60), clipped(value, 200)] for name, value in facts.items()],
+            "drawings": [clipped(title, 60) for title in portrait.arrays],
+            "problem": clipped(portrait.problem, 400),
+        }
+
+    def _portrait(self, item: int) -> Portrait:
+        with self._lock:
+            if item not in self._portraits:
+                self._portraits[item] = self._inspector.portrait(item)
+                while len(self._portraits) > _PORTRAITS:
+                    self._portraits.popitem(last=False)
+            self._portraits.move_to_end(item)
+            return self._portraits[item]
+
+    def _named(self, item: int) -> dict[str, Any]:
+        return {"item": item, "key": clipped(self.run.keys[item], 120)}
+
+    def _require(self, item: int) -> None:
+        if not 0 <= item < self.run.n_items:
+            raise ConfigError(f"there is no item {item}; the run has {self.run.n_items:,}")
+
+    def _sections(self) -> str:
+        run = self.run
+        try:
+            findings = findings_of(groups_of(run), picture_of=pictures_of(self._portrait))
+            return render("report_body.html", **report_values(run, findings, live=True))
+        except TartanError as error:
+            return render("problem.html", problem=str(error))
+
+
+def _ranked(rank: NeighbourRank) -> Mapping[str, Any]:
+    return {"rank": rank.rank, "of": rank.of}
