@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -45,17 +45,18 @@ def groups_of(run: Any) -> Groups | None:
         return None
     if run.manifest.reduce is None and run.n_items > MOST_ITEMS:
         return None
-    from tartan import analytics
+    from tartan.analytics import cluster
 
     try:
-        found = analytics.cluster(run)
-    except (AttributeError, ImportError, TartanError):
+        found = cluster(run)
+    except TartanError:
         return None
-    cut, cut_said = _cut(run.manifest.application)
+    meaning = run.manifest.meaning()
+    cut = meaning.get("cut")
     if found.n_clusters < 2 and cut is None:
         return None
     said = " ".join(_sentence(text) for text in (found.reason, *found.notes) if text)
-    return Groups(_named(found.labels), said, cut, cut_said)
+    return Groups(_named(found.labels), said, cut, "" if cut is None else "cut:")
 
 
 def _named(labels: Any) -> list[str]:
@@ -68,10 +69,3 @@ def _named(labels: Any) -> list[str]:
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:].rstrip(".") + "."
-
-
-def _cut(application: Mapping[str, Any]) -> tuple[float | None, str]:
-    """Return the score from which on items belong together, as the application says."""
-    of_first = (application.get("meaning") or {}).get(next(iter(application["outputs"]))) or {}
-    cut = of_first.get("cut")
-    return (None, "") if cut is None else (float(cut), "cut")

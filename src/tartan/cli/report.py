@@ -1,0 +1,41 @@
+"""``tartan report``: a run as one HTML page that needs no network."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tartan.cli.shared.inspection import inspector_of
+from tartan.cli.shared.options import add_trust
+from tartan.cli.shared.output import print_json, warn_unfinished
+from tartan.cli.shared.tables import require_folders
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("run", metavar="RUN", help="folder of the run")
+    parser.add_argument(
+        "-o", "--out", metavar="FILE.html", type=Path, help="the page; default: RUN with .html for its ending"
+    )
+    add_trust(parser, "open the items, and run the application, that RUN names")
+    parser.add_argument("--quiet", action="store_true", help="do not say where the page is")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Write the page; return the exit status."""
+    import tartan
+    from tartan.view.report import write_report
+    from tartan.view.thumbnails import pictures_of
+
+    out: Path = args.out or Path(args.run).resolve().with_suffix(".html")
+    require_folders(out)
+    run = tartan.open(args.run)
+    warn_unfinished(run)
+    inspector = inspector_of(run.folder, trust=args.trust)
+    target = write_report(run, out, picture_of=pictures_of(inspector.portrait))
+    if not args.quiet:
+        print(f"report in {target}", file=sys.stderr)
+    if args.json:
+        print_json({"path": str(run.path), "report": str(target), "bytes": target.stat().st_size})
+    return 0

@@ -1,0 +1,97 @@
+"""``tartan show RUN A B``: two items side by side, their scores, and how near each is to the other."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tartan.cli.shared.inspection import inspector_of
+from tartan.cli.shared.options import add_trust
+from tartan.cli.shared.output import print_json, warn_unfinished
+
+if TYPE_CHECKING:
+    from tartan.run.inspection import Portrait
+    from tartan.run.pair import NeighbourRank, Pair
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    add = parser.add_argument
+    add("run", metavar="RUN", help="folder of the run")
+    add("a", metavar="A", help="an item: its name, a part of it that no other name has, or its number from 0")
+    add("b", metavar="B", help="another item")
+    add_trust(parser, "open the items, and run the application, that RUN names")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Show them; return the exit status."""
+    import tartan
+    from tartan.run.known import recorded_facts
+    from tartan.run.lookup import item_number
+    from tartan.run.pair import inspect_pair
+
+    run = tartan.open(args.run)
+    a, b = (item_number(run.keys, text) for text in (args.a, args.b))
+    pair = inspect_pair(run.folder, a, b)
+    if pair.state == "not computed":
+        warn_unfinished(run)
+    inspector = inspector_of(run.folder, trust=args.trust)
+    portraits = [inspector.portrait(item) for item in (a, b)]
+    facts = [recorded_facts(run.folder, item) | dict(p.facts) for item, p in zip((a, b), portraits)]
+    names = run.keys[a], run.keys[b]
+    if args.json:
+        print_json(_described(pair, names, facts, portraits))
+    else:
+        print("\n".join(_text(pair, names, facts, portraits)))
+    return 0
+
+
+def _described(
+    pair: Pair, names: tuple[str, str], facts: list[dict[str, str]], portraits: list[Portrait]
+) -> dict[str, Any]:
+    items = [
+        {"item": item, "key": name, "facts": known, "not_opened": portrait.problem or None}
+        for item, name, known, portrait in zip((pair.a, pair.b), names, facts, portraits)
+    ]
+    return {
+        "a": items[0],
+        "b": items[1],
+        "state": pair.state,
+        "scores": pair.scores,
+        "rank_of_b": {"rank": pair.b_for_a.rank, "of": pair.b_for_a.of},
+        "rank_of_a": {"rank": pair.a_for_b.rank, "of": pair.a_for_b.of},
+        "reasons": list(pair.reasons),
+    }
+
+
+def _text(pair: Pair, names: tuple[str, str], facts: list[dict[str, str]], portraits: list[Portrait]) -> Iterator[str]:
+    """Yield the lines for people: the answer, then both items in two columns."""
+    from tartan.view.page import clipped
+
+    shown = [clipped(name, 60) for name in names]
+    scores = {name: f"{value:.6g}" for name, value in pair.scores.items()}
+    ranks = {shown[0]: (shown[1], pair.b_for_a), shown[1]: (shown[0], pair.a_for_b)}
+    yield from _columns([[name, value] for name, value in (scores or {"score": pair.state}).items()])
+    yield from (clipped(reason, 400) for reason in pair.reasons)
+    yield ""
+    yield from (f"{other} is {_place(rank)} {of}" for of, (other, rank) in ranks.items())
+    yield ""
+    named = list(dict.fromkeys(name for known in facts for name in known))
+    cells = [[clipped(name, 40), *(clipped(known.get(name, "-"), 60) for known in facts)] for name in named]
+    yield from _columns([["", *shown], *cells])
+    for problem in dict.fromkeys(portrait.problem for portrait in portraits if portrait.problem):
+        print(f"tartan: not opened: {clipped(problem, 400)}", file=sys.stderr)
+
+
+def _place(rank: NeighbourRank) -> str:
+    if rank.rank is None:
+        return f"not among the {rank.of:,} items with a known score with"
+    return f"number {rank.rank:,} of the {rank.of:,} neighbours of"
+
+
+def _columns(rows: list[list[str]]) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "   ".join(f"{cell:{width}}" for cell, width in zip(row, widths)).rstrip()

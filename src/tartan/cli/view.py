@@ -1,0 +1,44 @@
+"""``tartan view``: look at a run in a browser, also while it is computed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from tartan.cli.shared.inspection import inspector_of
+from tartan.cli.shared.options import add_trust, count
+from tartan.cli.shared.output import print_json
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("run", metavar="RUN", help="folder of the run")
+    parser.add_argument(
+        "--port", type=count, default=0, metavar="N", help="port of this machine (127.0.0.1); default: a free one"
+    )
+    add_trust(parser, "open the items, and run the application, that RUN names")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Serve the page until the user ends it; return the exit status."""
+    import tartan
+    from tartan.view.live import LiveRun
+    from tartan.view.server import Server
+
+    def opened() -> Any:
+        return tartan.open(args.run)
+
+    live = LiveRun(opened, lambda folder: inspector_of(folder, trust=args.trust))
+    server = Server(live, args.port)
+    if args.json:
+        print_json({"url": server.url, "port": server.port})
+    else:
+        print(server.url)
+    sys.stdout.flush()
+    print("open this address in a browser on this machine; Ctrl-C ends it", file=sys.stderr)
+    try:
+        server.serve()
+    except KeyboardInterrupt:  # how a view ends
+        return 0
+    return 0
