@@ -74,6 +74,9 @@ class FakeRun:
             created="2026-01-02T03:04:05+00:00",
             reduce=self.reduce,
             symmetric=True,
+            larger_is_nearer=True,
+            outputs={"scores": np.dtype(np.float32)},
+            meaning=lambda output=None: {},
         )
 
     def view(self) -> UpperTriangle:

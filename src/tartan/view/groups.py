@@ -56,7 +56,9 @@ def groups_of(run: Any) -> Groups | None:
     if found.n_clusters < 2 and cut is None:
         return None
     said = " ".join(_sentence(text) for text in (found.reason, *found.notes) if text)
-    return Groups(_named(found.labels), said, cut, "" if cut is None else "cut:")
+    return Groups(
+        _named(found.labels), said, cut, "" if cut is None else "alike from" if run.larger_is_nearer else "alike up to"
+    )
 
 
 def _named(labels: Any) -> list[str]:

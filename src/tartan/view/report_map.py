@@ -57,8 +57,9 @@ def _made(run: Any) -> np.ndarray | None:
         return None
     if run.n_pairs_left:
         return None
-    # The most alike pair is at distance 0: items that belong together lie close together, whatever their scores.
-    options: dict[str, Any] = {"similarity": "max-s"} if run.larger_is_nearer else {}
+    # Where the application does not say how its similarities become distances, the most alike pair is at distance 0.
+    silent = run.larger_is_nearer and not run.manifest.meaning().get("distance")
+    options: dict[str, Any] = {"similarity": "max-s"} if silent else {}
     try:
         return np.asarray(run.embed("smacof", 2, random_state=0, **options).points, np.float64)
     except TartanError:
