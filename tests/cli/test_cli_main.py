@@ -31,6 +31,9 @@ OPTIONS = {
     "resume": EXECUTION | {"--retry-failed", "--trust"},
     "add": EXECUTION | {"--no-map", "--trust"},
     "info": {"--json", "--help"},
+    "report": {"--out", "--trust", "--quiet", "--json", "--help"},
+    "view": {"--port", "--trust", "--json", "--help"},
+    "show": {"--trust", "--json", "--help"},
     "export": {
         "--format", "--output", "--diagonal", "--missing", "--clip", "--overwrite", "--json", "--help", "--sorted",
         "--threshold-count", "--ascending", "--descending", "--memory", "--tmp",

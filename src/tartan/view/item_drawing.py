@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tartan.base.palette import colours, value_limits
 from tartan.errors import ConfigError
-from tartan.view.palette import colours, value_limits
 
 _SIDE: Final = 640
 _PLOT: Final = (640, 240)

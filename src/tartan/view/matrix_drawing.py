@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.base.format import format_number
+from tartan.base.palette import colours, value_limits
 from tartan.view.matrix_image import indexed, matrix_pixels
 from tartan.view.page import data_uri, printable, render
-from tartan.base.palette import colours, value_limits
 from tartan.view.scene import group_colour
 
 MAX_NAMED: Final = 70

@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.view.downsample import leaf_order
-from tartan.view.palette import colours, value_limits
+from tartan.base.palette import colours, value_limits
+from tartan.store.downsample import leaf_order
 
 TILE: Final = 256
 WHOLE_SIDE: Final = 2000

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from tartan import _native
 from tartan.application import Application, Meaning
-from tartan.apps.phylogeny.resampling import resampled_proteome
 from tartan.apps.phylogeny.describe import described
+from tartan.apps.phylogeny.resampling import resampled_proteome
 from tartan.errors import ConfigError, ItemError
 
 #: Middles, masks of their neighbours, codes and values of the strings that are present, and numbers of the whole.
