@@ -68,6 +68,7 @@ OPTIONS = {
     "plan": {"--workers", "--json", "--help"},
     "demo": {"--photos", "--cameras", "--seed", "--quiet", "--json", "--help"},
     "bench": {"--json", "--help"},
+    "completion": {"--json", "--help"},
     "doctor": {"--json", "--help"},
 }  # fmt: skip
 
