@@ -24,7 +24,7 @@ from tartan.base.user_key import user_key
 from tartan.core.grid import Grid
 from tartan.core.verdict import FailureRules
 from tartan.devices.protocol import Device
-from tartan.errors import ConfigError, DeviceMemoryError, TartanError
+from tartan.errors import ConfigError, DeviceMemoryError, StoreError, TartanError
 from tartan.options import RunOptions, Size, parse_bytes
 from tartan.run.healing import decide, failed_items
 from tartan.run.meaning import declared, declared_run
@@ -188,10 +188,18 @@ class Session:
         """
         with disk_errors(path):
             exists = (path / MANIFEST_NAME).exists()
-        if exists:
-            folder = RunFolder.open(path, writable=True)
-            refuse_other(folder, self.asked)
-            return folder
+        if not exists:
+            try:
+                return self._create(path)
+            except StoreError as error:
+                if error.code != "exists":  # another process was faster; its run may be this one
+                    raise
+        folder = RunFolder.open(path, writable=True)
+        refuse_other(folder, self.asked)
+        return folder
+
+    def _create(self, path: Path) -> RunFolder:
+        """Create the run folder, after what can be known beforehand was checked."""
         _refuse_unwritable(path)
         asked, manifest, table = self.asked, self.asked.manifest(), self.asked.items()
         workload, form = asked.pairs(), self.facts.form

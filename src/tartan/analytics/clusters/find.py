@@ -98,7 +98,8 @@ def cluster(
 def _in_places_of_the_run(found: Clustering, matrix: Dissimilarities) -> Clustering:
     if matrix.dropped is None:
         return found
-    note = f"{len(matrix.dropped):,} items failed and are in no cluster"
+    n = len(matrix.dropped)
+    note = "1 item failed and is in no cluster" if n == 1 else f"{n:,} items failed and are in no cluster"
     return replace(found, labels=matrix.over_all(found.labels, -1), notes=(*found.notes, note))
 
 
