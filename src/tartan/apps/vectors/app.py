@@ -14,8 +14,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tartan.application import Application, Meaning
-from tartan.apps.vectors.metrics import BLOCK_ELEMENTS, METRICS, row_slices
+from tartan.apps.vectors.metrics import BLOCK_ELEMENTS, METRICS, Euclidean, UnitProduct, row_slices
 from tartan.errors import ConfigError, ItemError
+
+PRODUCT_SIDE = 512
+"""Width from which a matrix product is efficient."""
 
 
 class Vectors(Application):
@@ -88,6 +91,8 @@ class Vectors(Application):
         self.dtype = scores.name
         self.outputs: Mapping[str, Any] = {"scores": scores}
         self._metric = METRICS[metric](scores)
+        if isinstance(self._metric, UnitProduct | Euclidean):
+            self.tile_side = PRODUCT_SIDE
 
     def parse(self, key: str, data: Any) -> np.ndarray:
         """Read one vector: the bytes of a .npy file, or any one-dimensional sequence of numbers.

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tartan import _native
+from tartan.base.scratch import Scratch
 
 # Up to this length, distances from the differences themselves cost no more than the product.
 DIRECT_WIDTH = 32
@@ -24,6 +25,10 @@ DIRECT_WIDTH = 32
 BLOCK_ELEMENTS = 1 << 18
 # The same on a GPU, where a block must be large to be fast.
 PORTABLE_ELEMENTS = 1 << 24
+# From one row to the next, at most, in lengths of a row.
+NEAR_ROWS = 1.5
+
+_SCRATCH = Scratch()
 
 
 class Metric(Protocol):
@@ -73,12 +78,15 @@ class UnitProduct:
         return wide
 
     def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
+        products = _product_place(out)
         with np.errstate(invalid="ignore"):
-            xp.matmul(left, right.T, out=out)
+            xp.matmul(left, right.T, out=products)
         if _on_host(out):
-            _native.finish_cosine(out)
+            _native.finish_cosine(products)
         else:
-            _finish_cosine(out, xp)
+            _finish_cosine(products, xp)
+        if products is not out:
+            out[...] = products
 
 
 def _finish_cosine(products: Any, xp: Any) -> None:
@@ -137,12 +145,15 @@ class Euclidean:
             xp.sqrt(out, out=out)
 
     def _product(self, left: Any, right: Any, out: Any, xp: Any) -> None:
+        products = _product_place(out)
         with np.errstate(invalid="ignore", over="ignore"):
-            xp.matmul(left[:, :-1], right[:, :-1].T, out=out)
+            xp.matmul(left[:, :-1], right[:, :-1].T, out=products)
         if _on_host(out):
-            _native.finish_euclidean(left, right, self.root, out)
+            _native.finish_euclidean(left, right, self.root, products)
         else:
-            _finish_euclidean(left, right, self.root, out, xp)
+            _finish_euclidean(left, right, self.root, products, xp)
+        if products is not out:
+            out[...] = products
 
 
 def _finish_euclidean(left: Any, right: Any, root: bool, products: Any, xp: Any) -> None:
@@ -251,6 +262,16 @@ def row_slices(n_rows: int, width: int, elements: int) -> Iterator[slice]:
     step = max(1, elements // max(1, width))
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))
+
+
+def _product_place(out: Any) -> Any:
+    """Return where a product is computed: ``out``, or memory in the cache where the rows of ``out`` lie far apart.
+
+    A product reads and writes its place several times, and rows of a chunk fall into the same few sets of the cache.
+    """
+    if not _on_host(out) or out.strides[0] <= NEAR_ROWS * out.shape[1] * out.itemsize:
+        return out
+    return _SCRATCH.block("products", out.shape, out.dtype)
 
 
 def _on_host(array: Any) -> bool:
