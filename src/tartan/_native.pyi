@@ -91,6 +91,31 @@ def hamming_bits_tile(left: NDArray[np.uint64], right: NDArray[np.uint64], out: 
 def jaccard_bits_tile(left: NDArray[np.uint64], right: NDArray[np.uint64], out: NDArray[Any]) -> None: ...
 def finish_cosine(products: NDArray[Any]) -> None: ...
 def finish_euclidean(left: NDArray[Any], right: NDArray[Any], root: bool, products: NDArray[Any]) -> None: ...
+
+@final
+class RunningBest:
+    def __new__(cls, first: int, n_items: int, k: int, single: bool) -> RunningBest: ...
+    def choose(
+        self,
+        scores: NDArray[Any],
+        codes: NDArray[np.uint8] | None,
+        corner: tuple[int, int],
+        largest: bool,
+        columns: RunningBest | None = None,
+    ) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]], tuple[NDArray[np.int64], NDArray[np.int64]]]: ...
+    def holds(self, items: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.bool_]: ...
+
+def scores_beyond(
+    scores: NDArray[Any],
+    codes: NDArray[np.uint8] | None,
+    corner: tuple[int, int],
+    largest: bool,
+    limit: float,
+    skip_self: bool = False,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
+def first_of_groups(
+    groups: NDArray[np.int64], ids: NDArray[np.int64], scores: NDArray[Any], k: int, largest: bool
+) -> NDArray[np.int64]: ...
 def composition_vector(
     data: bytes, k: int, *, map_unknown: bool = False, max_bytes: int = ..., max_ratio: int = 200
 ) -> tuple[NDArray[Any], ...]: ...

@@ -49,6 +49,7 @@ class Memory:
 
     commit_seconds = 0.0
     committed_bytes = 0
+    keeper = None
 
     def __init__(self) -> None:
         self.chunks: dict[tuple[int, int], FinishedChunk] = {}

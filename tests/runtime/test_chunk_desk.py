@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tartan.errors import InternalError
-from tartan.runtime.chunk_desk import ChunkBuffers
+from tartan.runtime.chunk_desk import ChunkBuffers, Coverage
 
 DTYPES = {"scores": np.dtype(np.float32), "code": np.dtype(np.uint8), "exact": np.dtype(np.float64)}
 
@@ -15,11 +15,22 @@ def make(n_buffers: int = 2, side: int = 5, mirrored: bool = False) -> ChunkBuff
     return ChunkBuffers(side, DTYPES, n_buffers, mirrored=mirrored, shared=False)
 
 
-def test_a_new_chunk_has_no_codes_even_where_an_old_one_lay() -> None:
+def test_codes_of_an_old_chunk_do_not_stay() -> None:
+    """Buffers are not emptied: only the codes of parts that left some count."""
     buffers = make(1)
     buffers.open((0, 0)).views(buffers.arena).status[...] = 3
     buffers.close((0, 0))
-    assert not buffers.open((0, 1)).views(buffers.arena).status.any()
+    codes = buffers.open((0, 1)).views(buffers.arena).status
+    coverage = Coverage(plain=[(slice(0, 2), slice(0, 5))], coded=[(slice(2, 4), slice(0, 3))])
+    codes[2:4, 0:3] = 2
+    assert coverage.status(codes).tolist() == [[1] * 5] * 2 + [[2, 2, 2, 0, 0]] * 2 + [[0] * 5]
+
+
+def test_a_chunk_of_plain_parts_has_one_code_in_memory() -> None:
+    coverage = Coverage(plain=[(slice(0, 5), slice(0, 2)), (slice(0, 5), slice(2, 5))])
+    status = coverage.status(np.zeros((5, 5), np.uint8))
+    assert status.tolist() == [[1] * 5] * 5
+    assert status.strides == (0, 0)
 
 
 def test_an_open_chunk_keeps_its_buffers() -> None:

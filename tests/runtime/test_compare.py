@@ -167,15 +167,16 @@ def test_the_other_way_round_marks_the_same_codes() -> None:
     out, status = buffers(3, 2)
     status[...] = [[DONE, FAILED_ITEM], [DONE, DONE], [FAILED_PAIR, DONE]]
     before = status.copy()
-    write_block(Dot(), {"scores": np.array([[1, 2], [np.nan, 3], [4, 5]])}, DONE, [], out, status, mirrored=True)
+    write_block(Dot(), {"scores": np.array([[1, 2], [np.nan, 3], [4, 5]])}, DONE, [], out, status, filled=True)
     before[1, 0] = FAILED_PAIR
     np.testing.assert_array_equal(status, before)
 
 
 def test_infinities_of_both_signs_are_scores() -> None:
     out, status = buffers(1, 2)
+    before = status.copy()
     assert write_block(Dot(), {"scores": np.array([[np.inf, -np.inf]])}, DONE, [], out, status) == []
-    assert (status == DONE).all()
+    np.testing.assert_array_equal(status, before, "where all pairs are done, that is known without codes")
 
 
 def test_postprocess_is_applied_before_scores_are_judged() -> None:

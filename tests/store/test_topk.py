@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tartan.store.topk import TopK, first_of_groups, select
+from tartan._native import first_of_groups
+from tartan.store.topk import TopK, select
 
 SCORES = st.one_of(st.sampled_from([0.0, 1.0, -1.0, np.inf, -np.inf, np.nan]), st.floats(-(2.0**99), 2.0**99, width=32))
 BLOCKS = st.tuples(st.integers(0, 6), st.integers(0, 9)).flatmap(
@@ -49,10 +50,10 @@ def test_the_order_of_blocks_does_not_matter(
 def test_first_of_groups(k: int) -> None:
     groups, indices = np.array([5, 2, 5, 5, 2]), np.array([3, 1, 2, 9, 0])
     keys = np.array([1.0, 4.0, 1.0, 0.5, 4.0])
-    order = first_of_groups(groups, indices, keys, k)
+    order = first_of_groups(groups, indices, keys, k, False)
     assert order.tolist() == [4, 1][:k] + [3, 2, 0][:k]
 
 
 def test_no_rows_are_no_groups() -> None:
     empty = np.empty(0, np.int64)
-    assert first_of_groups(empty, empty, empty.astype(float), 3).tolist() == []
+    assert first_of_groups(empty, empty, empty.astype(float), 3, False).tolist() == []

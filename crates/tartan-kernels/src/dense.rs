@@ -366,7 +366,7 @@ fn dispatch<M: Measure, const N: usize>(
 
 /// The vector instructions that the kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Vectors {
+pub(crate) enum Vectors {
     Baseline,
     #[cfg(target_arch = "x86_64")]
     Avx2,
@@ -376,7 +376,7 @@ enum Vectors {
 
 impl Vectors {
     #[cfg(target_arch = "x86_64")]
-    fn widest() -> Self {
+    pub(crate) fn widest() -> Self {
         use std::arch::is_x86_feature_detected as has;
         if !(has!("avx2") && has!("fma") && has!("popcnt")) {
             return Vectors::Baseline;
@@ -390,7 +390,7 @@ impl Vectors {
     }
 
     #[cfg(not(target_arch = "x86_64"))]
-    fn widest() -> Self {
+    pub(crate) fn widest() -> Self {
         Vectors::Baseline
     }
 }

@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 
+mod best;
 mod chisq;
 mod dense;
 mod in_order;
@@ -19,6 +20,7 @@ mod tree;
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    best::register(module)?;
     chisq::register(module)?;
     dense::register(module)?;
     linkage::register(module)?;

@@ -20,6 +20,8 @@ from tartan.core.workload import NewAgainstOld, Rectangle, Workload
 from tartan.errors import ConfigError
 
 LARGEST_CHUNK = 2048
+# Of a reduced run, whose chunks take a byte a pair and are committed for the same price at any size.
+LARGEST_REDUCED_CHUNK = 4096
 LARGEST_TILE = 1024
 MOST_CHUNKS_A_SIDE = 200
 SPANS_A_SIDE = 128
@@ -88,8 +90,9 @@ def choose_grid(
     costs: Costs | None = None,
     longest_tile_seconds: float = 1.0,
     tile_side: int = 1,
+    reduced: bool = False,
 ) -> Grid:
-    """Cut the pairs of a new run.
+    """Cut the pairs of a new run; its arguments are more than eight because each is one fact of the run.
 
     Parameters
     ----------
@@ -106,6 +109,8 @@ def choose_grid(
         Aim for compare calls no longer than this.
     tile_side : int
         Narrower tiles are slow for this application; kept where everything fits in memory.
+    reduced : bool
+        Whether the run keeps less than the matrix.
 
     Raises
     ------
@@ -125,13 +130,14 @@ def choose_grid(
         side = _quadrant_side(slots, device_slots, costs, longest_tile_seconds)
         return Grid(n, chunk or _default_chunk(n), 0, side, side, workload.borders, workload.has_diagonal)
     if smallest >= n:
-        chunk = chunk or max(_default_chunk(n), min(tile_side, n))
+        largest = LARGEST_REDUCED_CHUNK if reduced else LARGEST_CHUNK
+        chunk = chunk or max(_default_chunk(n, largest), min(tile_side, n))
         return _resident_grid(workload, chunk, costs, longest_tile_seconds, tile_side)
     return _streaming_grid(workload, slots, device_slots, chunk, costs, longest_tile_seconds)
 
 
-def _default_chunk(n: int) -> int:
-    return max(min(LARGEST_CHUNK, ceil(n / 8)), min(n, 32), ceil(n / 4096))
+def _default_chunk(n: int, largest: int = LARGEST_CHUNK) -> int:
+    return max(min(largest, ceil(n / 8)), min(n, 32), ceil(n / 4096))
 
 
 def _quadrant_side(slots: int, device_slots: int | None, costs: Costs, longest: float) -> int:

@@ -206,7 +206,10 @@ class Session:
         if form is not None:
             manifest.application["item"] = {"dtype": form.dtype.str, "shape": list(form.shape)}
         manifest.application["meaning"] = declared(asked.app, manifest)
-        manifest.grid = plan_grid(workload, self.facts, self._options, self.rank.capacity, asked.app).parameters()
+        grid = plan_grid(
+            workload, self.facts, self._options, self.rank.capacity, asked.app, reduced=asked.reduce is not None
+        )
+        manifest.grid = grid.parameters()
         refuse_too_large(path, plain_bytes(manifest, manifest.n_items))
         return RunFolder.create(path, manifest, table, candidates=asked.candidates)
 

@@ -280,8 +280,16 @@ class MemoryPlan:
         return min((room.total for room in self.device_rooms if room is not None), default=0)
 
 
-def plan_grid(workload: Workload, facts: ItemFacts, options: RunOptions, capacity: Capacity, app: Application) -> Grid:
-    """Cut the pairs of a new run."""
+def plan_grid(
+    workload: Workload,
+    facts: ItemFacts,
+    options: RunOptions,
+    capacity: Capacity,
+    app: Application,
+    *,
+    reduced: bool = False,
+) -> Grid:
+    """Cut the pairs of a new run; a reduced one keeps less than the matrix."""
     n = workload.n_items
     own = [slots for slots in device_slots(n, facts, options, capacity) if slots is not None]
     return choose_grid(
@@ -292,6 +300,7 @@ def plan_grid(workload: Workload, facts: ItemFacts, options: RunOptions, capacit
         order=options.order,
         costs=facts.costs,
         tile_side=app.tile_side,
+        reduced=reduced and not capacity.in_processes and not own,
     )
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tartan.core.actions import Action, Commit
 from tartan.core.grid import Grid
-from tartan.core.ledger import Failure
+from tartan.core.ledger import DONE, NOT_COMPUTED, Failure
 from tartan.core.schedule import Scheduler
 from tartan.errors import InternalError, ResourceError
 from tartan.runtime.events import ChunkCommitted, Event
 from tartan.runtime.execution import Wanted
-from tartan.runtime.parts import OpenChunk
+from tartan.runtime.parts import OpenChunk, Part
 from tartan.runtime.sink import ChunkSink, FinishedChunk
 from tartan.workers.arena import Arena
+
+Window = tuple[slice, slice]
 
 
 class ChunkBuffers:
@@ -27,7 +30,7 @@ class ChunkBuffers:
     side : int
         Side of a chunk.
     dtypes : mapping of str to dtype
-        Of each output.
+        Of each output; empty where scores do not wait in chunks.
     n_buffers : int
         Most chunks that are open or being committed at a time.
     mirrored : bool
@@ -55,13 +58,12 @@ class ChunkBuffers:
         self._open: dict[tuple[int, int], OpenChunk] = {}
 
     def open(self, chunk: tuple[int, int]) -> OpenChunk:
-        """Return the buffers of a chunk; its codes are 0 when it is new."""
+        """Return the buffers of a chunk; they hold what an earlier chunk left."""
         found = self._open.get(chunk)
         if found is None:
             if not self._free:
                 raise InternalError("more chunks are open than the order announced")
             found = self._open[chunk] = self._lay_out(self._free.pop())
-            self.arena.view(found.status_offset, (self._side, self._side), np.uint8)[...] = 0
         return found
 
     def close(self, chunk: tuple[int, int]) -> None:
@@ -78,6 +80,26 @@ class ChunkBuffers:
                 offset += dtype.itemsize * self._side * self._side
             places.append(outputs)
         return OpenChunk(slot, self._side, places[0], places[1] if self._mirrored else None, offset)
+
+
+@dataclass
+class Coverage:
+    """Where the compared parts of a chunk lie: the plain ones, whose pairs are all done, and those that left codes."""
+
+    plain: list[Window] = field(default_factory=list)
+    coded: list[Window] = field(default_factory=list)
+
+    def status(self, codes: np.ndarray) -> np.ndarray:
+        """Return the codes of the chunk: one value for all where every pair is done, which takes no memory."""
+        area = sum((rows.stop - rows.start) * (columns.stop - columns.start) for rows, columns in self.plain)
+        if area == codes.size:
+            return np.broadcast_to(np.uint8(DONE), codes.shape)
+        status = np.full(codes.shape, NOT_COMPUTED, np.uint8)
+        for window in self.plain:
+            status[window] = DONE
+        for window in self.coded:
+            status[window] = codes[window]
+        return status
 
 
 class ChunkDesk:
@@ -111,21 +133,28 @@ class ChunkDesk:
         self._sink = sink
         self._post = post
         self._failures: dict[tuple[int, int], list[Failure]] = {}
+        self._covered: dict[tuple[int, int], Coverage] = {}
 
     def note_failures(self, chunk: tuple[int, int], failures: Sequence[Failure]) -> None:
         """Keep the reasons of failed pairs until their chunk is committed."""
         self._failures.setdefault(chunk, []).extend(failures)
+
+    def note_part(self, chunk: tuple[int, int], part: Part, *, plain: bool) -> None:
+        """Remember where the pairs of a part lie in their chunk; those of a plain one are all done, and no code is."""
+        covered = self._covered.setdefault(chunk, Coverage())
+        (covered.plain if plain else covered.coded).append(part.window)
 
     def commit(self, action: Commit) -> None:
         """Hand a finished chunk to the sink, clipped to the items."""
         chunk = action.chunk
         m, k = self._grid.chunk_rect(chunk).shape
         whole = self.buffers.open(chunk).views(self.buffers.arena)
-        scores = {name: block[:m, :k] for name, block in whole.scores.items()}
+        scores = {name: block[:m, :k] for name, block in whole.scores.items()} or None
         mirrored = None
-        if whole.mirrored is not None:
+        if whole.mirrored:
             mirrored = {name: block[:k, :m] for name, block in whole.mirrored.items()}
-        finished = FinishedChunk(chunk, scores, whole.status[:m, :k], self._failures.pop(chunk, []), mirrored)
+        status = self._covered.pop(chunk, Coverage()).status(whole.status[:m, :k])
+        finished = FinishedChunk(chunk, scores, status, self._failures.pop(chunk, []), mirrored)
         self._sink.commit(finished, self._post)
 
     def committed(self, event: ChunkCommitted) -> list[Action]:

@@ -42,6 +42,7 @@ class Committer:
     ) -> None:
         self.commit_seconds = 0.0
         self.committed_bytes = 0
+        self.keeper = folder.new_keeper()
         self._folder = folder
         self._tracer = tracer
         self._on_flush = flushed
@@ -75,7 +76,7 @@ class Committer:
         self._tracer.record(f"commit {row},{column}", "commit", thread, start, end)
         with self._lock:
             self.commit_seconds += (end - start) / 1e9
-            self.committed_bytes += sum(block.nbytes for block in outputs.values()) + status.nbytes
+            self.committed_bytes += sum(block.nbytes for block in (outputs or {}).values()) + status.nbytes
 
     def _flush_when_due(self) -> None:
         with self._lock:

@@ -51,9 +51,14 @@ class TileMask:
     failed_rows: tuple[int, ...] = ()
     failed_columns: tuple[int, ...] = ()
 
+    @property
+    def plain(self) -> bool:
+        """Whether all pairs count and no item has failed."""
+        return self.wanted is None and not self.failed_rows and not self.failed_columns
+
     def codes(self, shape: tuple[int, int]) -> np.ndarray | int:
         """Return the codes of the ledger if every comparison succeeds (0 where nothing is wanted)."""
-        if self.wanted is None and not self.failed_rows and not self.failed_columns:
+        if self.plain:
             return DONE
         codes = np.full(shape, DONE, np.uint8)
         codes[list(self.failed_rows), :] = FAILED_ITEM
@@ -183,7 +188,7 @@ def score_tile(
     out: Scores,
     status: np.ndarray,
     *,
-    mirrored: bool = False,
+    filled: bool = False,
 ) -> list[PairFailure]:
     """Score a tile on the CPU and write scores and codes.
 
@@ -192,8 +197,9 @@ def score_tile(
     out : dict of arrays (m, k)
         Views of the chunk's buffers.
     status : uint8 array (m, k)
-        View of the chunk's codes; transposed for the mirrored half.
-    mirrored : bool
+        View of the chunk's codes; transposed for the mirrored half. Not touched where the mask is plain and no pair
+        fails: what all pairs of a chunk have in common need not be written.
+    filled : bool
         Whether the codes are there already, from the comparison the other way round.
 
     Returns
@@ -209,7 +215,7 @@ def score_tile(
         scores, failures = compare_pairs(app, left, right, dtypes, codes)
     else:
         scores = compare_block(app, left, right, np, dtypes, out)
-    return write_block(app, scores, codes, failures, out, status, mirrored=mirrored)
+    return write_block(app, scores, codes, failures, out, status, filled=filled)
 
 
 def write_block(
@@ -220,12 +226,12 @@ def write_block(
     out: Scores,
     status: np.ndarray,
     *,
-    mirrored: bool = False,
+    filled: bool = False,
 ) -> list[PairFailure]:
     """Postprocess scores, find NaN, and write scores and codes into the chunk's buffers; see ``score_tile``."""
     failed = {(f.row, f.column) for f in failures}
-    if not mirrored:
-        status[...] = codes
+    if not filled and (failed or not isinstance(codes, int)):
+        status[...], filled = codes, True
     for row, column in failed:
         status[row, column] = FAILED_PAIR
     changed = type(app).postprocess is not Application.postprocess
@@ -235,6 +241,8 @@ def write_block(
         bad = _nan_pairs(out[name], codes) if misfits is None else _counted(misfits, codes)
         if bad is None:
             continue
+        if not filled:
+            status[...], filled = codes, True
         status[bad] = FAILED_PAIR
         new = [place for place in zip(*(ends.tolist() for ends in bad), strict=True) if place not in failed]
         for row, column in new[:MOST_LISTED]:

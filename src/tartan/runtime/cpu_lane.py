@@ -46,7 +46,7 @@ class CpuLane:
         wiring = self._wiring
         wiring.executor.submit(
             compare_tile,
-            (wiring.item_plan.items, part),
+            (wiring.item_plan.items, part, wiring.keeper),
             partial(self._ended, part),
             priority=part.priority,
             timeout_seconds=wiring.timeout_seconds,

@@ -348,7 +348,8 @@ class DeviceLane:
             if mirrored is not None and whole.mirrored is not None:
                 back = {name: block[window[::-1]] for name, block in whole.mirrored.items()}
                 turned = codes if isinstance(codes, int) else codes.T
-                more = write_block(self._app, self._to_host(mirrored), turned, [], back, status.T, mirrored=True)
+                filled = bool(failures) or not part.mask.plain
+                more = write_block(self._app, self._to_host(mirrored), turned, [], back, status.T, filled=filled)
                 failures = merge_mirrored(failures, more, status)
         except BaseException as error:  # the application's postprocess may raise too
             self._fail(part, error)

@@ -126,7 +126,11 @@ class Node:
         self._opened.callback(x.sink.close)
         wiring = self._wire()
         buffers = ChunkBuffers(
-            x.grid.chunk, x.outputs, x.layout.open_chunks + 3, mirrored=x.both_ways, shared=x.executor.in_processes
+            x.grid.chunk,
+            x.outputs if wiring.keeper is None else {},
+            x.layout.open_chunks + 3,
+            mirrored=x.both_ways,
+            shared=x.executor.in_processes,
         )
         self._arenas[CHUNK_ARENA] = self._buffers = buffers.arena
         for name, arena in self._arenas.items():
@@ -156,7 +160,11 @@ class Node:
         if x.executor.in_processes:
             self._arenas[SUBSTITUTE_ARENA] = share_substitute(plan.substitute)
             plan = plan.without_substitute()
-        return Wiring(x.app, x.source, x.executor, plan, self._arenas, self._inbox.put, x.tracer, x.timeout_seconds)
+        in_threads = not x.executor.in_processes and all(room is None for room in x.device_rooms)
+        keeper = x.sink.keeper if in_threads else None
+        return Wiring(
+            x.app, x.source, x.executor, plan, self._arenas, self._inbox.put, x.tracer, x.timeout_seconds, keeper
+        )
 
     def _open_devices(self, wiring: Wiring, buffers: ChunkBuffers) -> dict[int, DeviceLane]:
         """Start a lane for each device with memory of its own."""

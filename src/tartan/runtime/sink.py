@@ -10,6 +10,7 @@ import numpy as np
 
 from tartan.core.ledger import Failure
 from tartan.runtime.events import Event
+from tartan.store.keeper import Keeper
 
 
 @dataclass(frozen=True)
@@ -19,8 +20,8 @@ class FinishedChunk:
     Attributes
     ----------
     chunk : (int, int)
-    outputs : mapping of str to array (rows, columns)
-        Clipped to the items.
+    outputs : mapping of str to array (rows, columns), or None
+        Clipped to the items. None where the keeper of the sink has chosen from all tiles.
     status : uint8 array (rows, columns)
         Codes of the ledger.
     failures : sequence of Failure
@@ -30,7 +31,7 @@ class FinishedChunk:
     """
 
     chunk: tuple[int, int]
-    outputs: Mapping[str, np.ndarray]
+    outputs: Mapping[str, np.ndarray] | None
     status: np.ndarray
     failures: Sequence[Failure]
     mirrored: Mapping[str, np.ndarray] | None
@@ -45,10 +46,14 @@ class ChunkSink(Protocol):
         Time spent on commits so far.
     committed_bytes : int
         Scores and codes committed so far.
+    keeper : Keeper or None
+        What chooses from tiles while their scores are in the cache; such tiles leave no scores in a chunk. None where
+        all scores are kept.
     """
 
     commit_seconds: float
     committed_bytes: int
+    keeper: Keeper | None
 
     def commit(self, finished: FinishedChunk, post: Callable[[Event], None]) -> None:
         """Start to commit a chunk; post ChunkCommitted when its buffers may be used again, or NodeBroken."""

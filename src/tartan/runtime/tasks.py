@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tartan.application import compares_pairs
+from tartan.base.scratch import Scratch
 from tartan.core.verdict import PairCounts
 from tartan.runtime.codec import decode, encode, encoded_parts, nbytes_of
 from tartan.runtime.compare import (
     PairFailure,
+    Scores,
     compare_block,
     compare_pairs,
     count_pairs,
@@ -28,6 +30,7 @@ from tartan.runtime.compare import (
 from tartan.runtime.host import HOST_ARENA, HostItems, Place, UniformItems
 from tartan.runtime.items import ItemFailure, ItemForm, check_rows, parse_item, prepare_item, prepare_rows, ready_item
 from tartan.runtime.parts import Part
+from tartan.store.keeper import Keeper
 from tartan.workers.arena import Arena
 from tartan.workers.executor import WorkerContext
 
@@ -162,24 +165,45 @@ class Compared(NamedTuple):
     when: When
 
 
-def compare_tile(context: WorkerContext, items: HostItems, part: Part) -> Compared:
-    """Compare a part of a tile and write its scores into the buffers of its chunk."""
+def compare_tile(context: WorkerContext, items: HostItems, part: Part, keeper: Keeper | None = None) -> Compared:
+    """Compare a part of a tile; its scores go into the buffers of its chunk, or the keeper chooses from them."""
     worker, begin_ns = worker_name(), time.perf_counter_ns()
-    app, chunk, mask, window = context.application, part.chunk, part.mask, part.window
+    app, mask = context.application, part.mask
     host = context.state.setdefault("host", {}).setdefault(type(items), items)
     left = host.operand(context.arenas, part.rows)[part.row_part]
     right = host.operand(context.arenas, part.columns)[part.column_part]
-    whole = chunk.views(context.arenas[CHUNK_ARENA])
-    status = whole.status[window]
-    dtypes = {name: np.dtype(dtype) for name, (_, dtype) in chunk.outputs.items()}
-    out = {name: block[window] for name, block in whole.scores.items()}
+    out, back, status = _targets(context, part, keeper)
+    dtypes = {name: block.dtype for name, block in out.items()}
     failures = score_tile(app, left, right, dtypes, mask, out, status)
-    if whole.mirrored is not None:
-        back = {name: block[window[::-1]] for name, block in whole.mirrored.items()}
-        more = score_tile(app, right, left, dtypes, mask.turned(), back, status.T, mirrored=True)
+    if back is not None:
+        filled = bool(failures) or not mask.plain
+        more = score_tile(app, right, left, dtypes, mask.turned(), back, status.T, filled=filled)
         failures = merge_mirrored(failures, more, status)
-    counts = count_pairs(mask.codes(part.shape), status, failures, part.offset)
+    codes = mask.codes(part.shape)
+    if keeper is not None:
+        keeper.choose(part.corner, out, None if mask.plain and not failures else status, back)
+    counts = count_pairs(codes, status, failures, part.offset)
     return Compared(failures, counts, When(worker, begin_ns, time.perf_counter_ns()))
+
+
+def _targets(context: WorkerContext, part: Part, keeper: Keeper | None) -> tuple[Scores, Scores | None, np.ndarray]:
+    """Return where the scores of a part go, both ways, and its codes.
+
+    What a keeper chooses from is scored in memory that each thread uses again and again, so that it stays in the cache.
+    """
+    whole, window = part.chunk.views(context.arenas[CHUNK_ARENA]), part.window
+    status = whole.status[window]
+    if keeper is not None:
+        scratch = context.state.setdefault("scratch", Scratch())
+        out = {name: scratch.block(f"{name} out", part.shape, dtype) for name, dtype in keeper.outputs.items()}
+        if whole.mirrored is None:
+            return out, None, status
+        turned = part.shape[::-1]
+        return out, {name: scratch.block(f"{name} back", turned, block.dtype) for name, block in out.items()}, status
+    out = {name: block[window] for name, block in whole.scores.items()}
+    if whole.mirrored is None:
+        return out, None, status
+    return out, {name: block[window[::-1]] for name, block in whole.mirrored.items()}, status
 
 
 class Probe(NamedTuple):

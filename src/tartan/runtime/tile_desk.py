@@ -128,6 +128,8 @@ class TileDesk:
     def compared(self, event: PartCompared) -> list[Action]:
         """Count the pairs of a part."""
         self.compare_seconds += event.seconds
+        plain = event.part.mask.plain and not event.failures
+        self._chunks.note_part(self._grid.chunk_of(event.part.tile), event.part, plain=plain)
         if event.part.depth:
             self._halved[event.device].ended(event.part)
         actions = self._part_ended(event.part, event.failures, event.counts)
@@ -175,6 +177,7 @@ class TileDesk:
         guilty = int(status[0, 0]) == DONE
         if guilty:
             status[...] = FAILED_PAIR
+        self._chunks.note_part(self._grid.chunk_of(part.tile), part, plain=False)
         failures = [error] if guilty else []
         return self._part_ended(part, failures, count_pairs(codes, status, failures, part.offset))
 

@@ -10,6 +10,7 @@ from tartan.base.trace import Tracer
 from tartan.runtime.events import Event
 from tartan.runtime.tasks import ItemPlan
 from tartan.sources.items import Source
+from tartan.store.keeper import Keeper
 from tartan.workers.arena import Arena
 from tartan.workers.executor import Executor
 
@@ -33,6 +34,8 @@ class Wiring:
     tracer : Tracer
     timeout_seconds : float or None
         Longest time that one item, or one compare call, may take.
+    keeper : Keeper or None
+        What chooses from every tile right after it was compared; None where scores go to the buffers of chunks.
     """
 
     app: Application
@@ -43,3 +46,4 @@ class Wiring:
     post: Callable[[Event], None]
     tracer: Tracer
     timeout_seconds: float | None = None
+    keeper: Keeper | None = None

@@ -53,12 +53,13 @@ class Dense:
         self,
         writer: FileWriter,
         chunk: tuple[int, int],
-        outputs: Mapping[str, np.ndarray],
+        outputs: Mapping[str, np.ndarray] | None,
         done: np.ndarray | None,
         mirrored: Mapping[str, np.ndarray] | None,
         older: np.ndarray | None = None,
     ) -> None:
         """Write the outputs of a chunk, and of its mirror image; parameters as in ``Parts.write``."""
+        assert outputs is not None, "a matrix needs its scores"
         for name, array in self.arrays.items():
             self._write_one(writer, array, chunk, outputs[name], done, older)
             if mirrored is not None:

@@ -50,6 +50,11 @@ def decompress(data: np.ndarray, target: np.ndarray) -> None:
     Zstd().decode(data, out=target)
 
 
+def is_one_value(block: np.ndarray) -> bool:
+    """Whether a block is one value in memory, repeated by strides of 0: known without reading it."""
+    return block.size > 0 and not any(block.strides)
+
+
 def pays_to_compress(sample: np.ndarray) -> bool:
     """Whether zstd shrinks a sample (any shape, up to 256 KiB are looked at) by a fifth or more."""
     plain = np.ascontiguousarray(sample).reshape(-1).view(np.uint8)
@@ -164,15 +169,15 @@ class ChunkArray:
         memo = data.tobytes() if len(data) <= _MEMO_BYTES else b""
         counts = self._counts.get(memo)
         if counts is None:
-            values = self._decode(data, row, column).reshape(-1)
-            counts = np.bincount(values, minlength=n_codes)[:n_codes]
+            values = self._decode(data, row, column)
+            counts = np.array([np.count_nonzero(values == code) for code in range(n_codes)], np.int64)
             if memo and len(self._counts) < _MEMO_ENTRIES:
                 self._counts[memo] = counts
         return counts
 
     def _encode(self, block: np.ndarray, keep: np.ndarray | None) -> Sequence[Any]:
         whole = block.shape == (self.chunk, self.chunk) and keep is None
-        if self.compressed and whole and block.min() == block.max():
+        if self.compressed and whole and (is_one_value(block) or block.min() == block.max()):
             return self._encode_constant(block)
         if not (whole and block.dtype == self._stored and block.flags.c_contiguous):
             block = self._padded(block, keep)

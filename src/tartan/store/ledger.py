@@ -17,7 +17,8 @@ from tartan.core.ledger import DONE, FAILED_PAIR, NOT_COMPUTED, Failure
 from tartan.errors import CorruptResultError, InternalError, StoreError
 from tartan.store.dense import Dense
 from tartan.store.failures import FailureLog, read_failures
-from tartan.store.grid_io import ChunkArray, damaged
+from tartan.store.grid_io import ChunkArray, damaged, is_one_value
+from tartan.store.keeper import Keeper
 from tartan.store.layout import STATUS
 from tartan.store.manifest import Manifest
 from tartan.store.pairs import WantedPairs
@@ -188,7 +189,7 @@ class Ledger:
         self,
         row: int,
         column: int,
-        outputs: Mapping[str, np.ndarray],
+        outputs: Mapping[str, np.ndarray] | None,
         status: np.ndarray,
         failures: Sequence[Failure] = (),
         mirrored: Mapping[str, np.ndarray] | None = None,
@@ -197,8 +198,9 @@ class Ledger:
 
         Parameters
         ----------
-        outputs : dict of arrays (rows, columns)
-            Clipped to the items; only scores whose status is DONE are kept, the others get the fill value.
+        outputs : dict of arrays (rows, columns), or None
+            Clipped to the items; only scores whose status is DONE are kept, the others get the fill value. None where
+            the keeper of a reduced run has chosen from all tiles of the chunk.
         status : uint8 array (rows, columns)
             Pairs with NOT_COMPUTED are not touched: what an earlier commit said of them stays.
         failures : sequence of Failure
@@ -222,7 +224,7 @@ class Ledger:
             kept = older & (before == DONE)
             self.results.write(writer, (row, column), outputs, status == DONE, mirrored, kept)
             status = np.where(older, before, status)
-        if mirrored is not None:
+        if self.pairs.both_ways and row != column:
             self._status.write(writer, column, row, status.T)
         self._status.write(writer, row, column, status)
 
@@ -235,6 +237,10 @@ class Ledger:
         if self.pairs.both_ways and row != column:
             self._status.write(writer, column, row, status.T)
         self._status.write(writer, row, column, status)
+
+    def new_keeper(self) -> Keeper | None:
+        """Start to choose from tiles anew, for one execution of a reduced run; None where the whole matrix is kept."""
+        return self.results.new_keeper() if isinstance(self.results, Parts) else None
 
     def add_failures(self, failures: Sequence[Failure]) -> None:
         """Record failures; a failed item needs one record, however many pairs it takes along."""
@@ -259,32 +265,46 @@ class Ledger:
         self,
         row: int,
         column: int,
-        outputs: Mapping[str, np.ndarray],
+        outputs: Mapping[str, np.ndarray] | None,
         status: np.ndarray,
         mirrored: Mapping[str, np.ndarray] | None,
-    ) -> tuple[Mapping[str, np.ndarray], np.ndarray, Mapping[str, np.ndarray] | None]:
+    ) -> tuple[Mapping[str, np.ndarray] | None, np.ndarray, Mapping[str, np.ndarray] | None]:
         """Check what is committed; on the diagonal join the two halves, which lie in one chunk."""
-        shape, status = self.chunk_shape(row, column), np.asarray(status, np.uint8)
+        status = np.asarray(status, np.uint8)
+        self._check_block(row, column, outputs, status, mirrored)
+        if row != column or not self.pairs.both_ways:
+            return outputs, status, mirrored
+        above = status != NOT_COMPUTED
+        if outputs is not None:
+            if mirrored is None:
+                return outputs, status, None
+            outputs = {name: np.where(above, block, mirrored[name]) for name, block in outputs.items()}
+        return outputs, np.where(above, status, status.T), None
+
+    def _check_block(
+        self,
+        row: int,
+        column: int,
+        outputs: Mapping[str, np.ndarray] | None,
+        status: np.ndarray,
+        mirrored: Mapping[str, np.ndarray] | None,
+    ) -> None:
+        shape = self.chunk_shape(row, column)
         if status.shape != shape:
             raise InternalError(f"chunk ({row}, {column}) has {shape} pairs, {status.shape} codes were given")
+        if outputs is None:
+            return
         for name in self.manifest.outputs:
             if name not in outputs or outputs[name].shape != shape:
                 raise InternalError(f"chunk ({row}, {column}): {shape} scores of {name!r} are needed")
         if not self.pairs.both_ways and mirrored is not None:
             raise InternalError(f"chunk ({row}, {column}): this run has no mirrored scores")
-        if row != column:
-            if self.pairs.both_ways and mirrored is None:
-                raise InternalError(f"chunk ({row}, {column}): mirrored scores are missing")
-            return outputs, status, mirrored
-        if mirrored is None:
-            return outputs, status, None
-        above = status != NOT_COMPUTED
-        joined = {name: np.where(above, block, mirrored[name]) for name, block in outputs.items()}
-        return joined, np.where(above, status, status.T), None
+        if self.pairs.both_ways and mirrored is None and row != column:
+            raise InternalError(f"chunk ({row}, {column}): mirrored scores are missing")
 
 
 def _done(status: np.ndarray) -> np.ndarray | None:
     """Return which codes are DONE; None for all, which is nearly always and costs no memory to find out."""
-    if status.min() == DONE == status.max():
+    if (status[0, 0] == DONE) if is_one_value(status) else (status.min() == DONE == status.max()):
         return None
     return np.asarray(status == DONE)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from tartan.errors import ConfigError
 from tartan.store.folder import RunFolder
 from tartan.store.grid_io import fill_value
+from tartan.store.keeper import Rows
 from tartan.store.reduced import Parts
+from tartan.store.tables import read_merged
 from tartan.store.topk import TopK
 from tartan.store.view import ScoreBlock, output_name, require_real
 
@@ -44,7 +48,7 @@ def _kept(folder: RunFolder, parts: Parts, k: int, largest: bool, output: str | 
     manifest = folder.manifest
     rule = manifest.reduce or {}
     name = output_name(folder, output)
-    same = rule.get("kind") == "top-k" and bool(rule.get("largest")) == largest and name == parts.output
+    same = rule.get("kind") == "top-k" and bool(rule.get("largest")) == largest and name == parts.keeper.output
     if not same or k > int(rule["k"]):
         which = f"{k} {'largest' if largest else 'smallest'} scores"
         raise ConfigError(
@@ -55,13 +59,19 @@ def _kept(folder: RunFolder, parts: Parts, k: int, largest: bool, output: str | 
     indices = np.full((n_rows, k), -1, np.int64)
     dtype = manifest.outputs[name]
     scores = np.full((n_rows, k), fill_value(dtype), dtype)
-    for rows in parts.bands(folder.committed()):
+    for rows in _kept_rows(folder, parts, name):
         starts = np.flatnonzero(np.diff(rows["i"], prepend=-1))
         rank = np.arange(len(rows["i"])) - np.repeat(starts, np.diff(starts, append=len(rows["i"])))
         near = rank < k
         at = rows["i"][near], rank[near]
         indices[at], scores[at] = rows["j"][near] - (manifest.n_items - n_columns), rows[name][near]
     return indices, scores
+
+
+def _kept_rows(folder: RunFolder, parts: Parts, output: str) -> Iterator[Rows]:
+    """Yield what a top-k run keeps, items in ascending order: from the merged result if the run is finished."""
+    merged = read_merged(folder, output) if folder.finished else None
+    return parts.bands(folder.committed()) if merged is None else iter([merged])
 
 
 def _without_self(block: ScoreBlock) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,8 @@ def write_table(path: Path, table: pa.Table, writer: FileWriter) -> None:
         pq.write_table(table, file, compression="zstd", write_page_checksum=True)
 
 
-def read_table(path: Path) -> pa.Table:
-    """Read a table of a run folder.
+def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read a table of a run folder, or some of its columns.
 
     Raises
     ------
@@ -30,7 +31,7 @@ def read_table(path: Path) -> pa.Table:
     import pyarrow.parquet as pq
 
     with arrow_file(path) as file:
-        return pq.read_table(file, page_checksum_verification=True)
+        return pq.read_table(file, columns=None if columns is None else list(columns), page_checksum_verification=True)
 
 
 def write_batches(path: Path, batches: pa.RecordBatchReader, **options: Any) -> None:

@@ -12,10 +12,12 @@ from tartan.base.files import arrow_file
 from tartan.base.keys import IndexKeys
 from tartan.core.ledger import DONE, NOT_COMPUTED
 from tartan.errors import ConfigError
+from tartan.store.columns import to_arrow, to_numpy
 from tartan.store.dense import Dense
 from tartan.store.folder import RunFolder
-from tartan.store.parquet import write_batches
-from tartan.store.reduced import RESULT_NAME, Parts, Rows
+from tartan.store.keeper import Rows
+from tartan.store.parquet import read_table, write_batches
+from tartan.store.reduced import RESULT_NAME, Parts
 from tartan.store.view import output_name, require_real
 
 if TYPE_CHECKING:
@@ -102,6 +104,19 @@ def result_is_whole(folder: RunFolder) -> bool:
         return False
 
 
+def read_merged(folder: RunFolder, output: str) -> Rows | None:
+    """Read i, j and one output of all pairs that ``merge_parts`` wrote; None where that file is damaged."""
+    import pyarrow as pa
+
+    names = list(folder.manifest.outputs)
+    column = dict(zip(names, pair_schema(folder, names).names[-len(names) :], strict=True))[output]
+    try:
+        table = read_table(folder.path / RESULT_NAME, ["i", "j", column])
+    except (pa.ArrowException, OSError, ValueError):
+        return None
+    return {"i": to_numpy(table["i"]), "j": to_numpy(table["j"]), output: to_numpy(table[column])}
+
+
 class _PairTable:
     """Builds batches of one schema."""
 
@@ -114,10 +129,12 @@ class _PairTable:
     def batch(self, rows: Rows, done: np.ndarray | None, part: slice) -> pa.RecordBatch:
         import pyarrow as pa
 
-        missing = None if done is None else ~done[part]
-        columns = [pa.array(rows[end][part]) for end in ("i", "j")]
+        columns = [to_arrow(rows[end][part]) for end in ("i", "j")]
         columns += [self._key(column) for column in columns]
-        columns += [pa.array(rows[name][part], mask=missing) for name in self._outputs]
+        if done is None:
+            columns += [to_arrow(rows[name][part]) for name in self._outputs]
+        else:
+            columns += [pa.array(rows[name][part], mask=~done[part]) for name in self._outputs]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _key(self, indices: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -90,68 +89,3 @@ class TopK:
     def _order(self, indices: np.ndarray, values: np.ndarray) -> np.ndarray:
         keys = sort_keys(values, indices >= 0, self._largest)
         return np.lexsort((indices, keys), axis=1)
-
-
-class Bars:
-    """Bounds that a score must reach to be among the k best of its row, as far as is known, so that most are skipped.
-
-    The k best of each row are remembered, so a bar only ever rises. Used by several threads.
-
-    Parameters
-    ----------
-    n_rows, k : int
-    largest : bool
-        Whether large scores are good.
-    """
-
-    def __init__(self, n_rows: int, k: int, *, largest: bool) -> None:
-        self._keys = np.full((n_rows, k), np.inf)
-        self._columns = np.full((n_rows, k), -1, np.int64)
-        self._k = k
-        self._largest = largest
-        self._lock = threading.Lock()
-
-    def candidates(self, scores: np.ndarray, first: int, axis: int) -> np.ndarray:
-        """Return which scores of a block may still be among the best of their rows; ties may.
-
-        The rows are those of the block (axis 0) or its columns (axis 1), the first of them number ``first``.
-        """
-        bars = self._keys[first : first + scores.shape[axis], -1]
-        bars = -bars if self._largest else bars
-        bars = bars.astype(scores.dtype) if scores.dtype.kind == "f" else bars
-        level = bars[:, None] if axis == 0 else bars[None, :]
-        with np.errstate(invalid="ignore"):
-            return np.asarray(scores >= level if self._largest else scores <= level)
-
-    def offer(self, rows: np.ndarray, columns: np.ndarray, scores: np.ndarray) -> None:
-        """Remember scores (m,) of pairs, at most k a row and sorted by row; a pair that comes again counts once."""
-        if not len(rows):
-            return
-        own, first, counts = np.unique(rows, return_index=True, return_counts=True)
-        place = np.repeat(np.arange(len(own)), counts), np.arange(len(rows)) - np.repeat(first, counts)
-        keys, offered = np.full((len(own), self._k), np.inf), np.full((len(own), self._k), -1, np.int64)
-        keys[place] = sort_keys(scores, np.ones(len(scores), bool), self._largest)
-        offered[place] = columns
-        with self._lock:
-            known = (offered[:, :, None] == self._columns[own][:, None, :]).any(axis=2)
-            keys[known] = np.inf
-            keys = np.concatenate([self._keys[own], keys], axis=1)
-            order = np.argsort(keys, axis=1, kind="stable")[:, : self._k]
-            self._keys[own] = np.take_along_axis(keys, order, axis=1)
-            offered = np.concatenate([self._columns[own], offered], axis=1)
-            self._columns[own] = np.take_along_axis(offered, order, axis=1)
-
-
-def first_of_groups(groups: np.ndarray, indices: np.ndarray, keys: np.ndarray, k: int) -> np.ndarray:
-    """Return positions of the k smallest keys of each group, sorted by group, key and index.
-
-    Parameters
-    ----------
-    groups, indices : int64 array (m,)
-    keys : float64 array (m,)
-    """
-    order = np.lexsort((indices, keys, groups))
-    ordered = groups[order]
-    starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
-    rank = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
-    return np.asarray(order[rank < k])

@@ -1,0 +1,206 @@
+"""Choose what a reduced run keeps, tile by tile while scores are in the cache, and collect it until the commit.
+
+Top-k runs hold the running k best of every item. A score that is not among them is dropped at once: the better pairs
+are kept, or will be computed again, so the merged result never lacks one. What was chosen and has been beaten since
+is dropped when its chunk is committed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tartan import _native
+from tartan.store.manifest import Manifest
+
+BEST_BYTES = 256 * 2**20
+ENTRY_BYTES = 12
+Rows = dict[str, np.ndarray]  # columns i, j (int64) and one for each output, all (m,)
+
+
+class Keeper:
+    """Chooses from tiles for one execution, on any number of threads.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        One whose ``reduce`` is not None.
+    best_bytes : int
+        Most memory for the running best of all items; where it would take more, each chunk has its own.
+
+    Attributes
+    ----------
+    output : str
+        The output that decides.
+    outputs : dict of str to dtype
+    """
+
+    def __init__(self, manifest: Manifest, best_bytes: int = BEST_BYTES) -> None:
+        assert manifest.reduce is not None
+        rule: Mapping[str, Any] = manifest.reduce
+        self.outputs = manifest.outputs
+        self.output = str(rule.get("output") or next(iter(manifest.outputs)))
+        self._manifest = manifest
+        self._largest = bool(rule.get("largest", False))
+        self._k = int(rule["k"]) if rule["kind"] == "top-k" else None
+        self._limit = 0.0 if self._k is not None else _limit(rule["threshold"], self.outputs[self.output])
+        self._single = comparable_dtype(self.outputs[self.output]) == np.float32
+        self._everywhere = manifest.n_items * (self._k or 0) * ENTRY_BYTES <= best_bytes
+        self._lock = threading.Lock()
+        self._best: dict[tuple[int, int] | None, tuple[_native.RunningBest, _native.RunningBest]] = {}
+        self._chosen: dict[tuple[int, int], list[tuple[Rows, Rows]]] = {}
+
+    def choose(
+        self,
+        corner: tuple[int, int],
+        outputs: Mapping[str, np.ndarray],
+        codes: np.ndarray | None,
+        mirrored: Mapping[str, np.ndarray] | None,
+    ) -> None:
+        """Choose from a tile, which lies in one chunk.
+
+        Parameters
+        ----------
+        corner : (int, int)
+            Items of its first pair.
+        outputs : dict of array (rows, columns)
+        codes : uint8 array (rows, columns) or None
+            Codes of the ledger: only pairs that are done count. None: all are.
+        mirrored : dict of array (columns, rows) or None
+            Scores of (j, i), in runs that are not symmetric.
+        """
+        side = self._manifest.chunk
+        chunk = corner[0] // side, corner[1] // side
+        if self._k is None:
+            found = self._beyond(corner, outputs, codes, mirrored)
+        else:
+            found = self._best_of(chunk, corner, outputs, codes, mirrored)
+        with self._lock:
+            self._chosen.setdefault(chunk, []).append(found)
+
+    def take(self, chunk: tuple[int, int]) -> tuple[Rows, Rows]:
+        """Return what is kept of a chunk and forget it: rows for its row of chunks, and rows for its column."""
+        with self._lock:
+            pieces = self._chosen.pop(chunk, [])
+            best = self._best.pop(chunk, None) or self._best.get(None)
+        first, second = (
+            (concatenate([self.empty(), *groups]) for groups in zip(*pieces)) if pieces else 2 * [self.empty()]
+        )
+        if best is not None:
+            first, second = (_held(rows, own) for rows, own in zip((first, second), best, strict=True))
+        return self.cut(first), self.cut(second)
+
+    def cut(self, rows: Rows) -> Rows:
+        """Sort rows by item, and inside an item by rank or by the other item; keep the k best of each item."""
+        if self._k is None:
+            order = np.lexsort((rows["j"], rows["i"]))
+        else:
+            order = _native.first_of_groups(
+                rows["i"], rows["j"], _comparable(rows[self.output]), self._k, self._largest
+            )
+        return {name: values[order] for name, values in rows.items()}
+
+    def empty(self) -> Rows:
+        """Return no rows."""
+        columns = {"i": np.dtype(np.int64), "j": np.dtype(np.int64), **self.outputs}
+        return {name: np.empty(0, dtype) for name, dtype in columns.items()}
+
+    def _beyond(
+        self,
+        corner: tuple[int, int],
+        outputs: Mapping[str, np.ndarray],
+        codes: np.ndarray | None,
+        mirrored: Mapping[str, np.ndarray] | None,
+    ) -> tuple[Rows, Rows]:
+        found = _native.scores_beyond(_comparable(outputs[self.output]), codes, corner, self._largest, self._limit)
+        rows = self._rows(corner, found, outputs)
+        if mirrored is not None:
+            scores, turned = _comparable(mirrored[self.output]), _turned(codes)
+            found = _native.scores_beyond(scores, turned, corner[::-1], self._largest, self._limit, skip_self=True)
+            rows = concatenate([rows, self._rows(corner[::-1], found, mirrored)])
+        return rows, self.empty()
+
+    def _best_of(
+        self,
+        chunk: tuple[int, int],
+        corner: tuple[int, int],
+        outputs: Mapping[str, np.ndarray],
+        codes: np.ndarray | None,
+        mirrored: Mapping[str, np.ndarray] | None,
+    ) -> tuple[Rows, Rows]:
+        own, other = self._running(chunk)
+        one_way = mirrored is not None or not self._counts_for_columns
+        scores = _comparable(outputs[self.output])
+        found, turned = own.choose(scores, codes, corner, self._largest, None if one_way else other)
+        first = self._rows(corner, found, outputs)
+        if mirrored is None:
+            second = self._rows(corner[::-1], turned[::-1], {name: block.T for name, block in outputs.items()})
+        else:
+            scores = _comparable(mirrored[self.output])
+            found, _ = other.choose(scores, _turned(codes), corner[::-1], self._largest)
+            second = self._rows(corner[::-1], found, mirrored)
+        if chunk[0] == chunk[1]:
+            return concatenate([first, second]), self.empty()
+        return first, second
+
+    @property
+    def _counts_for_columns(self) -> bool:
+        """Whether the score of (i, j) is also that of (j, i), and counts for item j."""
+        return self._manifest.symmetric and self._manifest.workload["kind"] != "rectangle"
+
+    def _running(self, chunk: tuple[int, int]) -> tuple[_native.RunningBest, _native.RunningBest]:
+        """Return the running best of the rows and of the columns of a chunk."""
+        assert self._k is not None
+        n, side = self._manifest.n_items, self._manifest.chunk
+        with self._lock:
+            found = self._best.get(None if self._everywhere else chunk)
+            if found is None and self._everywhere:
+                whole = _native.RunningBest(0, n, self._k, self._single)
+                found = self._best[None] = whole, whole
+            elif found is None:
+                rows, columns = (
+                    _native.RunningBest(at * side, min(side, n - at * side), self._k, self._single) for at in chunk
+                )
+                found = self._best[chunk] = rows, rows if chunk[0] == chunk[1] else columns
+            return found
+
+    def _rows(
+        self, corner: tuple[int, int], places: tuple[np.ndarray, np.ndarray], outputs: Mapping[str, np.ndarray]
+    ) -> Rows:
+        """Return pairs by their places in a tile."""
+        values = {name: outputs[name][places].astype(dtype, copy=False) for name, dtype in self.outputs.items()}
+        return {"i": places[0] + corner[0], "j": places[1] + corner[1], **values}
+
+
+def concatenate(pieces: Sequence[Rows]) -> Rows:
+    """Join rows of one set of columns."""
+    return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+
+
+def comparable_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the precision in which scores are compared: float32 where it holds every one of them, else float64."""
+    return np.dtype(np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64)
+
+
+def _comparable(scores: np.ndarray) -> np.ndarray:
+    inner = scores.strides[-1] == scores.itemsize or not scores.size
+    dtype = comparable_dtype(scores.dtype)
+    return scores if inner and scores.dtype == dtype else np.ascontiguousarray(scores, dtype)
+
+
+def _limit(threshold: Any, dtype: np.dtype[Any]) -> float:
+    """Return a threshold as NumPy compares it with scores: rounded to their precision."""
+    return float(dtype.type(threshold)) if dtype.kind == "f" else float(threshold)
+
+
+def _turned(codes: np.ndarray | None) -> np.ndarray | None:
+    return None if codes is None else np.ascontiguousarray(codes.T)
+
+
+def _held(rows: Rows, best: _native.RunningBest) -> Rows:
+    """Keep the rows that are still among the best of their items."""
+    held = best.holds(rows["i"], rows["j"])
+    return rows if held.all() else {name: values[held] for name, values in rows.items()}
