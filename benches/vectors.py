@@ -1,152 +1,205 @@
-"""Cosine distances of 20,000 x 512 float32, from a file to a result on disk, against scikit-learn with the same cores.
+"""Whole runs of vectors, from a .npy file to a result on disk, against their peers and their bounds.
 
-The peer is ``pairwise_distances_chunked`` writing into a memory map: the whole square, since it has no other way. Both
-take turns, each in a process of its own; the clock starts after the imports that everybody needs and stops when the
-result is complete, ours with all its files forced to the disk. The peer is timed both ways: left in the page cache
-(``seconds``) and forced to the disk (``durable``). Memory is measured in runs of its own.
+All contenders of a part take turns, each in a process of its own, with all cores. Runs of Tartan and FAISS are timed
+from the start of the process to its end; bounds (the bare half product in blocks of 2,500, the bare write) without
+start-up. Best of ``rounds``. Memory is measured in a run of its own, as PSS over all processes less the file.
 
-Words: ``rounds=5 n=20000 d=512``.
+Words: ``parts=top,memory,dense,threshold,metrics rounds=3 scale=1``. ``scale=0.1`` takes a tenth of the items. FAISS
+(``faiss-cpu``) is left out where it is absent.
 """
 
 from __future__ import annotations
 
-import json
+import importlib.util
+import os
+import shutil
 import statistics
-import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from _measure import alternate, in_process, load_average, options_of, print_table, with_peak_memory
+from _measure import in_process, load_average, options_of, print_table, with_peak_memory
+from tartan.errors import ConfigError
 
-RATIO_BAR = 1.5
-MEMORY_BAR = 0.25
-
-
-def make_items(path: Path, n: int, d: int) -> None:
-    """Write random vectors."""
-    np.save(path, np.random.default_rng(0).standard_normal((n, d), dtype=np.float32))
-
-
-def run_ours(items: Path, out: Path, in_memory: bool) -> dict[str, float]:
-    """Compute with Tartan; return seconds and one score."""
-    import tartan
-    from tartan.apps.vectors.app import Vectors
-
-    given: Any = np.load(items) if in_memory else str(items)
-    start = time.perf_counter()
-    run = tartan.allpairs(Vectors(metric="cosine"), given, out=out)
-    seconds = time.perf_counter() - start
-    return {"seconds": seconds, "score": float(run.scores[3, 17]), "commit": run.stats["seconds_per_stage"]["commit"]}
+CONTENDERS = str(Path(__file__).with_name("_vector_contenders.py"))
+SHARE_KEPT = 1e-5
+K = 10
+MEMORY_BAR_BYTES = 300e6
+PEAK_OF = "tartan_top"
 
 
-def run_peer(items: Path, out: Path, in_memory: bool) -> dict[str, float]:
-    """Compute with scikit-learn; return seconds, those until everything is on the disk, and one score."""
-    from sklearn.metrics import pairwise_distances_chunked
+@dataclass(frozen=True)
+class Setting:
+    """What all parts share."""
 
-    given = np.load(items, mmap_mode=None if in_memory else "r")
-    start = time.perf_counter()
-    n = len(given)
-    result = np.lib.format.open_memmap(out, mode="w+", dtype=np.float32, shape=(n, n))
-    row = 0
-    for block in pairwise_distances_chunked(given, metric="cosine"):
-        result[row : row + len(block)] = block
-        row += len(block)
-    written = time.perf_counter() - start
-    result.flush()
-    return {"seconds": written, "durable": time.perf_counter() - start, "score": float(result[3, 17])}
+    folder: Path
+    rounds: int
+    scale: float
 
-
-def contest(folder: Path, n: int, rounds: int) -> dict[str, float]:
-    """Let both take turns."""
-    durable, scores = [], []
-
-    def once(who: str, name: str) -> float:
-        out = folder / name
-        result = in_process(__file__, "--child", who, folder / "items.npy", out, 0)
-        _remove(out)
-        scores.append(result["score"])
-        if "durable" in result:
-            durable.append(result["durable"])
-        return float(result["seconds"])
-
-    times = alternate(lambda: once("ours", "run"), lambda: once("peer", "peer.npy"), rounds)
-    if np.ptp(scores) > 1e-5:
-        raise ValueError(f"the two do not agree: {scores}")
-    pairs = n * (n - 1) / 2
-    return {
-        "ours_seconds": min(times.ours),
-        "peer_seconds": min(times.peer),
-        "ours_mpairs_per_second": pairs / min(times.ours) / 1e6,
-        "peer_mpairs_per_second": pairs / min(times.peer) / 1e6,
-        "ratio": times.best_ratio,
-        "median_ratio": times.median_ratio,
-        "durable_ratio": min(durable) / min(times.ours),
-        "durable_median_ratio": statistics.median(durable) / statistics.median(times.ours),
-        "bar": RATIO_BAR,
-    }
+    def items(self, n: int, d: int) -> tuple[Path, int]:
+        """Return a file of random float32 vectors, and how many there are."""
+        n = max(64, round(n * self.scale))
+        path = self.folder / f"items-{n}-{d}.npy"
+        if not path.exists():
+            np.save(path, np.random.default_rng(0).standard_normal((n, d), dtype=np.float32))
+        return path, n
 
 
-def memory(folder: Path, n: int, d: int) -> dict[str, dict[str, float]]:
-    """Measure the peak memory of both, from a file and from memory."""
-    bar = MEMORY_BAR * 4 * n * n + 4 * n * d
-    found = {}
-    for who in ("ours", "peer"):
-        for in_memory in (0, 1):
-            out = folder / "memory-run"
-            _, peak = with_peak_memory(__file__, "--child", who, folder / "items.npy", out, in_memory)
+@dataclass(frozen=True)
+class Taken:
+    """Seconds of one contender: of its process from start to end, and what it says itself."""
+
+    process: list[float]
+    own: list[float]
+
+
+def take_turns(setting: Setting, names: Sequence[str], items: Path, number: float) -> dict[str, Taken]:
+    """Let contenders take turns, in the opposite order every other round."""
+    found = {name: Taken([], []) for name in names}
+    for turn in range(setting.rounds):
+        for name in names[:: -1 if turn % 2 else 1]:
+            out = setting.folder / f"{name}.out"
             _remove(out)
-            name = f"{who}, input {'in memory' if in_memory else 'on disk'}"
-            found[name] = {"peak_bytes": float(peak), "bar_bytes": bar, "ratio": peak / bar}
+            os.sync()  # nobody pays for what the other one left to be written
+            start = time.perf_counter()
+            result = in_process(CONTENDERS, name, items, out, number)
+            found[name].process.append(time.perf_counter() - start)
+            found[name].own.append(result["seconds"])
     return found
 
 
 def _remove(path: Path) -> None:
-    import shutil
-
     if path.is_dir():
         shutil.rmtree(path)
     else:
-        path.unlink()
+        path.unlink(missing_ok=True)
+
+
+def _verdict(ours: float, bound: float, most: float) -> list[object]:
+    return [ours, bound, ours / bound, f"<= {most}"]
+
+
+def top(setting: Setting) -> dict[str, Any]:
+    """Keep the ten nearest of each of 50,000 x 384; then read them."""
+    items, n = setting.items(50_000, 384)
+    peer = ["faiss_flat"] if importlib.util.find_spec("faiss") else []
+    times = take_turns(setting, ["tartan_top", "half_product", *peer], items, K)
+    ours, bound = min(times["tartan_top"].process), min(times["half_product"].own)
+    rows: list[list[object]] = [["to the half product (s)", *_verdict(ours, bound, 1.4)]]
+    result: dict[str, Any] = {"ours": ours, "half_product": bound, "all": _lists(times)}
+    if peer:
+        theirs = min(times["faiss_flat"].process)
+        result["faiss"] = theirs
+        rows.append(["FAISS flat (s); times faster", ours, theirs, theirs / ours, ">= 1.2"])
+        _compare_with_faiss(setting.folder / "tartan_top.out", setting.folder / "faiss_flat.out.npz")
+    reading = in_process(CONTENDERS, "tartan_neighbors", items, setting.folder / "tartan_top.out", K)["seconds"]
+    result["neighbors"] = reading
+    rows.append(["neighbors(10) (s)", reading, "", "", "< 0.3"])
+    print_table(f"top-{K}, {n:,} x 384", rows, ("", "Tartan", "other", "ratio", "bar"))
+    return result
+
+
+def _compare_with_faiss(run: Path, found: Path) -> None:
+    """Refuse to report times of results that differ."""
+    import tartan
+
+    scores = tartan.open(run).neighbors(K)[1]
+    theirs = np.load(found)
+    _, n = theirs["indices"].shape
+    others = theirs["indices"] != np.arange(len(theirs["indices"]))[:, None]
+    kept = others & (np.cumsum(others, axis=1) < n)
+    worst = np.abs((1 - theirs["scores"][kept]).reshape(scores.shape) - scores).max()
+    if worst > 1e-5:
+        raise ValueError(f"the two do not agree: distances differ by {worst}")
+
+
+def memory(setting: Setting) -> dict[str, Any]:
+    """Keep the ten nearest of each of 200,000 x 128: memory beside the input."""
+    items, n = setting.items(200_000, 128)
+    out = setting.folder / "memory.out"
+    _remove(out)
+    result, peak = with_peak_memory(CONTENDERS, PEAK_OF, items, out, K)
+    beside = peak - items.stat().st_size
+    reading = in_process(CONTENDERS, "tartan_neighbors", items, out, K)["seconds"]
+    rows = [["peak PSS beside the input (MB)", beside / 1e6, "", "", f"<= {MEMORY_BAR_BYTES / 1e6:.0f}"]]
+    rows += [["seconds", result["seconds"], "", "", ""], ["neighbors(10) (s)", reading, "", "", ""]]
+    print_table(f"top-{K}, {n:,} x 128", rows, ("", "Tartan", "other", "ratio", "bar"))
+    return {"beside_bytes": beside, "seconds": result["seconds"], "neighbors": reading}
+
+
+def dense(setting: Setting) -> dict[str, Any]:
+    """Write all distances of 24,000 x 512."""
+    items, n = setting.items(24_000, 512)
+    names = ["tartan_dense", "half_product", "bare_write", "scikit_learn"]
+    times = take_turns(setting, names, items, 0)
+    ours, product = min(times["tartan_dense"].process), min(times["half_product"].own)
+    written, peer = min(times["bare_write"].own), min(times["scikit_learn"].process)
+    rows: list[list[object]] = [
+        ["to the larger of the two bounds (s)", *_verdict(ours, max(product, written), 1.5)],
+        ["half product (s)", "", product, "", ""],
+        ["bare write (s)", "", written, "", ""],
+        ["scikit-learn to a memory map (s); times faster", ours, peer, peer / ours, ""],
+    ]
+    print_table(f"all distances, {n:,} x 512", rows, ("", "Tartan", "other", "ratio", "bar"))
+    return {"ours": ours, "half_product": product, "bare_write": written, "scikit_learn": peer, "all": _lists(times)}
+
+
+def threshold(setting: Setting) -> dict[str, Any]:
+    """Keep the nearest 0.001 % of the pairs of 100,000 x 384."""
+    items, n = setting.items(100_000, 384)
+    limit = _limit(np.load(items, mmap_mode="r"))
+    times = take_turns(setting, ["tartan_below", "half_product"], items, limit)
+    ours, bound = min(times["tartan_below"].process), min(times["half_product"].own)
+    import tartan
+
+    kept = tartan.open(setting.folder / "tartan_below.out").pairs().read_all().num_rows
+    share = kept / (n * (n - 1) / 2)
+    rows: list[list[object]] = [["to the half product (s)", *_verdict(ours, bound, 1.2)]]
+    print_table(f"threshold, {share:.2%} kept, {n:,} x 384", rows, ("", "Tartan", "other", "ratio", "bar"))
+    return {"ours": ours, "half_product": bound, "kept": kept, "share": share, "all": _lists(times)}
+
+
+def _limit(x: np.ndarray) -> float:
+    """Return the distance below which about the wanted share of pairs lies, from a sample of them."""
+    sample = np.array(x[:: max(1, len(x) // 4000)][:4000], np.float64)
+    sample /= np.linalg.norm(sample, axis=1, keepdims=True)
+    distances = 1 - (sample @ sample.T)[np.triu_indices(len(sample), 1)]
+    return float(np.quantile(distances, SHARE_KEPT))
+
+
+def metrics(_setting: Setting) -> dict[str, Any]:
+    """Compare the tile of every metric with SciPy and scikit-learn, on one core."""
+    import vectors_kernels
+
+    return vectors_kernels.main()
+
+
+PARTS = {call.__name__: call for call in (top, memory, dense, threshold, metrics)}
+
+
+def _lists(times: Mapping[str, Taken]) -> dict[str, Any]:
+    medians = {name: statistics.median(taken.process) for name, taken in times.items()}
+    return {"process": {name: taken.process for name, taken in times.items()}, "median_process": medians}
 
 
 def main(words: list[str]) -> dict[str, Any]:
-    """Measure, print one table, return the numbers."""
-    options = options_of(words, rounds=5, n=20_000, d=512)
-    n, d = options.n, options.d
+    """Measure, print a table a part, return the numbers."""
+    options = options_of(words, parts=",".join(PARTS), rounds=3, scale=1.0)
+    chosen = options.parts.split(",")
+    unknown = [name for name in chosen if name not in PARTS]
+    if unknown:
+        raise ConfigError(f"parts={options.parts}: there is no part {unknown[0]!r}, only {', '.join(PARTS)}")
     with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as name:
-        folder = Path(name)
-        make_items(folder / "items.npy", n, d)
-        speed = contest(folder, n, options.rounds)
-        peaks = memory(folder, n, d)
-    rows: list[list[object]] = [
-        ["time, best (s)", speed["ours_seconds"], speed["peer_seconds"], speed["ratio"], f">= {RATIO_BAR}"],
-        ["million pairs/s", speed["ours_mpairs_per_second"], speed["peer_mpairs_per_second"], speed["ratio"], ""],
-        ["time, medians", "", "", speed["median_ratio"], ""],
-        ["peer forced to disk, best", "", "", speed["durable_ratio"], ""],
-        ["peer forced to disk, medians", "", "", speed["durable_median_ratio"], ""],
-    ]
-    for where in ("on disk", "in memory"):
-        ours, peer = peaks[f"ours, input {where}"], peaks[f"peer, input {where}"]
-        text = f"<= {ours['bar_bytes'] / 1e6:.0f} MB"
-        rows.append(
-            [f"peak PSS, input {where} (MB)", ours["peak_bytes"] / 1e6, peer["peak_bytes"] / 1e6, ours["ratio"], text]
-        )
-    print_table(f"cosine, {n:,} x {d} float32", rows, ("", "Tartan", "scikit-learn", "ratio", "bar"))
-    return {"speed": speed, "memory": peaks, "load": load_average()}
-
-
-def _child(words: list[str]) -> None:
-    who, items, out, in_memory = words
-    run = run_ours if who == "ours" else run_peer
-    print(json.dumps(run(Path(items), Path(out), bool(int(in_memory)))))
+        setting = Setting(Path(name).resolve(), options.rounds, options.scale)
+        return {part: PARTS[part](setting) for part in chosen} | {"load": load_average()}
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        _child(sys.argv[2:])
-    else:
-        main(sys.argv[1:])
+    import sys
+
+    main(sys.argv[1:])
