@@ -25,7 +25,8 @@ _CRC_BYTES = 4
 _ZSTD_LEVEL = 1
 _PAYS = 0.8  # compressed over plain size, at most
 _SAMPLE_BYTES = 1 << 18
-_MEMO_BYTES = 4096  # constant chunks compress to fewer bytes than this
+_MEMO_BYTES = 1 << 16  # constant chunks compress to far fewer bytes than this, half-empty ones on the diagonal to fewer
+_COUNT_ROWS = 64  # that are counted at a time, in the cache
 _MEMO_ENTRIES = 64
 
 
@@ -48,6 +49,15 @@ def decompress(data: np.ndarray, target: np.ndarray) -> None:
     from numcodecs.zstd import Zstd
 
     Zstd().decode(data, out=target)
+
+
+def _counted(values: np.ndarray, n_codes: int) -> np.ndarray:
+    """Count each of the codes 0 .. n_codes-1 in a block, some rows at a time."""
+    counts = np.zeros(n_codes, np.int64)
+    for start in range(0, len(values), _COUNT_ROWS):
+        rows = values[start : start + _COUNT_ROWS]
+        counts += [np.count_nonzero(rows == code) for code in range(n_codes)]
+    return counts
 
 
 def is_one_value(block: np.ndarray) -> bool:
@@ -169,8 +179,7 @@ class ChunkArray:
         memo = data.tobytes() if len(data) <= _MEMO_BYTES else b""
         counts = self._counts.get(memo)
         if counts is None:
-            values = self._decode(data, row, column)
-            counts = np.array([np.count_nonzero(values == code) for code in range(n_codes)], np.int64)
+            counts = _counted(self._decode(data, row, column), n_codes)
             if memo and len(self._counts) < _MEMO_ENTRIES:
                 self._counts[memo] = counts
         return counts

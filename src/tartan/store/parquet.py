@@ -30,8 +30,8 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """
     import pyarrow.parquet as pq
 
-    with arrow_file(path) as file:
-        return pq.read_table(file, columns=None if columns is None else list(columns), page_checksum_verification=True)
+    with arrow_file(path) as file, pq.ParquetFile(file, page_checksum_verification=True) as table:
+        return table.read(None if columns is None else list(columns))
 
 
 def write_batches(path: Path, batches: pa.RecordBatchReader, **options: Any) -> None:
