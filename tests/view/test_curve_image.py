@@ -11,7 +11,7 @@ from tartan.analytics import NumberCurve
 from tartan.errors import ConfigError
 from tartan.view.curve_image import curve_svg, require_curve, save_curve_image
 
-CURVE = NumberCurve(np.arange(2, 42), np.linspace(0.9, -0.05, 40), np.linspace(0.4, 0.5, 40), 0.1, 0.25, 50)
+CURVE = NumberCurve(np.arange(2, 42), np.linspace(0.9, -0.05, 40), np.linspace(0.4, 0.5, 40), 0.1, 0.6, 0.25, 50)
 
 
 def test_the_chosen_number_stands_out() -> None:
@@ -25,7 +25,7 @@ def test_the_chosen_number_stands_out() -> None:
 
 
 def test_no_number_stands_out() -> None:
-    curve = NumberCurve(np.array([2, 3]), np.array([0.1, 0.2]), np.array([0.2, 0.2]), 0.1, 0.0, 4)
+    curve = NumberCurve(np.array([2, 3]), np.array([0.1, 0.2]), np.array([0.2, 0.2]), 0.1, 0.3, 0.0, 4)
     assert "one cluster: no number stands out" in curve_svg(curve)
 
 
@@ -34,6 +34,6 @@ def test_files_of_both_kinds(tmp_path) -> None:
     assert save_curve_image(CURVE, tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ConfigError, match=r"c\.pdf: pictures of curves are \.svg or \.png"):
         require_curve(tmp_path / "c.pdf")
-    empty = NumberCurve(np.empty(0, np.int64), np.empty(0), np.empty(0), 0.0, 0.0, 2)
+    empty = NumberCurve(np.empty(0, np.int64), np.empty(0), np.empty(0), 0.0, 0.0, 0.0, 2)
     with pytest.raises(ConfigError, match="too few items for a curve"):
         save_curve_image(empty, tmp_path / "e.svg")

@@ -235,6 +235,7 @@ def _described(
             "mean_silhouette": found.curve.silhouettes,
             "by_chance": found.curve.by_chance,
             "margin": found.curve.margin,
+            "highest": found.curve.highest,
             "level": found.curve.level,
         }
     if found.representatives is not None:

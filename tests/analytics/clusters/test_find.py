@@ -37,6 +37,7 @@ def test_the_number_of_groups_of_any_contrast_is_found(n_groups: int, gap: float
     assert curve.chosen == n_groups
     above = (curve.silhouettes - curve.by_chance).max()
     assert (above > curve.margin) == (n_groups > 1)
+    assert curve.silhouettes.max() <= curve.highest or n_groups > 1
 
 
 @pytest.mark.slow
@@ -97,6 +98,11 @@ def test_copies_and_an_outlier_leave_the_groups(oddity: str) -> None:
     found = cluster(D)
     assert found.n_clusters == len(set(truth.tolist()))
     assert adjusted_rand_score(truth, found.labels) == 1.0
+
+
+def test_two_groups_of_three() -> None:
+    x = np.array([0.0, 0.1, 0.2, 5.0, 5.1, 5.2])
+    assert cluster(np.abs(x[:, None] - x)).labels.tolist() in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
 
 
 @pytest.mark.parametrize(("n", "chosen"), [(1, 1), (2, 1), (3, 1)])

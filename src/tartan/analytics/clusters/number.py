@@ -7,9 +7,9 @@ that low contrast counts as much as high; clusters are those of one linkage, cut
 
 One group has silhouettes too, and higher ones the smaller its parts are. So the same is done with twenty sets of random
 points in one group: a normal distribution in as many dimensions as the spread of the distances says. The number counts
-that is most above their mean, if none of these sets rises as far above it at any number; else there is one cluster.
-This is the gap statistic (Tibshirani, Walther, Hastie, J. R. Stat. Soc. B 63, 2001), of silhouettes, for distances
-without coordinates.
+that is most above their mean, if none of these sets rises as far above it, or none as high, at any number; else there
+is one cluster. This is the gap statistic (Tibshirani, Walther, Hastie, J. R. Stat. Soc. B 63, 2001), of silhouettes,
+for distances without coordinates.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def number_of_clusters(
     n = len(values)
     most = min(n - 1, MOST_CLUSTERS)
     if most < 2 or not values.any():
-        return NumberCurve(np.empty(0, np.int64), np.empty(0), np.empty(0), 0.0, 0.0, n)
+        return NumberCurve(np.empty(0, np.int64), np.empty(0), np.empty(0), 0.0, 0.0, 0.0, n)
     watch.report("number of clusters", tried=f"2 to {most}")
     level, silhouettes = _curve(values, method, most)
     dimensions = _dimensions(np.maximum(values - level, 0.0))
@@ -78,7 +78,7 @@ def number_of_clusters(
         reference[:] = _curve(_distances(points), method, most)[1]
     by_chance = references.mean(axis=0)
     margin = float((references - by_chance).max()) * _REFERENCES / (_REFERENCES - 1)  # each set is part of the mean
-    return NumberCurve(np.arange(2, most + 1), silhouettes, by_chance, margin, level, n)
+    return NumberCurve(np.arange(2, most + 1), silhouettes, by_chance, margin, float(references.max()), level, n)
 
 
 def _sampled(D: Dissimilarities, most: int, random: np.random.Generator) -> Matrix:

@@ -22,6 +22,8 @@ class NumberCurve:
         The same of random points in one group, the mean of twenty sets.
     margin : float
         The most by which one of these sets is above that mean, at any number.
+    highest : float
+        The highest mean silhouette of these sets, at any number.
     level : float
         What was taken off all dissimilarities first; the same for every number.
     n_items : int
@@ -32,6 +34,7 @@ class NumberCurve:
     silhouettes: NDArray[np.float64]
     by_chance: NDArray[np.float64]
     margin: float
+    highest: float
     level: float
     n_items: int
 
@@ -42,11 +45,12 @@ class NumberCurve:
 
     @property
     def chosen(self) -> int:
-        """The best number, if it is farther above chance than random points ever are, else 1."""
+        """The best number, if it is farther above chance than random points ever are, or higher, else 1."""
         if not len(self.numbers):
             return 1
         at = self._place()
-        return self.best if self.silhouettes[at] - self.by_chance[at] > self.margin else 1
+        farther = self.silhouettes[at] - self.by_chance[at] > self.margin
+        return self.best if farther or self.silhouettes[at] > self.highest else 1
 
     def _place(self) -> int:
         return int((self.silhouettes - self.by_chance).argmax())
@@ -59,6 +63,7 @@ class NumberCurve:
         tried = f"{self.numbers[0]} to {self.numbers[-1]}" if len(self.numbers) > 1 else str(self.numbers[0])
         reached = f"a mean silhouette of {self.silhouettes[at]:.2f}"
         chance = f"random points in one group have {self.by_chance[at]:.2f}, at most {self.margin:.2f} more by chance"
+        chance += f", and {self.highest:.2f} at any number"
         if self.chosen > 1:
             return f"of {tried} clusters {self.chosen} stand out most, with {reached}; {chance}"
         return (
