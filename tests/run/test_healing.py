@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Sequence
@@ -447,7 +448,20 @@ def test_two_processes_do_not_heal_at_once(inputs: Path, tmp_path: Path) -> None
     assert _state(tmp_path / "run") == state
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"body": "{}", "checksum": "0"}'])
+def decision(**body: Any) -> str:
+    """Return a decision with a checksum that fits, as anyone can write it."""
+    text = json.dumps({"failures": [], "anew": [], "fingerprints": {}} | body)
+    return json.dumps({"body": text, "checksum": hashlib.sha256(text.encode()).hexdigest()[:16]})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{}", "[]", '{"body": "{}", "checksum": "0"}', decision(fingerprints={"13": {}}), decision(anew=[-1]),
+        decision(failures=[{"i": 1}]), decision(fingerprints={"x": {}}), decision(fingerprints=[1]),
+        decision(anew=None),
+    ],
+)  # fmt: skip
 def test_a_damaged_decision_is_named(inputs: Path, tmp_path: Path, text: str) -> None:
     made(inputs, tmp_path / "run")
     (tmp_path / "run/healing.json").write_text(text)

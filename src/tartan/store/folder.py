@@ -141,7 +141,7 @@ class RunFolder(Ledger):
             self._adopt(Manifest.load(self.path))
             self._describe_arrays(self.manifest.n_items)
             try:
-                self._carry_out(Healing.read(self.path))
+                self._carry_out(Healing.read(self.path, self.manifest.n_items))
                 yield self
             finally:
                 self._lock, self._may_forget = None, False

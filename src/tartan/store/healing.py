@@ -65,8 +65,8 @@ class Healing:
         writer.sync()
 
     @classmethod
-    def read(cls, folder: Path) -> Healing | None:
-        """Return the decision that is to be carried out, or None.
+    def read(cls, folder: Path, n_items: int) -> Healing | None:
+        """Return the decision on a run of ``n_items`` that is to be carried out, or None.
 
         Raises
         ------
@@ -79,6 +79,8 @@ class Healing:
             if found["checksum"] != _checksum(found["body"]):
                 raise ValueError("it does not match its checksum")
             body = json.loads(found["body"])
+            if not all(0 <= int(item) < n_items for item in (*body["fingerprints"], *body["anew"])):
+                raise ValueError("it names items that the run has not")
             return cls(
                 [Failure(**failure) for failure in body["failures"]],
                 body["anew"],
