@@ -252,6 +252,9 @@ def test_a_run_that_keeps_pairs(command, tmp_path):
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
     assert "nan" in (tmp_path / "map.tsv").read_text().splitlines()[-1]
     assert run.map is None
+    refused = command("embed", run.path, "--density", tmp_path / "d.png")
+    assert (refused.status, refused.out) == (2, "")
+    assert "--density needs the matrix" in refused.err
     for words, said in (
         (["--picture", tmp_path / "c.png"], "--picture needs the matrix"),
         (["--curve", tmp_path / "c.png"], "none is chosen here"),

@@ -72,6 +72,7 @@ def execute(args: argparse.Namespace) -> int:
     require_files(args.labels)
     _base(args)
     run, monitor = _run(args), Monitor(0 if args.quiet else 1, args.checkpoint)
+    _refuse_of_pairs(args, run)
     matrix: Any = open_matrix(args) if run is None else None
     keys = item_names(matrix) if run is None else run.keys
     clusters = None if args.labels is None else read_labels(args.labels, keys)
@@ -107,6 +108,15 @@ def _run(args: argparse.Namespace) -> Run | None:
     if not args.extend:
         warn_unfinished(run)
     return run
+
+
+def _refuse_of_pairs(args: argparse.Namespace, run: Run | None) -> None:
+    """Refuse what needs the matrix, of a run that keeps pairs instead."""
+    if run is None or run.manifest.reduce is None:
+        return
+    for name in ("density", "init", "missing", "checkpoint"):
+        if getattr(args, name) is not None:
+            raise ConfigError(f"--{name} needs the matrix, and {args.matrix} keeps pairs only; leave it out")
 
 
 def _of_matrix(args: argparse.Namespace, matrix: Any, keys: Sequence[str], monitor: Monitor) -> Embedding:
