@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tartan.base.files import MANY_FILES, FileWriter, whole_file
@@ -161,3 +164,50 @@ def test_files_are_forced_unless_the_environment_says_otherwise(
     with (tmp_path / "file").open("wb") as file:
         file.write(b"x")
         force(file.fileno())
+
+
+def pages(n_bytes: int) -> memoryview:
+    """Return memory that begins on a page, of random bytes."""
+    memory = mmap.mmap(-1, n_bytes)
+    memory[:] = np.random.default_rng(0).bytes(n_bytes)
+    return memoryview(memory)
+
+
+@pytest.mark.parametrize("n_bytes", [(4 << 20) - 4096, 4 << 20, (4 << 20) + 4097])
+def test_large_buffers_are_whole_past_the_page_cache(tmp_path: Path, n_bytes: int) -> None:
+    body = pages(n_bytes)
+    FileWriter(tmp_path).replace(tmp_path / "large", [body, b"tail"])
+    assert (tmp_path / "large").read_bytes() == bytes(body) + b"tail"
+
+
+@pytest.mark.parametrize("most", [1 << 20, 4096 * 3 + 5])
+def test_short_writes_are_continued(tmp_path: Path, most: int) -> None:
+    body = pages((4 << 20) + 100)
+
+    def short(descriptor: int, buffers: Sequence[Any]) -> int:
+        return os.write(descriptor, buffers[0][:most])
+
+    FileWriter(tmp_path, write=short).replace(tmp_path / "large", [body, b"tail"])
+    assert (tmp_path / "large").read_bytes() == bytes(body) + b"tail"
+
+
+def test_where_the_cache_cannot_be_passed_it_is_used(tmp_path: Path) -> None:
+    body, refused = pages(4 << 20), list[int]()
+
+    def refuse_once(descriptor: int, buffers: Sequence[Any]) -> int:
+        if not refused:
+            refused.append(descriptor)
+            raise OSError(errno.EINVAL, "no such writes here")
+        return os.writev(descriptor, buffers)
+
+    FileWriter(tmp_path, write=refuse_once).replace(tmp_path / "large", [body])
+    assert (tmp_path / "large").read_bytes() == bytes(body)
+
+
+def test_a_disk_that_is_full_past_the_cache_leaves_nothing(tmp_path: Path) -> None:
+    def full(descriptor: int, buffers: Sequence[Any]) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    with pytest.raises(DiskFullError):
+        FileWriter(tmp_path, write=full).replace(tmp_path / "large", [pages(4 << 20)])
+    assert [path.name for path in tmp_path.rglob("*")] == ["tmp"]
