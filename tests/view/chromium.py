@@ -87,6 +87,11 @@ class Browser:
         self.call("Page.navigate", url=url)
         self.wait_for("document.readyState === 'complete' && location.href !== 'about:blank'")
 
+    def leave(self) -> None:
+        """Open nothing."""
+        self.call("Page.navigate", url="about:blank")
+        self.wait_for("location.href === 'about:blank'")
+
     def run(self, expression: str) -> Any:
         """Return the value of an expression of JavaScript; promises are awaited."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)

@@ -49,13 +49,15 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @contextlib.contextmanager
-def viewed(run: Any) -> Iterator[str]:
+def viewed(browser: Browser, run: Any) -> Iterator[str]:
+    browser.complaints.clear()
     server = Server(LiveRun(lambda: tartan.open(run.path), lambda folder: Inspector(folder, apps)))
     thread = threading.Thread(target=server.serve)
     thread.start()
     try:
         yield server.url
     finally:
+        browser.leave()  # before the server does: a page whose server is gone complains
         server.stop()
         thread.join()
 
@@ -83,8 +85,7 @@ def test_the_report(browser: Browser, photos: Any, tmp_path: Path, window: str) 
 
 @pytest.mark.parametrize("window", WINDOWS)
 def test_the_page_of_a_run(browser: Browser, photos: Any, tmp_path: Path, window: str) -> None:
-    browser.complaints.clear()
-    with viewed(photos) as url:
+    with viewed(browser, photos) as url:
         browser.open(url, **WINDOWS[window])
         browser.wait_for("document.querySelectorAll('#body section').length > 2 && matrix.tiles.size > 0")
         assert "token" not in browser.run("location.href")
@@ -102,9 +103,8 @@ def test_the_page_of_a_run(browser: Browser, photos: Any, tmp_path: Path, window
 
 
 def test_the_page_by_the_keyboard_alone(browser: Browser, photos: Any) -> None:
-    browser.complaints.clear()
     key = str(photos.keys[3])
-    with viewed(photos) as url:
+    with viewed(browser, photos) as url:
         browser.open(url)
         browser.wait_for("matrix.tiles.size > 0")
         for _ in range(12):
@@ -136,8 +136,7 @@ def test_the_page_by_the_keyboard_alone(browser: Browser, photos: Any) -> None:
 
 def test_a_hundred_thousand_items(browser: Browser, tmp_path: Path) -> None:
     run = sparse_run(tmp_path / "r.tartan", chunk=2000)
-    browser.complaints.clear()
-    with viewed(run) as url:
+    with viewed(browser, run) as url:
         browser.open(url)
         browser.wait_for("matrix.tiles.get('9/0/0')?.complete")
         assert "in progress" in browser.run("document.getElementById('said').textContent")
@@ -155,7 +154,7 @@ def test_a_run_that_goes_on(browser: Browser, tmp_path: Path) -> None:
     run = tartan.allpairs(lambda a, b: abs(a - b), list(range(30)), out=tmp_path / "r.tartan", tile=10, workers=1)
     status = tmp_path / "r.tartan" / "status.zarr" / "c" / "0" / "1"
     moved = status.rename(tmp_path / "aside")
-    with viewed(run) as url:
+    with viewed(browser, run) as url:
         browser.open(url)
         browser.wait_for("document.getElementById('said').textContent.startsWith('in progress · 335 of 435 pairs')")
         moved.rename(status)
