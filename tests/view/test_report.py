@@ -91,6 +91,14 @@ def test_clusters_must_fit(make_run, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_groups_come_by_size_and_what_is_in_none_comes_last(make_run, tmp_path):
+    found = ["in no group"] * 9 + ["group 2"] * 7 + ["group 1"] * 8
+    content, _ = _read(write_report(make_run(24, 4), tmp_path / "r.html", clusters=found))
+    assert "<h2>2 groups</h2>" in content
+    names = re.findall(r'<th scope="row"><span class="dot" style="[^"]*"></span>([^<]*)</th>', content)
+    assert names == ["group 1", "group 2", "in no group"]
+
+
 HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(2)>'&\x00\u202e"
 
 

@@ -47,8 +47,9 @@ def groups_of(run: Any) -> Groups | None:
         return None
     from tartan.analytics import cluster
 
+    failed = run.manifest.reduce is None and any(failure.kind == "item" for failure in run.failures)
     try:
-        found = cluster(run)
+        found = cluster(run, drop_failed=failed)
     except TartanError:
         return None
     meaning = run.manifest.meaning()

@@ -53,15 +53,11 @@ def _kept(run: Any) -> Any:
 
 def _made(run: Any) -> np.ndarray | None:
     """Make a map of a finished run of few items; None where that cannot be done, which is no failure of the report."""
-    if run.manifest.reduce is not None or not run.manifest.symmetric or not 3 <= run.n_items <= _MOST_MADE:
+    if not run.manifest.symmetric or not 3 <= run.n_items <= _MOST_MADE or run.n_pairs_left:
         return None
-    if run.n_pairs_left:
-        return None
-    # Where the application does not say how its similarities become distances, the most alike pair is at distance 0.
-    silent = run.larger_is_nearer and not run.manifest.meaning().get("distance")
-    options: dict[str, Any] = {"similarity": "max-s"} if silent else {}
+    method = "smacof" if run.manifest.reduce is None else "damds"
     try:
-        return np.asarray(run.embed("smacof", 2, random_state=0, **options).points, np.float64)
+        return np.asarray(run.embed(method, 2, random_state=0).points, np.float64)
     except TartanError:
         return None
 

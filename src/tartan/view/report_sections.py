@@ -22,6 +22,7 @@ from tartan.errors import TartanError
 from tartan.store.manifest import leaves
 from tartan.view.agreement import Agreement
 from tartan.view.charts import histogram_svg, timeline_svg
+from tartan.view.groups import ASIDE
 from tartan.view.matrix_drawing import MAX_NAMED, group_colours, matrix_svg
 from tartan.view.overview import Overview
 from tartan.view.page import data_uri
@@ -228,10 +229,10 @@ def tree(run: Any, findings: Findings) -> dict[str, str] | None:
     """Draw the tree of a run of an application whose answer is one; None for others, and where pairs are missing."""
     if application_name(run) not in _TREES or not 3 <= run.n_items <= MAX_LEAVES or not run.manifest.symmetric:
         return None
-    if run.manifest.reduce is not None or run.n_pairs_done < run.n_pairs:
+    if run.manifest.reduce is not None or run.n_pairs_left:
         return None
     try:
-        found = run.tree()
+        found = run.tree(drop_failed=any(failure.kind == "item" for failure in run.failures))
     except TartanError:
         return None
     labels = findings.labels
@@ -254,9 +255,11 @@ def clusters_found(run: Any, findings: Findings) -> dict[str, Any] | None:
         members.setdefault(str(label), []).append(index)
     colour_of = group_colours(findings.labels)
     budget = _PictureBudget(_THUMBNAIL_BYTES)
-    shown = list(members.items())[:_MAX_ROWS]
+    # The largest first; what is in no group is none, and comes last.
+    ordered = sorted(members.items(), key=lambda group: (group[0] == ASIDE, -len(group[1])))
+    shown = ordered[:_MAX_ROWS]
     return {
-        "caption": _counted(len(members), "group"),
+        "caption": _counted(len(members.keys() - {ASIDE}), "group"),
         "said": findings.said,
         "rows": [
             _cluster_row(run, name, inside, findings, budget) | {"colour": colour_of[name]} for name, inside in shown
