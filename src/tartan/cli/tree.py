@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="of a run of phylogeny: support of the branches in percent, from N trees of resampled proteins, each of "
         "which costs about what the run has cost",
     )
-    add_trust(parser, "for --support: run the code that the folder names")
+    add_trust(parser, "run the code that the folder names, for its support")
     add("--seed", type=count, metavar="S", help="seed of the resamplings; default: 0")
     add(
         "--compare",
@@ -91,8 +91,8 @@ def _refuse_idle_options(args: argparse.Namespace) -> None:
         raise ConfigError("--seed is of resamplings: ask for them with --support")
     if args.support is not None and not (Path(args.matrix) / "manifest.json").is_file():
         raise ConfigError(f"{args.matrix} is no run; --support resamples the items of a run")
-    if args.support is not None and (args.similarity is not None or args.missing is not None):
-        raise ConfigError("--support is for runs of distances; leave out --similarity and --missing")
+    if args.support is not None and (args.similarity or args.missing or args.drop_failed):
+        raise ConfigError("--support is for complete runs; leave out --similarity, --missing and --drop-failed")
 
 
 def _built(args: argparse.Namespace, matrix: Dissimilarities) -> Tree:

@@ -7,7 +7,7 @@ record, and nothing is copied. Which parts of the record are compared, and how, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +81,9 @@ class RowForm:
     schema : pyarrow.Schema
     facts : sequence of ColumnFacts
         One a column.
+    equal_zeros : collection of str
+        Columns in which -0.0 equals 0.0, if they hold floats; their records have a flag that says which zero it is. A
+        lone column of numbers has none: nothing else tells equal ones apart.
 
     Attributes
     ----------
@@ -88,8 +91,13 @@ class RowForm:
         Fields ``"0"``, ``"0.null"``, ``"0.length"``, ``"1"``, ..
     """
 
-    def __init__(self, schema: pa.Schema, facts: Sequence[ColumnFacts]) -> None:
+    def __init__(self, schema: pa.Schema, facts: Sequence[ColumnFacts], *, equal_zeros: Collection[str] = ()) -> None:
         self.schema = schema
+        self._signed = {
+            number
+            for number, field in enumerate(schema)
+            if len(schema) > 1 and field.name in equal_zeros and pa.types.is_floating(storage_type(field))
+        }
         self._types = [storage_type(field) for field in schema]
         self._facts = list(facts)
         self.dtype = np.dtype([field for number in range(len(schema)) for field in self._fields(number)])
@@ -143,6 +151,8 @@ class RowForm:
             yield f"{number}.length", _LENGTH
         else:
             yield f"{number}", _carrier(kind)
+        if number in self._signed:
+            yield f"{number}.minus", _FLAG
 
     def _offset(self, name: str) -> int:
         assert self.dtype.fields is not None
@@ -180,6 +190,10 @@ class RowForm:
         records[f"{number}"] = _numbers(column, self.dtype[f"{number}"])
         if missing is not None and missing.any():
             records[f"{number}"][missing] = np.zeros((), self.dtype[f"{number}"])
+        if number in self._signed:
+            values = records[f"{number}"]
+            records[f"{number}.minus"] = (values == 0) & np.signbit(values)
+            values[values == 0] = 0.0
 
     def _put_text(self, records: np.ndarray, number: int, column: pa.Array) -> None:
         column = pc.fill_null(column.cast(_large(column.type)), b"" if _is_binary(column.type) else "")
@@ -208,6 +222,8 @@ class RowForm:
             array = pa.Array.from_buffers(kind, n, [validity, pa.py_buffer(bits)])
         else:
             values = np.ascontiguousarray(records[f"{number}"])
+            if number in self._signed:
+                values = np.where(records[f"{number}.minus"] > 0, values.dtype.type(-0.0), values)
             array = pa.Array.from_buffers(kind, n, [validity, pa.py_buffer(values.view(np.uint8))])
         if pa.types.is_dictionary(field.type):
             return array.dictionary_encode().cast(field.type)

@@ -4,7 +4,8 @@ A key is a list of parts, most significant first. Each part has an offset in the
 with its byte order, or ``S<length>`` for bytes compared as unsigned ones) and a direction. Everything that users
 name (fields, fields of fields, subarrays, text, ranges of bytes) becomes such parts; the engine knows nothing else.
 
-Order of numbers: as usual; floats in total order, -0.0 before 0.0, and every NaN last, also when descending.
+Order of numbers: as usual; floats in total order, -0.0 before 0.0, and every NaN last, also when descending. Where the
+two zeros are to be equal, records come without the sign (zeros.py, columns.py).
 """
 
 from __future__ import annotations

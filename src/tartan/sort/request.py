@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tartan.sort.job import SortRun
 from tartan.sort.keys import parse_key
 from tartan.sort.result import SortResult
 from tartan.sort.text_form import PIPE, is_text
+from tartan.sort.zeros import has_minus_zero, zero_run
 
 
 # Public, for a call without a dictionary of options: hence more than eight parameters.
@@ -111,9 +113,10 @@ def sort_file(
 
     Notes
     -----
-    Floats have a total order: -0.0 before 0.0, every NaN last, also when descending. Records that compare equal keep
-    their order (the sort is stable). After any stop, even kill -9, the same call resumes; run files that are whole are
-    not sorted again. Two phases [1]_: sorted run files, then one merge of exact ranges.
+    Every NaN comes last, also when descending. Records that compare equal keep their order (the sort is stable); of
+    lone floats, which nothing else tells apart, -0.0 comes before 0.0 even where the two are equal. After any stop,
+    even kill -9, the same call resumes; run files that are whole are not sorted again. Two phases [1]_: sorted run
+    files, then one merge of exact ranges.
 
     References
     ----------
@@ -141,6 +144,7 @@ def sort_file(
             raise ConfigError("dtype: Parquet and Arrow files hold their types themselves; omit it")
         ways = {"descending": descending, "nulls_first": first}
         request = TableRequest(paths, target, parse_columns(key, **ways), columns, compression, **where, **ways)
+        request = replace(request, total_order=total_order)
         return table_run(request, options).run(resume=resume, quiet=quiet)
     if is_text(paths, format) and dtype is None:
         if compression is not None:
@@ -157,6 +161,8 @@ def sort_file(
     order = Order(record, parse_key(key, record, descending=descending))
     n_records = sum(source.n_bytes for source in sources) // record.itemsize
     destination = Destination(target, record, n_records, sources, **where)
+    if not total_order and has_minus_zero(sources, order):
+        return zero_run(sources, destination, order, options).run(resume=resume, quiet=quiet)
     return SortRun(sources, destination, order, options).run(resume=resume, quiet=quiet)
 
 

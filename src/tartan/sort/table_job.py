@@ -19,8 +19,8 @@ from tartan.base.format import format_bytes
 from tartan.errors import ConfigError
 from tartan.sort.columns import ColumnKey, RowForm
 from tartan.sort.engine import Order, SortOptions
-from tartan.sort.formats import TABLE_SUFFIXES, Destination, SourceFile, refuse_changes
-from tartan.sort.job import SortRun
+from tartan.sort.formats import TABLE_SUFFIXES, Destination, SourceFile
+from tartan.sort.pushed import BLOCK_BYTES, PushedRun
 from tartan.sort.tables import TableSource, TableWriter, column_facts, common_schema
 
 if TYPE_CHECKING:
@@ -33,9 +33,8 @@ Writer = tuple[Callable[[Any], None], Callable[[], None], Callable[[], None]]
 LEAST_MEMORY_BYTES = 300 * 10**6
 """Least memory for Arrow, decoded pages and the engine; large row groups need more, and the error says so."""
 _CODECS = {"parquet": ("none", "snappy", "gzip", "brotli", "lz4", "zstd"), "arrow": ("none", "lz4", "zstd")}
-ROW_GROUP_BYTES = 16 << 20
 ARROW_COPIES = 2.5  # a row group while it is decoded, and rows that become records
-WRITER_BYTES = 4 * ROW_GROUP_BYTES
+WRITER_BYTES = 4 * BLOCK_BYTES
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,8 @@ class TableRequest:
     in_place, overwrite : bool
     descending, nulls_first : bool
         For the only column, if no key is given.
+    total_order : bool
+        Whether -0.0 comes before 0.0.
     """
 
     paths: Sequence[Path]
@@ -67,6 +68,7 @@ class TableRequest:
     overwrite: bool = False
     descending: bool = False
     nulls_first: bool = False
+    total_order: bool = False
 
 
 def table_run(request: TableRequest, options: SortOptions) -> TableRun:
@@ -84,8 +86,9 @@ def table_run(request: TableRequest, options: SortOptions) -> TableRun:
         )
     tables = [TableSource(path, request.columns) for path in request.paths]
     schema = common_schema(tables)
-    form = RowForm(schema, column_facts(tables, schema))
     key = request.key
+    compared = () if request.total_order else [column.name for column in key]
+    form = RowForm(schema, column_facts(tables, schema), equal_zeros=compared)
     if not key and len(schema) > 1:
         names = ", ".join(schema.names)
         raise ConfigError(f"key: name the columns to sort by; there are {names}", context={"option": "key"})
@@ -174,7 +177,7 @@ class RowSource(Protocol):
         """Yield the rows from ``first`` on, as the form of records takes them."""
 
 
-class TableRun(SortRun):
+class TableRun(PushedRun):
     """A sort of rows: those of tables, or of another kind of source and destination."""
 
     tables: Sequence[RowSource]
@@ -185,28 +188,13 @@ class TableRun(SortRun):
         largest = max((table.part_bytes for table in self.tables), default=0)
         return int(ARROW_COPIES * largest) + WRITER_BYTES
 
-    def _width_bits(self) -> float | None:
-        return None
-
     def _description(self) -> dict[str, Any]:
         return {**super()._description(), "columns": [[field.name, str(field.type)] for field in self.form.schema]}
-
-    def _phases(self, engine: SortJob, work: WorkFolders, run_files: Sequence[Path], progress: SortProgress) -> None:
-        engine.adopt([str(path) for path in run_files])
-        for first, count in engine.missing():
-            engine.seek(first)
-            for records in self._records(first, count):
-                engine.push(records.view(np.uint8))
-                self._beat(engine, work, progress)
-        engine.finish_push()
-        self._watch("sort", engine, work, progress)
-        refuse_changes(self.sources)
-        self._write(engine, work, progress)
 
     def _records(self, first: int, count: int) -> Iterator[np.ndarray]:
         """Yield ``count`` rows as records, from row ``first`` on; -1 means all the rest."""
         left = count if count >= 0 else sum(table.n_rows for table in self.tables) - first
-        rows = max(1, ROW_GROUP_BYTES // self.form.dtype.itemsize)  # records are wider than rows
+        rows = max(1, BLOCK_BYTES // self.form.dtype.itemsize)  # records are wider than rows
         for table in self.tables:
             if first >= table.n_rows:
                 first -= table.n_rows
@@ -221,15 +209,11 @@ class TableRun(SortRun):
             first = 0
 
     def _write(self, engine: SortJob, work: WorkFolders, progress: SortProgress) -> None:
-        width = self.form.dtype.itemsize
-        block = np.empty(max(1, ROW_GROUP_BYTES // width) * width, np.uint8)
         with self._timed("merge"), contextlib.ExitStack() as stack:
             write, finish, abandon = self._writer()
             stack.callback(abandon)
-            engine.open_sorted()
-            while n_bytes := engine.read_into(block):
-                write(self.form.batch(block[:n_bytes].view(self.form.dtype)))
-                self._beat(engine, work, progress)
+            for records in self._sorted_blocks(engine, work, progress):
+                write(self.form.batch(records))
             finish()
 
     def _writer(self) -> Writer:

@@ -1,0 +1,56 @@
+"""Sorts whose records are made and taken apart here, and not read and written by the engine."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tartan._native import SortJob
+from tartan.sort.formats import refuse_changes
+from tartan.sort.job import SortRun
+
+if TYPE_CHECKING:
+    from tartan.sort.progress import SortProgress
+    from tartan.sort.work import WorkFolders
+
+BLOCK_BYTES = 16 << 20
+
+
+class PushedRun(SortRun):
+    """A sort of records that are pushed to the engine and pulled from it; all else is as in ``SortRun``."""
+
+    @abstractmethod
+    def _records(self, first: int, count: int) -> Iterator[np.ndarray]:
+        """Yield ``count`` records, from record ``first`` on; -1 means all the rest."""
+
+    @abstractmethod
+    def _write(self, engine: SortJob, work: WorkFolders, progress: SortProgress) -> None:
+        """Write what the engine has sorted to the destination."""
+
+    def _width_bits(self) -> float | None:
+        return None
+
+    def _phases(self, engine: SortJob, work: WorkFolders, run_files: Sequence[Path], progress: SortProgress) -> None:
+        engine.adopt([str(path) for path in run_files])
+        for first, count in engine.missing():
+            engine.seek(first)
+            for records in self._records(first, count):
+                engine.push(records.view(np.uint8))
+                self._beat(engine, work, progress)
+        engine.finish_push()
+        self._watch("sort", engine, work, progress)
+        refuse_changes(self.sources)
+        self._write(engine, work, progress)
+
+    def _sorted_blocks(self, engine: SortJob, work: WorkFolders, progress: SortProgress) -> Iterator[np.ndarray]:
+        """Yield what the engine has sorted; each block is valid until the next."""
+        width = self.order.dtype.itemsize
+        block = np.empty(max(1, BLOCK_BYTES // width) * width, np.uint8)
+        engine.open_sorted()
+        while n_bytes := engine.read_into(block):
+            yield block[:n_bytes].view(self.order.dtype)
+            self._beat(engine, work, progress)
