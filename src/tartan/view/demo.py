@@ -192,11 +192,9 @@ def _mapped(run: Any, folder: Path, found: Sequence[str], title: str, tell: _Tel
     from tartan.view.scene import scene
     from tartan.view.scene_page import write_scene_page
 
-    # The most alike pair is at distance 0: photos of one camera lie close together, whatever their scores.
-    options: dict[str, Any] = {"similarity": "max-s", "random_state": 0}
     try:
-        run.embed("damds", 2, keep=True, **options)
-        space = run.embed("damds", 3, **options)
+        run.embed("damds", 2, keep=True, random_state=0)
+        space = run.embed("damds", 3, random_state=0)
     except TartanError as error:
         tell(f"there is no map: {error}")
         return None
