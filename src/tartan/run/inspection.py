@@ -27,7 +27,7 @@ from tartan.sources.paths import Location, is_url, read_location
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
 from tartan.store.manifest import Manifest, leaves
-from tartan.workers.shipping import Registry, load_application
+from tartan.workers.shipping import Registry, load_application, names_builtin, source_hash
 
 MAX_ITEM_BYTES: Final = 256 * 2**20
 _MAX_FACTS: Final = 24
@@ -89,8 +89,7 @@ class Inspector:
         about = self._folder.manifest.application
         if about["kind"] == "object":
             return Application()
-        if about["kind"] == "file":
-            _require_same(about)
+        _require_same(about)
         return load_application(about["source"], about["parameters"], self._registry)[0]
 
     @cached_property
@@ -129,14 +128,15 @@ class Inspector:
 
 
 def _require_same(about: Mapping[str, Any]) -> None:
-    """Refuse to run an application whose file is not the one that computed the run."""
-    path = Path(str(about["source"]).rpartition(":")[0])
-    try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise ConfigError(f"{path}, the application of this run, cannot be read: {error.strerror}") from error
-    if digest != about.get("source_hash"):
-        raise ConfigError(f"{path}, the application of this run, has changed since; its items are not opened")
+    """Refuse to run code that is not what computed the run; built-in applications are not compared."""
+    source = str(about["source"])
+    if names_builtin(source):
+        return
+    found = source_hash(source)
+    if found is None:
+        raise ConfigError(f"{source}, the application of this run, cannot be read; its items are not opened")
+    if found != about.get("source_hash"):
+        raise ConfigError(f"{source}, the application of this run, has changed since; its items are not opened")
 
 
 def _refuse_urls(manifest: Manifest) -> None:

@@ -16,9 +16,13 @@ def inspector_of(folder: RunFolder, *, trust: bool) -> Inspector:
     from tartan import apps
     from tartan.run.inspection import Inspector
     from tartan.run.trust import require_consent
+    from tartan.workers.shipping import names_builtin
 
+    about = folder.manifest.application
+    runs_nothing = about["kind"] == "object" or names_builtin(str(about["source"]))
+    code = "" if runs_nothing else f", and runs {about['source']}"
     try:
-        require_consent(folder, "showing its items opens the files that it names", trust=trust)
+        require_consent(folder, f"showing its items opens the files that it names{code}", trust=trust)
     except TartanError as error:
         return Inspector(folder, apps, str(error))
     return Inspector(folder, apps)
