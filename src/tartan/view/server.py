@@ -99,7 +99,7 @@ class Server:
 
         config = uvicorn.Config(
             self.application(),
-            log_level="error",
+            log_level="critical",
             access_log=False,
             lifespan="off",
             ws="none",
