@@ -16,7 +16,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("run", metavar="RUN", help="folder of the run")
     parser.add_argument(
-        "-o", "--out", metavar="FILE.html", type=Path, help="the page; default: RUN with .html for its ending"
+        "-o", "--out", metavar="FILE.html", type=Path, help="the page; default: beside RUN, with .html for .tartan"
     )
     add_trust(parser, "open the items, and run the application, that RUN names")
     parser.add_argument("--quiet", action="store_true", help="do not say where the page is")
@@ -28,7 +28,8 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.view.report import write_report
     from tartan.view.thumbnails import pictures_of
 
-    out: Path = args.out or Path(args.run).resolve().with_suffix(".html")
+    folder = Path(args.run).resolve()
+    out: Path = args.out or folder.with_name(f"{folder.name.removesuffix('.tartan')}.html")
     require_folders(out)
     run = tartan.open(args.run)
     warn_unfinished(run)
