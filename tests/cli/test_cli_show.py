@@ -92,6 +92,27 @@ def test_items_of_a_folder_from_elsewhere_are_opened_with_trust_only(
     assert "data:image/jpeg" not in page.read_text()
 
 
+def test_a_manifest_that_names_a_private_file_opens_nothing(command: Any, folder: Path, tmp_path: Path) -> None:
+    """A folder whose manifest was changed after it was made, to name photos that are none of its inputs."""
+    import shutil
+
+    from tartan.store.manifest import Manifest
+
+    forged, private = tmp_path / "r.tartan", tmp_path / "private"
+    shutil.copytree(folder, forged)
+    private.mkdir()
+    for photo in folder.parent.glob("*.png"):
+        shutil.copy2(photo, private / photo.name)  # the fingerprints fit
+    manifest = Manifest.load(forged)
+    manifest.inputs["patterns"] = [str(private / "*.png")]
+    (forged / "manifest.json").write_text(manifest.to_json())
+    done = command("show", forged, "left", "right")
+    assert "not made by this user on this machine" in done.err
+    assert "pixels" not in done.out
+    assert command("report", forged, "-o", tmp_path / "page.html").status == 0
+    assert "data:image/jpeg" not in (tmp_path / "page.html").read_text()
+
+
 def test_report(command: Any, folder: Path, tmp_path: Path) -> None:
     done = command("report", folder, "-o", tmp_path / "page.html", "--json")
     assert done.status == 0
