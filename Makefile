@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 VENV := .venv
+# The tests start hundreds of processes, and none should compile the package again.
+export PYTHONDONTWRITEBYTECODE :=
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n logical --dist worksteal
 SOURCES := pyproject.toml Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml' 2>/dev/null)
