@@ -117,7 +117,13 @@ def first_of_groups(
     groups: NDArray[np.int64], ids: NDArray[np.int64], scores: NDArray[Any], k: int, largest: bool
 ) -> NDArray[np.int64]: ...
 def composition_vector(
-    data: bytes, k: int, *, map_unknown: bool = False, max_bytes: int = ..., max_ratio: int = 200
+    data: bytes,
+    k: int,
+    *,
+    map_unknown: bool = False,
+    max_bytes: int = ...,
+    max_ratio: int = 200,
+    memory_bytes: int = ...,
 ) -> tuple[NDArray[Any], ...]: ...
 def composition_distances(
     left: list[tuple[NDArray[Any], ...]], right: list[tuple[NDArray[Any], ...]], k: int

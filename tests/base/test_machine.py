@@ -67,6 +67,12 @@ class TestControlGroups:
         )  # fmt: skip
         assert cgroup_limits(proc, sys) == Limits(3000, 1000, 1.5)
 
+    def test_what_files_leave_in_memory_is_free(self, tmp_path: Path) -> None:
+        proc = tree(tmp_path / "proc", {"self/cgroup": "0::/a\n"})
+        stat = "anon 300\nfile 900\ninactive_file 400\nactive_file 200\n"
+        files = {"a/memory.max": "3000\n", "a/memory.current": "1000\n", "a/memory.stat": stat}
+        assert cgroup_limits(proc, tree(tmp_path / "sys", files)) == Limits(3000, 400)
+
     def test_version_1(self, tmp_path: Path) -> None:
         proc = tree(tmp_path / "proc", {"self/cgroup": "4:memory:/x\n1:cpu,cpuacct:/x\n0::/\n"})
         sys = tree(

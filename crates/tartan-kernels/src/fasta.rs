@@ -1,8 +1,11 @@
 //! Proteins of a FASTA file, plain or gzip, as letter codes.
 //!
-//! All proteins of a file go into one array of codes, with [`BREAK`] before, between and after them and in place
+//! All proteins of a file become one stream of codes, with [`BREAK`] before, between and after them and in place
 //! of everything that no window may contain. That is all that counting strings needs: a trailing `*` and an inner
 //! one are the same thing then, and so are a short protein and an empty record. Names are not kept.
+//!
+//! The stream comes in pieces of some hundred kilobytes, wherever records and lines begin: reading takes no more
+//! memory for a long file, or for a long record, than for a short one.
 //!
 //! Input is not trusted: decompression stops at a number of bytes and at a ratio, and every refusal names what is
 //! wrong.
@@ -11,6 +14,8 @@ use std::fmt;
 use std::io::{ErrorKind, Read};
 
 use flate2::bufread::GzDecoder;
+
+use crate::allowance::Exceeded;
 
 /// The 20 amino acids in the order of their codes.
 pub const ALPHABET: &[u8; 20] = b"ACDEFGHIKLMNPQRSTVWY";
@@ -21,8 +26,9 @@ const IGNORE: u8 = 21;
 const REFUSE: u8 = 22;
 /// Decompressed bytes up to which the ratio is not checked: small files may have any.
 const RATIO_FREE_BYTES: u64 = 16 << 20;
-/// Bytes that are decompressed between two checks of the limits.
-const STEP_BYTES: u64 = 1 << 18;
+/// Bytes of text that are read at a time, and decompressed between two checks of the limits.
+const STEP_BYTES: usize = 1 << 18;
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// What letters outside the 20 become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +87,14 @@ pub enum FastaError {
         written: u64,
         read: u64,
     },
+    /// What takes the codes has no memory for them.
+    Memory(Exceeded),
+}
+
+impl From<Exceeded> for FastaError {
+    fn from(exceeded: Exceeded) -> Self {
+        Self::Memory(exceeded)
+    }
 }
 
 impl fmt::Display for FastaError {
@@ -117,100 +131,99 @@ impl fmt::Display for FastaError {
                 "{read} gzip bytes give more than {written} bytes, above the ratio of {max_ratio} that is allowed; \
                  raise max_ratio if the file is genuine"
             ),
+            Self::Memory(exceeded) => exceeded.fmt(f),
         }
     }
 }
 
 impl std::error::Error for FastaError {}
 
-/// Memory of a reader, kept between files.
-#[derive(Default)]
-pub struct Reader {
-    text: Vec<u8>,
-    codes: Vec<u8>,
+/// Read a file and give its codes to `sink`, a piece at a time: 0..20 for letters, [`BREAK`] first, last and between
+/// proteins.
+pub fn read(
+    data: &[u8],
+    unknown: Unknown,
+    limits: Limits,
+    mut sink: impl FnMut(&[u8]) -> Result<(), Exceeded>,
+) -> Result<(), FastaError> {
+    let mut encoder = Encoder::new(unknown);
+    let mut take = |text: &[u8]| Ok(sink(encoder.piece(text)?)?);
+    if data.starts_with(&[0x1f, 0x8b]) {
+        gunzip(data, limits, &mut take)?;
+    } else if data.len() as u64 > limits.max_bytes {
+        return Err(FastaError::TooLarge {
+            max_bytes: limits.max_bytes,
+        });
+    } else {
+        data.chunks(STEP_BYTES).try_for_each(&mut take)?;
+    }
+    encoder.finish()?;
+    Ok(sink(&[BREAK])?)
 }
 
-impl Reader {
-    /// Codes of all proteins: 0..20 for letters, [`BREAK`] first, last and between proteins.
-    pub fn read(
-        &mut self,
-        data: &[u8],
-        unknown: Unknown,
-        limits: Limits,
-    ) -> Result<&[u8], FastaError> {
-        let text = if data.starts_with(&[0x1f, 0x8b]) {
-            self.gunzip(data, limits)?;
-            &self.text[..]
-        } else if data.len() as u64 > limits.max_bytes {
-            return Err(FastaError::TooLarge {
-                max_bytes: limits.max_bytes,
-            });
-        } else {
-            data
-        };
-        encode(text, &letter_table(unknown), &mut self.codes)?;
-        Ok(&self.codes)
-    }
-
-    /// Decompress all members of `data` into `self.text`.
-    fn gunzip(&mut self, data: &[u8], limits: Limits) -> Result<(), FastaError> {
-        self.text.clear();
-        let mut start = 0;
-        while start < data.len() {
-            let rest = &data[start..];
-            if !rest.starts_with(&[0x1f, 0x8b]) {
-                // Archives are padded with zeros; anything else was not meant to be here.
-                if rest.iter().all(|&byte| byte == 0) {
-                    return Ok(());
-                }
-                return Err(FastaError::Garbage {
-                    offset: start,
-                    bytes: rest.len(),
-                });
+/// Decompress all members of `data`, and give their text to `take` a piece at a time.
+fn gunzip(
+    data: &[u8],
+    limits: Limits,
+    take: &mut impl FnMut(&[u8]) -> Result<(), FastaError>,
+) -> Result<(), FastaError> {
+    let mut text = Vec::with_capacity(2 * STEP_BYTES);
+    let (mut start, mut written) = (0, 0);
+    while start < data.len() {
+        let rest = &data[start..];
+        if !rest.starts_with(&[0x1f, 0x8b]) {
+            // Archives are padded with zeros; anything else was not meant to be here.
+            if rest.iter().all(|&byte| byte == 0) {
+                break;
             }
-            start += self.member(data, start, limits)?;
+            return Err(FastaError::Garbage {
+                offset: start,
+                bytes: rest.len(),
+            });
         }
-        Ok(())
-    }
-
-    /// Decompress the member at `start`, and return its length.
-    fn member(&mut self, data: &[u8], start: usize, limits: Limits) -> Result<usize, FastaError> {
-        let mut rest = &data[start..];
+        let mut rest = rest;
         let mut member = GzDecoder::new(&mut rest).take(0);
         while member.limit() == 0 {
-            member.set_limit(STEP_BYTES);
-            member
-                .read_to_end(&mut self.text)
-                .map_err(|error| match error.kind() {
-                    ErrorKind::UnexpectedEof => FastaError::Truncated {
-                        compressed: data.len(),
-                    },
-                    _ => FastaError::BadGzip {
-                        reason: error.to_string(),
-                        offset: start,
-                    },
-                })?;
-            self.check_limits(data.len() as u64, limits)?;
+            member.set_limit(STEP_BYTES as u64);
+            let more = member
+                .read_to_end(&mut text)
+                .map_err(|error| gzip_error(&error, data.len(), start))?;
+            written += more as u64;
+            check_limits(written, data.len() as u64, limits)?;
+            if text.len() >= STEP_BYTES {
+                take(&text)?;
+                text.clear();
+            }
         }
-        Ok(data.len() - start - rest.len())
+        start = data.len() - rest.len();
     }
+    take(&text)
+}
 
-    fn check_limits(&self, read: u64, limits: Limits) -> Result<(), FastaError> {
-        let written = self.text.len() as u64;
-        if written > limits.max_bytes {
-            return Err(FastaError::TooLarge {
-                max_bytes: limits.max_bytes,
-            });
-        }
-        if written > RATIO_FREE_BYTES && written / read > limits.max_ratio {
-            return Err(FastaError::TooDense {
-                max_ratio: limits.max_ratio,
-                written,
-                read,
-            });
-        }
-        Ok(())
+fn gzip_error(error: &std::io::Error, compressed: usize, offset: usize) -> FastaError {
+    match error.kind() {
+        ErrorKind::UnexpectedEof => FastaError::Truncated { compressed },
+        _ => FastaError::BadGzip {
+            reason: error.to_string(),
+            offset,
+        },
     }
+}
+
+fn check_limits(written: u64, read: u64, limits: Limits) -> Result<(), FastaError> {
+    if written > limits.max_bytes {
+        return Err(FastaError::TooLarge {
+            max_bytes: limits.max_bytes,
+        });
+    }
+    if written > RATIO_FREE_BYTES && written / read > limits.max_ratio {
+        return Err(FastaError::TooDense {
+            max_ratio: limits.max_ratio,
+            written,
+            read,
+        });
+    }
+    Ok(())
 }
 
 /// Code of every byte of a sequence line.
@@ -237,41 +250,96 @@ fn letter_table(unknown: Unknown) -> [u8; 256] {
     table
 }
 
-/// Write the codes of all records of `text`.
-fn encode(text: &[u8], table: &[u8; 256], codes: &mut Vec<u8>) -> Result<(), FastaError> {
-    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
-    let first = text
-        .iter()
-        .position(|byte| !byte.is_ascii_whitespace())
-        .ok_or(FastaError::Empty)?;
-    if text[first] != b'>' {
-        let shown = &text[first..text.len().min(first + 20)];
-        return Err(FastaError::NoHeader {
-            found: String::from_utf8_lossy(shown).into_owned(),
-        });
-    }
-    codes.resize(text.len() + 2, BREAK);
-    codes[0] = BREAK;
-    let (mut length, mut at) = (1, first);
-    while at < text.len() {
-        let end = memchr::memchr2(b'\n', b'\r', &text[at..]).map_or(text.len(), |found| at + found);
-        let line = &text[at..end];
-        if line.first() == Some(&b'>') {
-            codes[length] = BREAK;
-            length += 1;
-        } else {
-            length += encode_line(line, table, &mut codes[length..]).map_err(|offset| {
-                FastaError::BadByte {
-                    byte: line[offset],
-                    offset: at + offset,
-                }
-            })?;
+/// Where the next byte of a text lies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Before the first header.
+    Outside,
+    LineStart,
+    Header,
+    Sequence,
+}
+
+/// Turns the text of a file into codes, a piece at a time.
+struct Encoder {
+    table: [u8; 256],
+    codes: Vec<u8>,
+    place: Place,
+    /// Bytes of text before this piece.
+    offset: usize,
+}
+
+impl Encoder {
+    fn new(unknown: Unknown) -> Self {
+        Self {
+            table: letter_table(unknown),
+            codes: Vec::new(),
+            place: Place::Outside,
+            offset: 0,
         }
-        at = end + 1;
     }
-    codes[length] = BREAK;
-    codes.truncate(length + 1);
-    Ok(())
+
+    /// Codes of the next piece of the text.
+    fn piece(&mut self, mut text: &[u8]) -> Result<&[u8], FastaError> {
+        if self.place == Place::Outside && self.offset == 0 {
+            text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+        }
+        self.codes.resize(text.len() + 2, BREAK);
+        let (mut length, mut at) = (0, 0);
+        if self.place == Place::Outside {
+            at = self.find_header(text)?;
+            length = usize::from(at < text.len());
+            self.codes[0] = BREAK;
+        }
+        while at < text.len() {
+            let end =
+                memchr::memchr2(b'\n', b'\r', &text[at..]).map_or(text.len(), |found| at + found);
+            let line = &text[at..end];
+            if self.place == Place::LineStart && line.first() == Some(&b'>') {
+                self.place = Place::Header;
+                self.codes[length] = BREAK;
+                length += 1;
+            } else if self.place != Place::Header {
+                length += encode_line(line, &self.table, &mut self.codes[length..]).map_err(
+                    |offset| FastaError::BadByte {
+                        byte: line[offset],
+                        offset: self.offset + at + offset,
+                    },
+                )?;
+                if !line.is_empty() {
+                    self.place = Place::Sequence;
+                }
+            }
+            if end < text.len() {
+                self.place = Place::LineStart;
+            }
+            at = end + 1;
+        }
+        self.offset += text.len();
+        Ok(&self.codes[..length])
+    }
+
+    /// Position of the first header, or the length of a text without one.
+    fn find_header(&mut self, text: &[u8]) -> Result<usize, FastaError> {
+        let Some(first) = text.iter().position(|byte| !byte.is_ascii_whitespace()) else {
+            return Ok(text.len());
+        };
+        if text[first] != b'>' {
+            let shown = &text[first..text.len().min(first + 20)];
+            return Err(FastaError::NoHeader {
+                found: String::from_utf8_lossy(shown).into_owned(),
+            });
+        }
+        self.place = Place::LineStart;
+        Ok(first)
+    }
+
+    fn finish(&self) -> Result<(), FastaError> {
+        match self.place {
+            Place::Outside => Err(FastaError::Empty),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Write the codes of one line; Err is the position of a byte that is refused.
@@ -305,10 +373,17 @@ mod tests {
         encoder.finish().unwrap()
     }
 
+    fn codes(data: &[u8], unknown: Unknown, limits: Limits) -> Result<Vec<u8>, FastaError> {
+        let mut codes = Vec::new();
+        read(data, unknown, limits, |piece| {
+            codes.extend_from_slice(piece);
+            Ok(())
+        })?;
+        Ok(codes)
+    }
+
     fn letters(data: &[u8], unknown: Unknown) -> Result<String, FastaError> {
-        let mut reader = Reader::default();
-        let codes = reader.read(data, unknown, Limits::default())?;
-        Ok(codes
+        Ok(codes(data, unknown, Limits::default())?
             .iter()
             .map(|&code| ALPHABET.get(code as usize).map_or('|', |&l| l as char))
             .collect())
@@ -419,40 +494,58 @@ mod tests {
 
     #[test]
     fn stops_at_the_limits() {
-        let data = gzip(&vec![b'A'; 32 << 20]);
-        let mut reader = Reader::default();
-        let mut read = |max_bytes, max_ratio| {
-            reader
-                .read(
-                    &data,
-                    Unknown::Skip,
-                    Limits {
-                        max_bytes,
-                        max_ratio,
-                    },
-                )
-                .map(<[u8]>::len)
+        let data = gzip(&[b">a\n".to_vec(), vec![b'A'; 32 << 20]].concat());
+        let length = |data: &[u8], max_bytes, max_ratio| {
+            let limits = Limits {
+                max_bytes,
+                max_ratio,
+            };
+            codes(data, Unknown::Skip, limits).map(|codes| codes.len())
         };
         assert!(matches!(
-            read(1 << 20, 10_000),
+            length(&data, 1 << 20, 10_000),
             Err(FastaError::TooLarge { .. })
         ));
         assert!(matches!(
-            read(1 << 30, 100),
+            length(&data, 1 << 30, 100),
             Err(FastaError::TooDense { .. })
         ));
-        assert!(matches!(
-            read(1 << 30, 10_000),
-            Err(FastaError::NoHeader { .. })
-        ));
-        let plain = reader.read(
-            b">a\nAC",
-            Unknown::Skip,
-            Limits {
-                max_bytes: 3,
-                max_ratio: 1,
-            },
+        assert_eq!(length(&data, 1 << 30, 10_000), Ok((32 << 20) + 3));
+        assert_eq!(
+            length(b">a\nAC", 3, 1),
+            Err(FastaError::TooLarge { max_bytes: 3 })
         );
-        assert_eq!(plain, Err(FastaError::TooLarge { max_bytes: 3 }));
+    }
+
+    #[test]
+    fn pieces_may_end_anywhere() {
+        let text = b"\xef\xbb\xbf \r\n>a name>\r\nAC>D\n\n>\rEF *\n>c\n";
+        let whole = letters(text, Unknown::Skip).unwrap();
+        assert_eq!(whole, "||AC|D|EF||| ".trim());
+        for step in 3..text.len() {
+            let mut encoder = Encoder::new(Unknown::Skip);
+            let mut found = Vec::new();
+            for piece in text.chunks(step) {
+                found.extend_from_slice(encoder.piece(piece).unwrap());
+            }
+            encoder.finish().unwrap();
+            found.push(BREAK);
+            assert_eq!(
+                found,
+                codes(text, Unknown::Skip, Limits::default()).unwrap(),
+                "{step}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_sink_may_refuse() {
+        let refused = read(b">a\nACD", Unknown::Skip, Limits::default(), |_| {
+            Err(Exceeded { allowed_bytes: 7 })
+        });
+        assert_eq!(
+            refused,
+            Err(FastaError::Memory(Exceeded { allowed_bytes: 7 }))
+        );
     }
 }

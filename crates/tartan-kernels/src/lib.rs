@@ -2,6 +2,7 @@
 //!
 //! Every kernel has a scalar oracle in its tests.
 
+pub mod allowance;
 pub mod best;
 pub mod chisq;
 pub mod composition;

@@ -190,29 +190,23 @@ fn merge_middle<W: Word>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::composition::tests::{oracle, random_codes};
-    use crate::composition::{Counter, COUNT_SHIFT};
+    use crate::composition::tests::{oracle, random_codes, vector};
+    use crate::composition::{Counter, Vector, COUNT_SHIFT};
 
-    struct Owned<W> {
-        counter: Counter<W>,
-        norm: f64,
-    }
-
-    fn vectors<W: Word + Default>(k: usize, n: usize) -> (Vec<Vec<u8>>, Vec<Owned<W>>) {
+    fn vectors<W: Word + Default>(k: usize, n: usize) -> (Vec<Vec<u8>>, Vec<Vector<W>>) {
         let codes: Vec<_> = (0..n)
             .map(|i| random_codes(900 + 40 * i, 3 + i as u64 % 5, 7 + i as u64))
             .collect();
-        let owned = codes.iter().map(|codes| {
-            let mut counter = Counter::default();
-            let norm = counter.count(codes, k).norm;
-            Owned { counter, norm }
-        });
+        let mut counter = Counter::default();
+        let owned = codes
+            .iter()
+            .map(|codes| vector(&mut counter, codes, k, 100));
         let owned = owned.collect();
         (codes, owned)
     }
 
-    fn views<W: Word>(owned: &[Owned<W>]) -> Vec<Composition<'_, W>> {
-        owned.iter().map(|o| o.counter.vector(o.norm)).collect()
+    fn views<W: Word>(owned: &[Vector<W>]) -> Vec<Composition<'_, W>> {
+        owned.iter().map(Vector::view).collect()
     }
 
     fn check_definition<W: Word + Default>(k: usize) {

@@ -7,8 +7,9 @@ use numpy::{Element, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyRea
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
-use tartan_kernels::composition::{Composition, Counter, Word, K_NARROW, K_RANGE};
-use tartan_kernels::fasta::{Limits, Reader, Unknown};
+use tartan_kernels::allowance::Exceeded;
+use tartan_kernels::composition::{Composition, Counter, Vector, Word, K_NARROW, K_RANGE};
+use tartan_kernels::fasta::{self, FastaError, Limits, Unknown};
 use tartan_kernels::sparse;
 
 use crate::in_order::{InOrder, InOrderMut};
@@ -22,7 +23,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// Memory of one thread, kept between files.
 #[derive(Default)]
 struct Scratch {
-    reader: Reader,
     narrow: Counter<u32>,
     wide: Counter<u64>,
 }
@@ -32,7 +32,7 @@ thread_local! {
 }
 
 #[pyfunction]
-#[pyo3(signature = (data, k, *, map_unknown = false, max_bytes = 2 << 30, max_ratio = 200))]
+#[pyo3(signature = (data, k, *, map_unknown = false, max_bytes = 2 << 30, max_ratio = 200, memory_bytes = u64::MAX))]
 fn composition_vector<'py>(
     py: Python<'py>,
     data: &[u8],
@@ -40,6 +40,7 @@ fn composition_vector<'py>(
     map_unknown: bool,
     max_bytes: u64,
     max_ratio: u64,
+    memory_bytes: u64,
 ) -> PyResult<Bound<'py, PyTuple>> {
     check_k(k)?;
     let unknown = if map_unknown {
@@ -51,49 +52,56 @@ fn composition_vector<'py>(
         max_bytes,
         max_ratio,
     };
-    SCRATCH.with_borrow_mut(
-        |Scratch {
-             reader,
-             narrow,
-             wide,
-         }| {
-            if k <= K_NARROW {
-                count(py, reader, narrow, data, k, unknown, limits)
-            } else {
-                count(py, reader, wide, data, k, unknown, limits)
-            }
-        },
-    )
+    let read = |sink: Sink<'_>| fasta::read(data, unknown, limits, sink);
+    SCRATCH.with_borrow_mut(|Scratch { narrow, wide }| {
+        if k <= K_NARROW {
+            count(py, narrow, k, memory_bytes, read)
+        } else {
+            count(py, wide, k, memory_bytes, read)
+        }
+    })
 }
+
+/// Takes the codes of a file, a piece at a time.
+type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), Exceeded>;
 
 fn count<'py, W: Element + Word>(
     py: Python<'py>,
-    reader: &mut Reader,
     counter: &mut Counter<W>,
-    data: &[u8],
     k: usize,
-    unknown: Unknown,
-    limits: Limits,
+    memory_bytes: u64,
+    read: impl FnOnce(Sink<'_>) -> Result<(), FastaError> + Send,
 ) -> PyResult<Bound<'py, PyTuple>> {
-    let summary = py
-        .detach(|| Ok(counter.count(reader.read(data, unknown, limits)?, k)))
-        .map_err(|error: tartan_kernels::fasta::FastaError| {
-            PyValueError::new_err(error.to_string())
-        })?;
-    let vector = counter.vector(summary.norm);
+    let vector = py
+        .detach(|| {
+            let mut counting = counter.start(k, memory_bytes);
+            read(&mut |piece| counting.push(piece))?;
+            Ok(counting.finish()?)
+        })
+        .map_err(|error: FastaError| PyValueError::new_err(error.to_string()))?;
+    arrays(py, vector)
+}
+
+/// The arrays of a vector; they own its memory.
+fn arrays<'py, W: Element + Word>(
+    py: Python<'py>,
+    vector: Vector<W>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let summary = vector.summary;
     let numbers = [
         summary.norm,
         summary.n_expected as f64,
         summary.n_windows[0] as f64,
     ];
-    let masks = PyArray1::from_slice(py, vector.masks).reshape([vector.middles.len(), 2])?;
+    let n_middles = vector.middles.len();
+    let masks = PyArray1::from_vec(py, vector.masks).reshape([n_middles, 2])?;
     PyTuple::new(
         py,
         [
-            PyArray1::from_slice(py, vector.middles).into_any(),
+            PyArray1::from_vec(py, vector.middles).into_any(),
             masks.into_any(),
-            PyArray1::from_slice(py, vector.codes).into_any(),
-            PyArray1::from_slice(py, vector.values).into_any(),
+            PyArray1::from_vec(py, vector.codes).into_any(),
+            PyArray1::from_vec(py, vector.values).into_any(),
             PyArray1::from_slice(py, &numbers).into_any(),
         ],
     )

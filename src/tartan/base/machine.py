@@ -27,7 +27,7 @@ class Limits:
     memory_bytes : int or None
         Most memory.
     memory_used_bytes : int or None
-        Already used in the limiting group.
+        Already used in the limiting group; what it keeps of files is not counted, as it is given up when needed.
     cores : float or None
         Processor time, in cores.
     """
@@ -39,12 +39,12 @@ class Limits:
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory that this process can use, within the limits of its container.
+    """Memory that this process can use, within the limits of its container and its own.
 
     Attributes
     ----------
     total_bytes, available_bytes : int
-        Of the machine or of the container, whichever is less.
+        Of the machine, of the container or of the process (``ulimit -v``), whichever is least.
     """
 
     total_bytes: int
@@ -61,7 +61,22 @@ def memory(proc: Path = Path("/proc"), limits: Limits | None = None) -> Memory:
     if limits.memory_bytes is not None:
         total = min(total, limits.memory_bytes)
         available = min(available, max(limits.memory_bytes - (limits.memory_used_bytes or 0), 0))
+    own = _own_limit()
+    if own is not None:
+        total = min(total, own)
+        available = min(available, max(own - _address_bytes(proc), 0))
     return Memory(total, available)
+
+
+def _own_limit() -> int | None:
+    """Return the limit of the addresses of this process (``ulimit -v``); None where there is none."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def _address_bytes(proc: Path) -> int:
+    words = (_text(proc / "self" / "statm") or "").split()
+    return int(words[0]) * os.sysconf("SC_PAGE_SIZE") if words else 0
 
 
 def _meminfo(proc: Path) -> dict[str, int]:
@@ -77,10 +92,19 @@ def cgroup_limits(proc: Path = Path("/proc"), sys: Path = Path("/sys/fs/cgroup")
         if limit is not None and limit < min(memory_bytes or _UNLIMITED, _UNLIMITED):
             memory_bytes = limit
             used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes")
+            used = None if used is None else max(used - _file_bytes(folder), 0)
         quota = _quota(folder)
         if quota is not None:
             cores = min(quota, cores or quota)
     return Limits(memory_bytes, used, cores)
+
+
+def _file_bytes(folder: Path) -> int:
+    """Return the memory of a control group that holds contents of files."""
+    names = ("inactive_file", "active_file", "total_inactive_file", "total_active_file")
+    fields = dict(line.split() for line in (_text(folder / "memory.stat") or "").splitlines() if len(line.split()) == 2)
+    kept = [int(fields.get(name, 0)) for name in names]
+    return max(kept[0] + kept[1], kept[2] + kept[3])
 
 
 def _cgroup_folders(proc: Path, sys: Path) -> Iterator[Path]:

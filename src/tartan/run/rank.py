@@ -16,6 +16,7 @@ from tartan.workers.start import open_executor
 
 HOST_SHARE = 0.4
 DEVICE_SHARE = 0.8
+LEAST_HOST_BITS = 20
 
 
 @dataclass(frozen=True)
@@ -79,4 +80,4 @@ def _host_bytes() -> int:
 
     It is a power of two: what other programs use at the moment does not change how pairs are cut.
     """
-    return 1 << (int(memory().available_bytes * HOST_SHARE).bit_length() - 1)
+    return 1 << max(int(memory().available_bytes * HOST_SHARE).bit_length() - 1, LEAST_HOST_BITS)
