@@ -16,6 +16,9 @@ from tartan.errors import RunFailedError
 HOPELESS_PAIRS = 100
 """When so early none succeeded, none is expected to: the first pairs of a run that all fail stop it."""
 
+HOPELESS_DEATHS = 4
+"""So do the first compare calls when all of them end their workers, and no single item explains it."""
+
 
 class PairCounts(NamedTuple):
     """How pairs ended.
@@ -41,6 +44,21 @@ class PairCounts(NamedTuple):
     scores_without_item: int = 0
 
 
+class Death(NamedTuple):
+    """A compare call that ended its worker.
+
+    Attributes
+    ----------
+    pair : (int, int) or None
+        Its items, where it had a single pair to compare.
+    reason, traceback : str
+    """
+
+    pair: tuple[int, int] | None
+    reason: str
+    traceback: str = ""
+
+
 class NodeReport(NamedTuple):
     """What happened on a node since its last report.
 
@@ -52,11 +70,16 @@ class NodeReport(NamedTuple):
         Pairs that ended.
     failures : sequence of Failure
         Items that failed, each as often as it was loaded; and pairs, of many only some.
+    death : Death or None
+    survived : bool
+        Whether a worker outlived the comparison of a pair that was tried beside the others.
     """
 
     n_loads: int = 0
     pairs: PairCounts = PairCounts()
     failures: Sequence[Failure] = ()
+    death: Death | None = None
+    survived: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,6 +122,8 @@ class RunTally:
         self._n_ended = n_ended
         self._n_failed_pairs = 0
         self._first: Failure | None = None
+        self._deaths: list[Death] = []
+        self._survived = False
         self.n_loads = 0
         self.n_scores = n_ended
 
@@ -115,6 +140,9 @@ class RunTally:
         self._n_good += pairs.good
         self._n_ended += pairs.good + pairs.without_item + pairs.failed
         self._n_failed_pairs += pairs.failed
+        self._survived = self._survived or report.survived
+        if report.death is not None and self._may_be_hopeless:
+            self._deaths.append(report.death)
         if not report.failures:
             return []
         self._first = self._first or report.failures[0]
@@ -140,9 +168,21 @@ class RunTally:
             raise self._stopped(f"{n_new} items and pairs failed, more than --max-failures {rules.max_failures}")
         if self._n_ended >= self._hopeless and not self._n_good:
             raise self._stopped(f"the first {self._n_ended} pairs all failed")
+        if self._may_be_hopeless and len(self._deaths) >= HOPELESS_DEATHS and not self._one_item_explains():
+            raise self._stopped(f"compare ended its worker process {len(self._deaths)} times in a row")
+
+    @property
+    def _may_be_hopeless(self) -> bool:
+        return not self._n_good and not self._survived
+
+    def _one_item_explains(self) -> bool:
+        """Whether one item takes part in every single pair that ended a worker."""
+        pairs = [set(death.pair) for death in self._deaths if death.pair is not None]
+        return not pairs or bool(set.intersection(*pairs))
 
     def _stopped(self, why: str) -> RunFailedError:
-        reason, traceback = ("", "") if self._first is None else (self._first.reason, self._first.traceback)
+        first = self._first or next(iter(self._deaths), None)
+        reason, traceback = ("", "") if first is None else (first.reason, first.traceback)
         return RunFailedError(
             f"{f'{why}; first: {reason}' if reason else why}. What is done is kept; run it again to resume",
             context={"traceback": traceback, "reason": reason},

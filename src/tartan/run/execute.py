@@ -66,6 +66,8 @@ def start(asked: Request, out: str | Path | None) -> Run:
     TartanError
         As ``tartan.allpairs``.
     """
+    if out is not None and not str(out):
+        raise ConfigError("-o is empty; name a folder for the result", context={"option": "--out"})
     with contextlib.ExitStack() as stack:
         if out is None:
             out = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tartan-"))) / "run.tartan"
@@ -171,7 +173,8 @@ class Session:
         """What a few items show; learnt when first asked."""
         if self._facts is None:
             asked = self.asked
-            self._facts = learn(asked.app, asked.source, self.rank.executor, self._options, self._known)
+            n_pairs = asked.pairs().n_pairs
+            self._facts = learn(asked.app, asked.source, self.rank.executor, self._options, n_pairs, self._known)
         return self._facts
 
     def expect(self, folder: RunFolder) -> None:

@@ -33,6 +33,11 @@ from tartan.workers.executor import Cancelled, Completed, Died, Executor, Outcom
 PROBES = 3
 MOST_PROBES = 16
 SLOW_PAIR_SECONDS = 0.01
+SLOW_FIRST_SECONDS = 1.0
+PROBE_SHARE = 0.01
+PAIR_TILE_SECONDS = 0.02
+PAIR_CALL_SECONDS = 1e-6
+LARGEST_PAIR_TILE = 128
 SIZE_MARGIN = 1.25
 EVEN_SHARE = 0.95
 WINDOW_FACTOR = 64
@@ -103,12 +108,19 @@ def ask(executor: Executor, function: Callable[..., Any], *args: Any, timeout: f
 
 
 def learn(
-    app: Application, source: Source, executor: Executor, options: RunOptions, known: KnownForm | None = None
+    app: Application,
+    source: Source,
+    executor: Executor,
+    options: RunOptions,
+    n_pairs: int,
+    known: KnownForm | None = None,
 ) -> ItemFacts:
     """Load a few items and compare one with itself.
 
     Parameters
     ----------
+    n_pairs : int
+        Pairs of the run: at most a hundredth as many, and at least one, are compared to learn what a pair costs.
     known : KnownForm, optional
         Of a run that exists: its items keep their form, whatever new ones look like.
 
@@ -119,15 +131,17 @@ def learn(
     """
     probes = _probe_rows(app, source, executor, known) or _probe_items(app, source, executor, options, known)
     form, parsed = _common_form(app, probes, known)
-    costs = Costs() if known is not None else _costs(app, executor, probes, form is not None, options)
+    costs = (
+        Costs() if known is not None else _costs(app, executor, _smallest(probes), form is not None, options, n_pairs)
+    )
     mean_bytes, largest_bytes = _sizes(probes, source if form is None else None)
     return ItemFacts(
         form,
         parsed,
         mean_bytes,
         largest_bytes,
-        probes[0].item,
-        probes[0].parsed_item,
+        _smallest(probes).item,
+        _smallest(probes).parsed_item,
         costs,
         float(np.mean([p.parse_seconds + p.preprocess_seconds for p in probes])),
     )
@@ -159,7 +173,7 @@ def _probe_items(
         elif known is not None and (mismatch := known.mismatch(found)) is not None:
             failures.append(ItemFailure("preprocess", f"{source.keys[index]}: {mismatch}"))
         else:
-            probes.append(found._replace(position=index))
+            probes = _with_smallest([*probes, found._replace(position=index)])
         if len(probes) == min(wanted, source.n_items):
             break
     if not probes:
@@ -170,6 +184,16 @@ def _probe_items(
             context={"traceback": first.traceback, "reason": first.reason},
         )
     return probes
+
+
+def _with_smallest(probes: list[Probe]) -> list[Probe]:
+    """Keep only the smallest of the items that were loaded, as the substitute: others may be large."""
+    smallest = _smallest(probes)
+    return [probe if probe is smallest else probe._replace(item=None, parsed_item=None) for probe in probes]
+
+
+def _smallest(probes: Sequence[Probe]) -> Probe:
+    return min(probes, key=lambda probe: probe.n_bytes)
 
 
 def _sizes(probes: Sequence[Probe], source: Source | None) -> tuple[float, int]:
@@ -237,18 +261,24 @@ def _common_form(
     return probes[0].ready, probes[0].parsed if len(parsed) == 1 else None
 
 
-def _costs(app: Application, executor: Executor, probes: Sequence[Probe], uniform: bool, options: RunOptions) -> Costs:
+def _costs(
+    app: Application, executor: Executor, probe: Probe, uniform: bool, options: RunOptions, n_pairs: int
+) -> Costs:
     """Measure what a pair costs, for the size of tiles.
 
     The shapes of tiles decide the last bits of scores, so two runs of the same input must choose the same: of
     applications that take a tile at a time only the order of magnitude of very slow pairs counts.
     """
     dtypes = {name: dtype.str for name, dtype in output_dtypes(app).items()}
-    outcome = ask(executor, probe_compare, probes[0].item, uniform, dtypes, timeout=options.tile_timeout_seconds)
-    seconds = outcome.value if isinstance(outcome, Completed) else 0.0
+    most = max(1, int(n_pairs * PROBE_SHARE))
+    timeout = options.tile_timeout_seconds
+    outcome = ask(executor, probe_compare, probe.item, uniform, dtypes, most, timeout=timeout)
+    seconds, n_compared = outcome.value if isinstance(outcome, Completed) else (0.0, 0)
     if compares_pairs(app):
         return Costs(compare_seconds=2.0 ** round(np.log2(seconds)) if seconds > 1e-6 else 0.0)
-    return Costs(compare_seconds=10.0 ** round(np.log10(seconds)) if seconds > SLOW_PAIR_SECONDS else 0.0)
+    # One call says little: it is the first.
+    slow = SLOW_PAIR_SECONDS if n_compared > 1 else SLOW_FIRST_SECONDS
+    return Costs(compare_seconds=10.0 ** round(np.log10(seconds)) if seconds > slow else 0.0)
 
 
 @dataclass(frozen=True)
@@ -299,9 +329,18 @@ def plan_grid(
         chunk=None if options.tile is None else min(options.tile, n),
         order=options.order,
         costs=facts.costs,
-        tile_side=app.tile_side,
+        tile_side=_pair_tile_side(facts.costs) if compares_pairs(app) else app.tile_side,
         reduced=reduced and not capacity.in_processes and not own,
     )
+
+
+def _pair_tile_side(costs: Costs) -> int:
+    """Return the width of tiles of a function of two items: what a tile costs beside its pairs shall be little.
+
+    Its scores do not depend on the tile, so quick functions get wide ones.
+    """
+    side = (PAIR_TILE_SECONDS / (costs.compare_seconds + PAIR_CALL_SECONDS)) ** 0.5
+    return min(max(1, int(side)), LARGEST_PAIR_TILE)
 
 
 def _planned_slots(slots: int, n_items: int, facts: ItemFacts) -> int:

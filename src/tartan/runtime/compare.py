@@ -131,12 +131,12 @@ def compare_pairs(
     shape = (len(left), len(right))
     scores = {name: np.zeros(shape, dtype) for name, dtype in dtypes.items()}
     lefts, rights = list(left), list(right)
+    alone = next(iter(scores.values())) if len(scores) == 1 else None
     failures: list[PairFailure] = []
-    if isinstance(codes, int) and len(dtypes) == 1 and _whole_rows(app, lefts, rights, next(iter(scores.values()))):
-        return scores, failures
     for row, a in enumerate(lefts):
         columns = range(len(rights)) if isinstance(codes, int) else np.flatnonzero(codes[row] == DONE).tolist()
-        for column in columns:
+        done = 0 if alone is None else _score_row(app, a, rights, columns, alone[row])
+        for column in columns[done:]:
             try:
                 _put(scores, row, column, app.compare_pair(a, rights[column]))  # type: ignore[attr-defined]
             except Exception as error:
@@ -144,18 +144,25 @@ def compare_pairs(
     return scores, failures
 
 
-def _whole_rows(app: Application, lefts: list[Any], rights: list[Any], out: np.ndarray) -> bool:
-    """Score all pairs without looking at each; False when one fails or returns something else than a number."""
+def _score_row(app: Application, a: Any, rights: list[Any], columns: Sequence[int], out: np.ndarray) -> int:
+    """Score one item with others, without looking at each score; return how many of the columns are done.
+
+    It ends at a pair that fails, and at scores that are no numbers or do not fit: those are looked at one by one.
+    """
     compare = app.compare_pair  # type: ignore[attr-defined]
+    values: list[Any] = []
     try:
-        for row, a in enumerate(lefts):
-            values = [compare(a, b) for b in rights]
-            if out.dtype.kind in "iu" and _misfits(np.array(values), out.dtype) is not None:
-                return False
-            out[row] = values
+        for column in columns:
+            values.append(compare(a, rights[column]))
     except Exception:
-        return False
-    return True
+        pass
+    try:
+        if out.dtype.kind in "iu" and _misfits(np.array(values), out.dtype) is not None:
+            return 0
+        out[columns[: len(values)]] = values
+    except Exception:
+        return 0
+    return len(values)
 
 
 def _put(scores: Scores, row: int, column: int, value: Any) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tartan.core.grid import Tile
+from tartan.core.ledger import DONE
 from tartan.runtime.compare import TileMask
 from tartan.runtime.host import Place
 from tartan.workers.arena import Arena
@@ -76,6 +77,10 @@ class Part:
         Of the part.
     depth : int
         How often the tile was halved to get it.
+    scout : bool
+        Whether it is a pair that is tried beside the others, and writes no score.
+    again : bool
+        Whether it has ended a worker before; it is tried after all others.
     """
 
     tile: Tile
@@ -88,6 +93,8 @@ class Part:
     origin: tuple[int, int]
     mask: TileMask
     depth: int = 0
+    scout: bool = False
+    again: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -107,7 +114,7 @@ class Part:
     @property
     def priority(self) -> int:
         """Lower goes first: parts of halved tiles before whole ones."""
-        return 0 if self.depth else WHOLE_TILE
+        return 0 if self.depth and not self.again else WHOLE_TILE
 
 
 def halves(part: Part) -> list[Part]:
@@ -118,6 +125,23 @@ def halves(part: Part) -> list[Part]:
     else:
         cuts = [(slice(0, m), slice(0, k // 2)), (slice(0, m), slice(k // 2, k))]
     return [_cut(part, rows, columns) for rows, columns in cuts]
+
+
+def scouts(part: Part, most: int) -> list[Part]:
+    """Return single pairs of a part that count, of different items, to learn whether any can be compared."""
+    codes = np.broadcast_to(np.uint8(part.mask.codes(part.shape)), part.shape)
+    chosen: list[Part] = []
+    taken: set[int] = set()
+    # From the end: the last rows of a tile have other items than the pairs that ended a worker before, if any did.
+    for row in np.unique(np.linspace(0, len(codes) - 1, 2 * most).astype(int)).tolist()[::-1]:
+        columns = [column for column in np.flatnonzero(codes[row] == DONE).tolist() if column not in taken]
+        if len(chosen) < most:
+            columns = columns or np.flatnonzero(codes[row] == DONE).tolist()[:1]
+            for column in columns[len(chosen) * len(columns) // most :][:1]:
+                taken.add(column)
+                pair = _cut(part, slice(row, row + 1), slice(column, column + 1))
+                chosen.append(replace(pair, scout=True))
+    return chosen
 
 
 def _cut(part: Part, rows: slice, columns: slice) -> Part:
@@ -152,6 +176,10 @@ class HalvedTiles:
     def add(self, parts: Sequence[Part]) -> None:
         """Let parts wait; the first of them goes first."""
         self._waiting += reversed(parts)
+
+    def add_last(self, part: Part) -> None:
+        """Let a part wait until no other does."""
+        self._waiting.insert(0, part)
 
     def ended(self, part: Part) -> None:
         """Note the end of any part; whole tiles do not count."""

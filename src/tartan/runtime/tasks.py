@@ -173,17 +173,30 @@ def compare_tile(context: WorkerContext, items: HostItems, part: Part, keeper: K
     left = host.operand(context.arenas, part.rows)[part.row_part]
     right = host.operand(context.arenas, part.columns)[part.column_part]
     out, back, status = _targets(context, part, keeper)
+    if part.scout:
+        out, back, status = _beside(out, back, status)
     dtypes = {name: block.dtype for name, block in out.items()}
     failures = score_tile(app, left, right, dtypes, mask, out, status)
     if back is not None:
         filled = bool(failures) or not mask.plain
         more = score_tile(app, right, left, dtypes, mask.turned(), back, status.T, filled=filled)
         failures = merge_mirrored(failures, more, status)
+    if part.scout:
+        return Compared([], PairCounts(), When(worker, begin_ns, time.perf_counter_ns()))
     codes = mask.codes(part.shape)
     if keeper is not None:
         keeper.choose(part.corner, out, None if mask.plain and not failures else status, back)
     counts = count_pairs(codes, status, failures, part.offset)
     return Compared(failures, counts, When(worker, begin_ns, time.perf_counter_ns()))
+
+
+def _beside(out: Scores, back: Scores | None, status: np.ndarray) -> tuple[Scores, Scores | None, np.ndarray]:
+    """Return memory of its own for a part that may write nothing into its chunk."""
+    own, turned = (
+        None if blocks is None else {name: np.zeros_like(block) for name, block in blocks.items()}
+        for blocks in (out, back)
+    )
+    return own or {}, turned, np.zeros_like(status)
 
 
 def _targets(context: WorkerContext, part: Part, keeper: Keeper | None) -> tuple[Scores, Scores | None, np.ndarray]:
@@ -291,24 +304,34 @@ PROBE_SECONDS = 0.25
 PROBE_BYTES = 64 << 20
 
 
-def probe_compare(context: WorkerContext, item: Any, uniform: bool, dtypes: dict[str, str]) -> float:
-    """Return the seconds that one more pair costs, measured on copies of one item.
+class PairCost(NamedTuple):
+    """What one more pair costs, in seconds, and how many pairs were compared to learn it."""
 
-    Calls grow until they take long enough to tell the cost of a pair from that of a call. The first call of anything is
-    slow, so it is made twice.
+    seconds: float
+    n_pairs: int
+
+
+def probe_compare(
+    context: WorkerContext, item: Any, uniform: bool, dtypes: dict[str, str], most_pairs: int
+) -> PairCost:
+    """Measure what one more pair costs, on copies of one item.
+
+    Calls grow until they take long enough to tell the cost of a pair from that of a call, or until ``most_pairs`` have
+    been compared. The first call of anything is slow, so it is made twice where that is allowed.
     """
-    shortest, seconds, measured = float("inf"), 0.0, 1
+    shortest, seconds, measured, n_pairs = float("inf"), 0.0, 1, 0
     start = time.perf_counter()
     for side in PROBE_SIDES:
-        if side > 1 and side * nbytes_of(item) > PROBE_BYTES:
+        if n_pairs + side**2 > most_pairs or (side > 1 and side * nbytes_of(item) > PROBE_BYTES):
             break
         seconds = _time_compare(context.application, item, uniform, dtypes, side)
+        n_pairs += side**2
         if side == 1:
             shortest = seconds = min(shortest, seconds)
         measured = side
         if time.perf_counter() - start > PROBE_SECONDS:
             break
-    return seconds if measured == 1 else max(0.0, seconds - shortest) / (measured**2 - 1)
+    return PairCost(seconds if measured == 1 else max(0.0, seconds - shortest) / (measured**2 - 1), n_pairs)
 
 
 def _time_compare(app: Any, item: Any, uniform: bool, dtypes: dict[str, str], side: int) -> float:

@@ -11,14 +11,17 @@ from tartan.core.grid import Grid, Tile
 from tartan.core.ledger import DONE, FAILED_PAIR, Failure
 from tartan.core.schedule import Scheduler
 from tartan.core.setup import HALVES_A_WORKER
-from tartan.core.verdict import NodeReport, PairCounts
+from tartan.core.verdict import Death, NodeReport, PairCounts
 from tartan.errors import DeviceMemoryError, RunFailedError
 from tartan.runtime.chunk_desk import ChunkDesk
 from tartan.runtime.compare import PairFailure, TileMask, count_pairs
 from tartan.runtime.events import PartCompared, PartDropped, PartFailed
 from tartan.runtime.execution import Wanted
 from tartan.runtime.item_desk import ItemDesk
-from tartan.runtime.parts import HalvedTiles, Part, halves
+from tartan.runtime.parts import HalvedTiles, Part, halves, scouts
+
+SCOUTS = 4
+"""Single pairs that are tried when the first worker dies."""
 
 MOST_LISTED = 10_000
 """Failed pairs of one execution whose reasons are all kept; the ledger has every one."""
@@ -100,6 +103,7 @@ class TileDesk:
         self._works: dict[Tile, _TileWork] = {}
         self._halved = [HalvedTiles(HALVES_A_WORKER * lane.n_workers) for lane in lanes]
         self._n_listed = 0
+        self._scouted = False
         self._loads_reported = 0
 
     def compare(self, action: Compare) -> None:
@@ -132,6 +136,8 @@ class TileDesk:
         self._chunks.note_part(self._grid.chunk_of(event.part.tile), event.part, plain=plain)
         if event.part.depth:
             self._halved[event.device].ended(event.part)
+        if event.part.scout:
+            self._report(NodeReport(survived=True))
         actions = self._part_ended(event.part, event.failures, event.counts)
         if event.part.depth:
             self._start_halves(event.device)
@@ -150,16 +156,36 @@ class TileDesk:
             raise DeviceMemoryError(f"{lane.name}: {event.error.reason}")
         work, actions = self._works[part.tile], list[Action]()
         halved.ended(part)
-        if not alone:
-            work.outstanding += 1
-            halved.add(halves(part))
+        self._report_survival(event, alone)
+        if part.scout:
+            actions = self._part_ended(part, (), PairCounts())
+        elif not alone:
+            parts = halves(part) if event.kind != "died" else [*self._first_scouts(part), *halves(part)]
+            work.outstanding += len(parts) - 1
+            halved.add(parts)
         elif event.kind == "died" and part.corner not in work.died:
             work.died.add(part.corner)
-            halved.add([replace(part, depth=part.depth + 1)])
+            halved.add_last(replace(part, depth=part.depth + 1, again=True))
         else:
             actions = self._pair_failed(part, event.error)
         self._start_halves(event.device)
         return actions
+
+    def _report_survival(self, event: PartFailed, alone: bool) -> None:
+        """Report a worker that died, or that outlived a pair which was tried to learn just that."""
+        if event.kind == "died":
+            self._report(
+                NodeReport(death=Death(event.part.corner if alone else None, event.error.reason, event.error.traceback))
+            )
+        elif event.part.scout:
+            self._report(NodeReport(survived=True))
+
+    def _first_scouts(self, part: Part) -> list[Part]:
+        """Return single pairs to try at the first death: whether all of them end a worker must be known soon."""
+        if self._scouted:
+            return []
+        self._scouted = True
+        return scouts(part, SCOUTS)
 
     def dropped(self, event: PartDropped) -> list[Action]:
         """Do nothing: the executor closes, so the run ends."""

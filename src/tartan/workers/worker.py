@@ -166,10 +166,14 @@ def _dump_error(raised: Raised) -> bytes:
 
 def call(function: Function, context: WorkerContext, args: tuple[Any, ...]) -> Completed | Raised:
     """Call a function on this worker and catch whatever it does."""
+    process = os.getpid()
     try:
-        return Completed(function(context, *args))
+        outcome: Completed | Raised = Completed(function(context, *args))
     except BaseException as error:  # user code may raise anything, SystemExit included
-        return describe_error(error)
+        outcome = describe_error(error)
+    if os.getpid() != process:
+        os._exit(1)  # a copy that user code has forked and not ended: it must not answer as well
+    return outcome
 
 
 def describe_error(error: BaseException) -> Raised:
