@@ -5,7 +5,10 @@ grid made by hand. *Commit apart* is a run whose folder throws chunks away; the 
 third line streams: a small cache, so that each step of a panel loads a span as well. Every line is the least of
 several runs. The bare loop calls compare as often and does nothing else: what nobody can do without.
 
-Words: ``n=4000 rounds=3``; ``profile`` prints where the loop's time goes.
+The last two lines are a function of two items that does nothing much, in threads and in worker processes, in a run of
+some hundred items: what a pair costs beyond a bare double loop, start and end of the workers apart.
+
+Words: ``n=4000 few=400 rounds=3``; ``profile`` prints where the loop's time goes.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from tartan.store.folder import RunFolder
 from tartan.store.manifest import Manifest
 
 BAR_MS = 0.5
+PAIR_BARS_US = {"threads": 1.0, "processes": 2.0}
 SIDE = 32
 STREAMING_SLOTS = 200
 
@@ -50,6 +54,18 @@ class Nothing(tartan.Application):
     def compare(self, left: Any, right: Any, xp: Any) -> Any:
         """Return zeros."""
         return self._zeros[: len(left), : len(right)]
+
+
+class Difference(tartan.Application):
+    """Compares two numbers."""
+
+    def __init__(self, threads: bool = True) -> None:
+        self.threads = threads
+        self.releases_gil = threads
+
+    def compare_pair(self, a: int, b: int) -> float:
+        """Return their difference."""
+        return a - b
 
 
 class Forgetful(RunFolder):
@@ -119,6 +135,21 @@ def bare_loop(tiles: int) -> float:
     return time.perf_counter() - start
 
 
+def pair_overhead(n: int, threads: bool, rounds: int) -> dict[str, float]:
+    """Return what a pair costs in a run and in a bare double loop, in microseconds."""
+    app, items, pairs = Difference(threads), list(range(n)), n * (n - 1) / 2
+    runs, loops = [], []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as name:
+            run = tartan.allpairs(app, items, Path(name) / "run", quiet=True)
+            runs.append(float(run.stats["wall_seconds"]))
+        start = time.perf_counter()
+        [[app.compare_pair(items[i], items[j]) for j in range(i + 1, n)] for i in range(n)]
+        loops.append(time.perf_counter() - start)
+    run_us, bare_us = 1e6 * min(runs) / pairs, 1e6 * min(loops) / pairs
+    return {"run_us": run_us, "bare_us": bare_us, "overhead_us": run_us - bare_us}
+
+
 def profile(n: int) -> None:
     """Print where the loop between scheduler and workers spends its time."""
     profiler = cProfile.Profile()
@@ -128,7 +159,7 @@ def profile(n: int) -> None:
 
 def main(words: list[str]) -> dict[str, Any]:
     """Measure, print one table, return the numbers."""
-    options = options_of(words, n=4000, rounds=3, profile=False)
+    options = options_of(words, n=4000, few=400, rounds=3, profile=False)
     n, rounds = options.n, options.rounds
     if options.profile:
         profile(n)
@@ -153,7 +184,13 @@ def main(words: list[str]) -> dict[str, Any]:
         rows,
         ("", "tiles", "seconds", "ms/tile", "bare loop ms", "bar"),
     )
-    return results | {"load": load_average()}
+    functions = {kind: pair_overhead(options.few, kind == "threads", rounds) for kind in PAIR_BARS_US}
+    print_table(
+        f"a function of two items, {options.few} items",
+        [[k, r["bare_us"], r["run_us"], r["overhead_us"], f"<= {PAIR_BARS_US[k]}"] for k, r in functions.items()],
+        ("", "bare loop us", "run us", "more us", "bar"),
+    )
+    return results | {"functions": functions, "load": load_average()}
 
 
 if __name__ == "__main__":
