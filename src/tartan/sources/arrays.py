@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tartan.base.keys import IndexKeys
+from tartan.base.npy_input import open_npy
 from tartan.base.zarr_input import open_zarr
 from tartan.errors import ConfigError
 from tartan.sources.paths import absolute, is_url
@@ -148,8 +149,8 @@ def open_stored_array(name: str) -> ArraySource | None:
 
 def _open_npy(path: str) -> ArraySource | None:
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        array = open_npy(path)
+    except (OSError, ValueError) as error:
         raise ConfigError(f"array {path!r} cannot be opened: {error}", context={"input": path}) from error
     return ArraySource(np.asarray(array), path) if array.ndim >= 2 else None
 

@@ -3,12 +3,11 @@
 Pure of policy: nothing here knows what an item is used for. Local paths cost one ``stat`` each; fsspec is
 imported only when a URL is met.
 """
-# ruff: noqa: PTH100, PTH111, PTH112, PTH116, PTH118, PTH207
+# ruff: noqa: PTH100, PTH111, PTH112, PTH116, PTH118
 # Paths are texts here: a Path object each costs seconds at 100,000 files, and changes URLs.
 
 from __future__ import annotations
 
-import glob
 import itertools
 import os
 import re
@@ -19,8 +18,14 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
+from tartan.base.machine import memory
 from tartan.errors import ConfigError
+from tartan.sources import globs
+from tartan.sources.remote import Patience, in_time, read_remote
 
+PATIENCE = Patience()
+_LARGE_BYTES = 64 << 20
+_LISTING_SECONDS = 300.0
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*(::|://)")
 _T = TypeVar("_T")
 _HTTP_MAGIC = re.compile(r"[*\[]")  # a question mark starts the query of a web address
@@ -59,8 +64,8 @@ def is_url(text: str) -> bool:
 def has_magic(text: str) -> bool:
     """Whether a name is a pattern; an existing file whose name holds brackets is none."""
     if is_url(text):
-        return _HTTP_MAGIC.search(text) is not None if text.startswith("http") else glob.has_magic(text)
-    return glob.has_magic(text) and not os.path.lexists(text)
+        return _HTTP_MAGIC.search(text) is not None if text.startswith("http") else globs.has_magic(text)
+    return globs.has_magic(text) and not os.path.lexists(text)
 
 
 def absolute(text: str) -> str:
@@ -93,7 +98,7 @@ def expand(patterns: Sequence[str], suffixes: tuple[str, ...]) -> list[Location]
 def _expand_local(pattern: str, suffixes: tuple[str, ...]) -> Iterable[Location]:
     name = os.path.expanduser(pattern)
     if has_magic(name):
-        matches = sorted(path for path in glob.glob(name, recursive=True) if not os.path.isdir(path))
+        matches = sorted(path for path in globs.matching(name) if not os.path.isdir(path))
         return map(Location, _some(matches, f"no file matches {pattern!r}; check the path"))
     try:
         mode = os.stat(name).st_mode
@@ -109,11 +114,18 @@ def _expand_local(pattern: str, suffixes: tuple[str, ...]) -> Iterable[Location]
 def _list_folder(folder: str, suffixes: tuple[str, ...]) -> Iterable[Location]:
     try:
         with os.scandir(folder) as entries:
-            names = [entry.name for entry in entries if not entry.is_dir()]
+            names = [entry.name for entry in entries if not _is_folder(entry)]
     except OSError as error:
         raise ConfigError(f"folder {folder!r}: {error.strerror}", context={"input": folder}) from error
     chosen = _some(_choose(names, suffixes), _nothing_in(folder, suffixes))
     return [Location(os.path.join(folder, name)) for name in chosen]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # links in a circle: the item fails when it is read, and is named there
+        return False
 
 
 def _choose(names: Iterable[str], suffixes: tuple[str, ...]) -> list[str]:
@@ -139,7 +151,7 @@ def _expand_url(url: str, suffixes: tuple[str, ...]) -> list[Location]:
         return [Location(path, filesystem)]
     try:
         listing = partial(filesystem.find, maxdepth=1) if folder else filesystem.glob
-        found = listing(path, detail=True)
+        found = in_time(partial(listing, path, detail=True), _LISTING_SECONDS)
     except (OSError, ValueError, NotImplementedError) as error:
         raise ConfigError(f"input {url!r} cannot be listed: {error}", context={"input": url}) from error
     files = {name: info for name, info in found.items() if info.get("type") != "directory"}
@@ -155,11 +167,24 @@ def _open_filesystem(url: str) -> tuple[Any, str]:
 
     try:
         filesystem, path = url_to_fs(url)
-    except (ImportError, ValueError) as error:
+    except ImportError as error:
+        raise ConfigError(
+            f"input {url!r}: {_missing(url, error)}", code="missing-extra", context={"input": url}
+        ) from error
+    except ValueError as error:
         raise ConfigError(f"input {url!r}: {error}", context={"input": url}) from error
     except OSError as error:
         raise ConfigError(f"input {url!r} cannot be reached: {error}", context={"input": url}) from error
     return filesystem, path
+
+
+def _missing(url: str, error: ImportError) -> str:
+    """Say what must be installed to read a URL."""
+    scheme = url.partition(":")[0].lower()
+    extra = {"http": "http", "https": "http", "s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"}.get(scheme)
+    if extra is None:
+        return str(error)
+    return f"{scheme} needs more than the plain install: pip install 'tartan-allpairs[{extra}]'"
 
 
 def _remote(filesystem: Any, path: str, info: dict[str, Any]) -> Location:
@@ -251,45 +276,41 @@ def locate_keys(
     return chosen
 
 
-def read_location(location: Location, max_bytes: int, stamp: tuple[int, int] | None = None) -> bytes:
+def read_location(
+    location: Location,
+    max_bytes: int,
+    stamp: tuple[int, int] | None = None,
+    patience: Patience = PATIENCE,
+) -> bytes:
     """Return the content of a location.
 
     Parameters
     ----------
     stamp : (int, int), optional
         What ``stamps`` said when the run began: items are read more than once.
+    patience : Patience
+        How long a server may take.
 
     Raises
     ------
     OSError
-        If it cannot be read, is no regular file, holds more than ``max_bytes``, or has changed since.
+        If it cannot be read, is no regular file, holds more than ``max_bytes`` or than there is memory, or has changed
+        since.
     """
-    data = _read(location, max_bytes)
+    data = _read(location, max_bytes, patience)
     if stamp is not None and next(stamps([location])) != stamp:
         raise OSError(0, "the file has changed since the run began")
     return data
 
 
-def _read(location: Location, max_bytes: int) -> bytes:
+def _read(location: Location, max_bytes: int, patience: Patience) -> bytes:
     if location.filesystem is None:
         return _read_local(location.path, max_bytes)
-    if 0 <= location.size_bytes <= max_bytes:
-        data = bytes(location.filesystem.cat_file(location.path))
-    else:
-        with location.filesystem.open(location.path, "rb") as file:
-            data = _limited(_read_on(file, max_bytes + 1), max_bytes)
-    if len(data) < location.size_bytes:
-        raise OSError(0, f"{len(data)} bytes came of {location.size_bytes}; the connection may have been cut")
-    return data
-
-
-def _read_on(file: Any, n_bytes: int) -> bytes:
-    """Read to the end, or ``n_bytes``: what comes over a network may come in pieces of any length."""
-    pieces = []
-    while n_bytes > 0 and (piece := file.read(n_bytes)):
-        pieces.append(piece)
-        n_bytes -= len(piece)
-    return b"".join(pieces)
+    if location.size_bytes > max_bytes:
+        raise _too_large(location.size_bytes, max_bytes)
+    _refuse_beyond_memory(location.size_bytes)
+    data = read_remote(location.filesystem, location.path, location.size_bytes, max_bytes, patience)
+    return _limited(data, max_bytes)
 
 
 def open_regular(path: str, buffering: int = -1) -> Any:
@@ -314,7 +335,14 @@ def _read_local(path: str, max_bytes: int) -> bytes:
         status = os.fstat(file.fileno())
         if status.st_size > max_bytes:
             raise _too_large(status.st_size, max_bytes)
+        _refuse_beyond_memory(status.st_size)
         return _limited(file.readall(), max_bytes)
+
+
+def _refuse_beyond_memory(size: int) -> None:
+    """Refuse a file that memory cannot hold: the system would end the run without a word."""
+    if size >= _LARGE_BYTES and size > (available := memory().available_bytes):
+        raise OSError(0, f"{size:,} bytes, more than the {available:,} bytes of memory that are free", None)
 
 
 def _limited(data: bytes, max_bytes: int) -> bytes:

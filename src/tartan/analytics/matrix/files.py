@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tartan.analytics.matrix.sources import Array, Condensed, MatrixSource, Triangle, Windowed
 from tartan.analytics.matrix.text import read_phylip, read_table
+from tartan.base.npy_input import open_npy
 from tartan.base.zarr_input import open_zarr, refuse_unsafe
 from tartan.errors import ConfigError
 
@@ -87,8 +88,8 @@ def open_file(path: Path, kind: str, layout: RawLayout) -> tuple[Any, tuple[str,
 
 def _open_npy(path: Path) -> NDArray[Any]:
     try:
-        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    except (ValueError, EOFError, OSError) as error:
+        return np.asarray(open_npy(path))
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read as npy: {error}") from error
 
 

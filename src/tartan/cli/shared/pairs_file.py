@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tartan.base.files import arrow_file
+from tartan.base.npy_input import open_npy
 from tartan.errors import ConfigError
 
 _INDEX_NAMES = ("i", "j")
@@ -59,8 +60,8 @@ def _wrong(path: Path, what: str) -> ConfigError:
 
 def _read_npy(path: Path) -> np.ndarray:
     try:
-        pairs = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
+        pairs = open_npy(path)
+    except ValueError as error:
         raise _wrong(path, f"it is no array ({error})") from error
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
         raise _wrong(path, f"it holds {pairs.dtype} of shape {pairs.shape}; whole numbers (m, 2) are needed")
