@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import itertools
 import numbers
+import re
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tabs and ends of lines
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def printable(text: str) -> str:
+    """Return a text that does nothing to a terminal but appear: control characters are written as escapes.
+
+    Examples
+    --------
+    >>> print(printable("red\x1b[31m"))
+    red\\x1b[31m
+    """
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def format_number(value: object, digits: int = 3) -> str:

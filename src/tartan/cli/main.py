@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tartan.base.format import printable
 from tartan.cli.shared.options import separate_settings
 from tartan.cli.shared.output import print_json
 from tartan.cli.shared.streams import drop_stdout, prepare_streams
@@ -45,6 +46,10 @@ _COMMANDS = {
     "completion": "print what makes a shell complete commands, or the manual page",
     "doctor": "show what was found on this machine, and what to mend",
 }
+
+
+#: What Python and the loader say when they get no thread, or no addresses for a library; they have no type for it.
+_TOO_LITTLE = ("can't start new thread", "failed to map segment", "annot allocate memory")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -177,6 +182,11 @@ def _of_the_machine(error: Exception) -> TartanError | None:
     """Return what the system refused, where no other place has a better message; None for defects."""
     if isinstance(error, MemoryError):
         return ResourceError(f"out of memory ({error}); stop other programs, or give Tartan a smaller share")
+    if isinstance(error, RuntimeError | ImportError) and any(words in str(error) for words in _TOO_LITTLE):
+        return ResourceError(
+            f"{error}: a limit of this shell is too low; see `ulimit -v` and `ulimit -u`, raise them (2 GB of "
+            "addresses and some dozens of threads do), and bound the memory of a run by --host-cache instead"
+        )
     if isinstance(error, OSError) and error.filename is not None:
         known = StoreError(f"{os.fsdecode(error.filename)} cannot be used: {error.strerror}")
         return known.with_traceback(error.__traceback__)
@@ -187,8 +197,8 @@ def _complain(error: TartanError, args: argparse.Namespace) -> None:
     if os.environ.get("TARTAN_DEBUG") == "1" and error.__traceback__ is not None:
         traceback.print_exception(error)
     elif error.context.get("traceback"):  # the first failure of the user's code
-        print(str(error.context["traceback"]).rstrip(), file=sys.stderr)
-    print(f"tartan: error: {error}", file=sys.stderr)
+        print(printable(str(error.context["traceback"]).rstrip()), file=sys.stderr)
+    print(printable(f"tartan: error: {error}"), file=sys.stderr)
     if args.json:
         print_json({"error": {"code": error.code, "message": str(error), "context": error.context}})
 

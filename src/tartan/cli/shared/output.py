@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tartan.base.format import format_count, format_duration, format_rate
+from tartan.base.format import format_count, format_duration, format_rate, printable
 
 MAX_LISTED = 20
 
@@ -40,7 +40,7 @@ def _plain(value: Any) -> Any:
 
 def print_table(rows: Iterable[tuple[str, str]]) -> None:
     """Print names and values on stdout, aligned."""
-    listed = list(rows)
+    listed = [(printable(name), printable(value)) for name, value in rows]
     if not sys.stdout.isatty():
         width = max((len(name) for name, _ in listed), default=0)
         print("\n".join(f"{name:{width}}  {value}".rstrip() for name, value in listed))
@@ -129,7 +129,7 @@ def _list_failures(failures: Sequence[Any], keys: Sequence[str]) -> None:
         return
     print(f"tartan: {len(failures):,} failed:", file=sys.stderr)
     for failure in failures[:MAX_LISTED]:
-        print(f"  {_who(failure, keys)} [{failure.stage}] {failure.reason}", file=sys.stderr)
+        print(printable(f"  {_who(failure, keys)} [{failure.stage}] {failure.reason}"), file=sys.stderr)
     if len(failures) > MAX_LISTED:
         print(f"  and {len(failures) - MAX_LISTED:,} more (failures.parquet)", file=sys.stderr)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from tartan.base.format import printable
 from tartan.errors import ConfigError
 
 
@@ -92,4 +93,10 @@ def write_text(path: Path, text: str) -> None:
 def _write(file: TextIO, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     table = csv.writer(file, delimiter="\t", lineterminator="\n")
     table.writerow(names)
-    table.writerows([f"{word:.9g}" if isinstance(word, float) else word for word in row] for row in rows)
+    table.writerows([_word(word, file.isatty()) for word in row] for row in rows)
+
+
+def _word(word: Any, on_terminal: bool) -> Any:
+    if isinstance(word, str) and on_terminal:
+        return printable(word)
+    return f"{word:.9g}" if isinstance(word, float) else word
