@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n logical --dist worksteal
 SOURCES := pyproject.toml Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml' 2>/dev/null)
 
-.PHONY: help build demo test test-all test-rust coverage test-gpu site wheel lint format bench clean
+.PHONY: fuzz help build demo test test-all test-rust coverage test-gpu site wheel lint format bench clean
 
 help:
 	@echo "make demo      simulate photos, compare all of them, open a report (sets everything up)"
@@ -16,7 +16,8 @@ help:
 	@echo "make build     .venv with tartan in release mode and every extra but the GPU one"
 	@echo "make lint      ruff, mypy, rustfmt, clippy"
 	@echo "make test-rust the Rust tests alone"
-	@echo "make test-all  also the slow and exhaustive suites"
+	@echo "make test-all  also the slow and exhaustive suites, and five minutes of make fuzz"
+	@echo "make fuzz      damage, hostile input, random commands and kills, without end"
 	@echo "make coverage  lines and branches that the Python tests reach, those of workers included"
 	@echo "make test-gpu  the CUDA suite; a missing GPU is a failure"
 	@echo "make site      the documents as a site, in target/site; warnings are errors"
@@ -43,6 +44,10 @@ test: test-rust
 
 test-all: test-rust site
 	$(PYTEST)
+	$(BIN)/python -m fuzz --seconds 300
+
+fuzz: build
+	$(BIN)/python -m fuzz
 
 # The loops of SMACOF take minutes to compile: what is tested is what the build has made of them.
 test-rust: build
