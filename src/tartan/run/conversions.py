@@ -14,6 +14,7 @@ from tartan.base.format import format_bytes
 from tartan.base.machine import memory
 from tartan.errors import ConfigError, ResourceError
 from tartan.store.folder import RunFolder
+from tartan.store.maps import map_of
 from tartan.store.reduced import Parts
 from tartan.store.tables import pair_rows
 from tartan.store.view import output_name, require_real
@@ -230,8 +231,6 @@ class Conversions:
         return i, j, scores
 
     def _map_points(self) -> np.ndarray | None:
-        from tartan.analytics.maps import map_of
-
         found = map_of(self.folder)
         if found is None:
             return None
