@@ -91,6 +91,13 @@ def test_clusters_must_fit(make_run, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_items_without_pictures_are_not_asked_for_long(make_run, tmp_path):
+    asked = []
+    found = [f"group {i % 20}" for i in range(200)]
+    write_report(make_run(200, 20), tmp_path / "r.html", clusters=found, picture_of=asked.append)
+    assert len(asked) == 12
+
+
 def test_groups_come_by_size_and_what_is_in_none_comes_last(make_run, tmp_path):
     found = ["in no group"] * 9 + ["group 2"] * 7 + ["group 1"] * 8
     content, _ = _read(write_report(make_run(24, 4), tmp_path / "r.html", clusters=found))

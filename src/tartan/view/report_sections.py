@@ -33,6 +33,7 @@ _THUMBNAIL_BYTES: Final = 700_000
 _MAX_ROWS: Final = 100
 _MAX_KEYS: Final = 40
 _MAX_PICTURES: Final = 16
+_MOST_MISSES: Final = 12
 _TREES: Final = ("phylogeny",)  # applications whose answer is a tree
 _UNNAMED: Final = {"array": "an array in memory", "sequence": "objects of a program"}
 _STAGES: Final = ("read", "parse", "upload", "preprocess", "compare", "download", "postprocess", "commit")
@@ -254,7 +255,7 @@ def clusters_found(run: Any, findings: Findings) -> dict[str, Any] | None:
     for index, label in enumerate(findings.clusters):
         members.setdefault(str(label), []).append(index)
     colour_of = group_colours(findings.labels)
-    budget = _PictureBudget(_THUMBNAIL_BYTES)
+    budget = _PictureBudget(_THUMBNAIL_BYTES, findings.picture_of)
     # The largest first; what is in no group is none, and comes last.
     ordered = sorted(members.items(), key=lambda group: (group[0] == ASIDE, -len(group[1])))
     shown = ordered[:_MAX_ROWS]
@@ -269,16 +270,28 @@ def clusters_found(run: Any, findings: Findings) -> dict[str, Any] | None:
 
 
 class _PictureBudget:
-    """Bytes that are left for pictures."""
+    """Bytes that are left for pictures; making one may take long, so it ends where items turn out to have none."""
 
-    def __init__(self, n_bytes: int) -> None:
+    def __init__(self, n_bytes: int, picture_of: Callable[[int], bytes | None]) -> None:
         self._left = n_bytes
+        self._misses = _MOST_MISSES
+        self._picture_of = picture_of
 
-    def take(self, data: bytes) -> bool:
-        if len(data) > self._left:
-            return False
-        self._left -= len(data)
-        return True
+    def pictures(self, items: Sequence[int]) -> dict[int, bytes]:
+        """Return the pictures of items, as far as they go."""
+        found: dict[int, bytes] = {}
+        for item in items:
+            if self._left <= 0 or self._misses <= 0:
+                break
+            data = self._picture_of(item)
+            if data is None:
+                self._misses -= 1
+            elif len(data) <= self._left:
+                self._left -= len(data)
+                found[item] = data
+            else:
+                self._left = 0
+        return found
 
 
 def _cluster_row(run: Any, name: str, inside: list[int], findings: Findings, budget: _PictureBudget) -> dict[str, Any]:
@@ -291,8 +304,7 @@ def _cluster_row(run: Any, name: str, inside: list[int], findings: Findings, bud
         present = Counter(str(truth[i]) for i in inside).most_common(8)
         said = ", ".join(f"{count} of {known}" for known, count in present)
     shown = inside[:_MAX_KEYS]
-    made = {i: findings.picture_of(i) for i in shown[:_MAX_PICTURES]}
-    drawn = {i: data for i, data in made.items() if data is not None and budget.take(data)}
+    drawn = budget.pictures(shown[:_MAX_PICTURES])
     return {
         "name": name,
         "n_items": len(inside),
