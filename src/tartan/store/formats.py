@@ -154,7 +154,8 @@ def write_phylip(request: ExportRequest, stream: BinaryIO, *, strict: bool = Fal
             i, j = np.argwhere(np.isnan(band))[0]
             raise ConfigError(
                 f"the score of {names[start + i]} and {names[j]} is missing, and PHYLIP cannot say so; "
-                "give a number for missing scores (missing=1.0, --missing 1), or leave failed items out of the run"
+                "give a number for missing scores (missing=1.0, --missing 1), or mend what failed "
+                "(`tartan resume RUN --retry-failed`)"
             )
         for row, text in enumerate(_lines(band, "  "), start):
             stream.write(f"{starts[row]}  {text}\n".encode())
