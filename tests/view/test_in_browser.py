@@ -44,6 +44,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     folder = tmp_path_factory.mktemp("photos")
     simulate(folder, 12, 3, cameras=3)
+    (folder / f"{'a_long_name_without_a_blank_' * 4}.jpg").write_bytes(next(folder.glob("*.jpg")).read_bytes())
     (folder / "a damaged <one>.jpg").write_bytes(b"\xff\xd8\xff")
     return tartan.allpairs(Forensics(), str(folder / "*.jpg"), out=folder / "photos.tartan", workers=1)
 
@@ -99,6 +100,10 @@ def test_the_page_of_a_run(browser: Browser, photos: Any, tmp_path: Path, window
         browser.wait_for("document.images.length && [...document.images].every((image) => image.complete)")
         light = luminance(browser.picture(tmp_path / "seen.png"))
         assert light < 60 if window == "dark" else light > 200
+        browser.run("go('#pair=0,1')")
+        browser.wait_for("document.getElementById('shown').textContent.includes('a_long_name')")
+        assert browser.run("document.documentElement.scrollWidth") <= (390 if window == "phone" else 1280)
+        browser.wait_for("[...document.images].every((image) => image.complete)")
         assert browser.complaints == []
 
 
