@@ -25,12 +25,11 @@ def run_vectors(folder: Path, *words: str, before: str = "") -> subprocess.Compl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kilobytes", [300_000, 600_000])
-def test_too_few_addresses_are_named(kilobytes: int, tmp_path: Path) -> None:
-    found = run_vectors(tmp_path, "-o", "run", before=f"ulimit -v {kilobytes}")
+def test_too_few_addresses_are_named(tmp_path: Path) -> None:
+    found = run_vectors(tmp_path, "-o", "run", before="ulimit -v 180000")
     last = found.stderr.strip().splitlines()[-1]
     assert found.returncode == 1
-    assert "ulimit -v" in last or "out of memory" in last or "memory" in last
+    assert "ulimit -v" in last or "memory" in last.lower()
     assert "please report" not in found.stderr
     assert "Traceback" not in found.stderr
 

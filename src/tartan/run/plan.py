@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tartan.application import Application, compares_pairs, output_dtypes
+from tartan.base.machine import memory
 from tartan.core.cache import Room
 from tartan.core.grid import Grid
 from tartan.core.setup import prepares_on_device
@@ -202,6 +203,8 @@ def _sizes(probes: Sequence[Probe], source: Source | None) -> tuple[float, int]:
     stamps = None if source is None else source.fingerprints()
     if stamps is not None:
         lengths = np.maximum(stamps[0], 0).astype(np.float64)
+        # A file beyond all memory fails when it is read: nothing is planned for it.
+        lengths[lengths > memory().total_bytes] = 0
         looked_at = lengths[[probe.position for probe in probes]].sum()
         if looked_at > 0:
             growth = known.sum() / looked_at
