@@ -6,6 +6,7 @@ handed out as views, Zarr is decoded a band at a time.
 
 from __future__ import annotations
 
+import mmap
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -74,6 +75,27 @@ class ArraySource:
             text["patterns"] = [absolute(self.path)]
             text |= {"size_bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
         return text
+
+
+class MappedSource(ArraySource):
+    """Rows of a ``.npy`` file that is mapped for reading; a file that was read once takes no memory of this process.
+
+    Parameters
+    ----------
+    array : np.memmap
+        Shape (n, ...), read-only.
+    path : str
+    """
+
+    def __init__(self, array: np.memmap[Any, Any], path: str) -> None:
+        super().__init__(np.asarray(array), path)
+        assert isinstance(array.base, mmap.mmap)
+        self._mapping = array.base
+
+    def read_block(self, start: int, stop: int) -> np.ndarray:
+        """Return rows, and give back the pages of all others; those still in use are found again in the page cache."""
+        self._mapping.madvise(mmap.MADV_DONTNEED)
+        return super().read_block(start, stop)
 
 
 class ZarrSource(ArraySource):
@@ -152,7 +174,9 @@ def _open_npy(path: str) -> ArraySource | None:
         array = open_npy(path)
     except (OSError, ValueError) as error:
         raise ConfigError(f"array {path!r} cannot be opened: {error}", context={"input": path}) from error
-    return ArraySource(np.asarray(array), path) if array.ndim >= 2 else None
+    if array.ndim < 2:
+        return None
+    return MappedSource(array, path) if isinstance(array.base, mmap.mmap) else ArraySource(np.asarray(array), path)
 
 
 def _open_zarr(path: str) -> ArraySource:
