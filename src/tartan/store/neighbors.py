@@ -60,12 +60,23 @@ def _kept(folder: RunFolder, parts: Parts, k: int, largest: bool, output: str | 
     dtype = manifest.outputs[name]
     scores = np.full((n_rows, k), fill_value(dtype), dtype)
     for rows in _kept_rows(folder, parts, name):
+        if _is_even(rows["i"], n_rows, int(rule["k"])):
+            near = rows["j"].reshape(n_rows, -1)[:, :k] - (manifest.n_items - n_columns)
+            return near, rows[name].reshape(n_rows, -1)[:, :k].copy()
         starts = np.flatnonzero(np.diff(rows["i"], prepend=-1))
         rank = np.arange(len(rows["i"])) - np.repeat(starts, np.diff(starts, append=len(rows["i"])))
         near = rank < k
         at = rows["i"][near], rank[near]
         indices[at], scores[at] = rows["j"][near] - (manifest.n_items - n_columns), rows[name][near]
     return indices, scores
+
+
+def _is_even(items: np.ndarray, n_items: int, k: int) -> bool:
+    """Whether items, in ascending order, are all items k times each."""
+    if len(items) != n_items * k or not n_items:
+        return False
+    ends = items.reshape(n_items, k)[:, [0, -1]]
+    return bool((ends == np.arange(n_items)[:, None]).all())
 
 
 def _kept_rows(folder: RunFolder, parts: Parts, output: str) -> Iterator[Rows]:
