@@ -80,7 +80,7 @@ def test_a_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     assert (tmp_path / "demo/report.html").exists()
     run = "demo/photos.tartan"
     assert len({line.split("\t")[1] for line in tartan("cluster", run, "-k", "4").splitlines()[1:]}) == 4
-    tartan("embed", run, "--picture", "map.png", "-o", "map.tsv")
+    tartan("embed", run, "-o", "map")
     tartan("tree", run, "-o", "tree.nwk")
     tartan("export", run, "matrix.csv")
     assert "cluster" in tartan("completion", "bash")
