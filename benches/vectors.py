@@ -160,7 +160,7 @@ def threshold(setting: Setting) -> dict[str, Any]:
     kept = tartan.open(setting.folder / "tartan_below.out").pairs().read_all().num_rows
     share = kept / (n * (n - 1) / 2)
     rows: list[list[object]] = [["to the half product (s)", *_verdict(ours, bound, 1.2)]]
-    print_table(f"threshold, {share:.2%} kept, {n:,} x 384", rows, ("", "Tartan", "other", "ratio", "bar"))
+    print_table(f"threshold, {share:.4%} kept, {n:,} x 384", rows, ("", "Tartan", "other", "ratio", "bar"))
     return {"ours": ours, "half_product": bound, "kept": kept, "share": share, "all": _lists(times)}
 
 

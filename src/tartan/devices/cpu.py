@@ -8,6 +8,7 @@ business of the runtime's executors; ``compute`` runs its function and returns.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,11 +34,15 @@ class CpuDevice:
     shares_host_memory = True
 
     def __init__(self, *, memory_bytes: int | None = None) -> None:
-        import array_api_compat.numpy as xp
-
-        self.xp: Any = xp
         self._memory_bytes = memory_bytes
         self._closed = False
+
+    @cached_property
+    def xp(self) -> Any:
+        """The array namespace; runs on the CPU do without it, and it takes as long to import as NumPy."""
+        import array_api_compat.numpy as namespace
+
+        return namespace
 
     def allocate(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
         check_open(self._closed, self.name)
