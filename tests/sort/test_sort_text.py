@@ -18,7 +18,7 @@ import pytest
 from tartan.errors import ConfigError, ItemError
 from tartan.sort import sort_file
 
-MEMORY = "1GB"
+MEMORY = "4GB"  # more than a process of tests holds already
 
 
 def sorted_file(source: Path, target: Path, **options: Any) -> Path:

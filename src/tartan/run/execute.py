@@ -72,7 +72,9 @@ def start(asked: Request, out: str | Path | None) -> Run:
         if out is None:
             out = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tartan-"))) / "run.tartan"
         path = Path(out)
-        if not (path / MANIFEST_NAME).exists():
+        with disk_errors(path):
+            new = not (path / MANIFEST_NAME).exists()
+        if new:
             asked.check_files()
         with Session(asked) as session:
             folder = session.folder(path)

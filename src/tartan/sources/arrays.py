@@ -90,7 +90,7 @@ class MappedSource(ArraySource):
     def __init__(self, array: np.memmap[Any, Any], path: str) -> None:
         super().__init__(np.asarray(array), path)
         assert isinstance(array.base, mmap.mmap)
-        self._mapping = array.base
+        self._mapping: Any = array.base
 
     def read_block(self, start: int, stop: int) -> np.ndarray:
         """Return rows, and give back the pages of all others; those still in use are found again in the page cache."""

@@ -144,7 +144,7 @@ def _leiden(pairs: KeptPairs, seed: int) -> Labels:
 def _igraph() -> Any:
     """Import igraph, here only: it is an extra of its own, because it is under the GPL."""
     try:
-        import igraph  # type: ignore[import-untyped]  # it has no types
+        import igraph
     except ImportError as error:
         raise ConfigError(
             "leiden needs igraph: pip install 'tartan-allpairs[leiden]'; --method components needs nothing"
