@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 __all__ = [
     "CHISQ_MAX_DIMENSION",
     "REFINE_BELOW",
+    "RunningBest",
     "SMACOF_GROUP",
     "SmacofPass",
     "SortFailure",
@@ -28,6 +29,7 @@ __all__ = [
     "euclidean_tile",
     "finish_cosine",
     "finish_euclidean",
+    "first_of_groups",
     "hamming_bits_tile",
     "hamming_tile",
     "jaccard_bits_tile",
@@ -41,6 +43,7 @@ __all__ = [
     "pwc_product",
     "pwc_scratch_len",
     "run_facts",
+    "scores_beyond",
     "sort_keys",
     "sort_overhead",
     "sponge_assign",
