@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n logical --dist worksteal
 SOURCES := pyproject.toml Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml' 2>/dev/null)
 
-.PHONY: fuzz help build demo test test-all test-rust coverage test-gpu site wheel lint format bench clean
+.PHONY: fuzz help build demo test test-all test-rust check-wheel coverage test-gpu site wheel lint format bench clean
 
 help:
 	@echo "make demo      simulate photos, compare all of them, open a report (sets everything up)"
@@ -18,6 +18,7 @@ help:
 	@echo "make test-rust the Rust tests alone"
 	@echo "make test-all  also the slow and exhaustive suites, and five minutes of make fuzz"
 	@echo "make fuzz      damage, hostile input, random commands and kills, without end"
+	@echo "make check-wheel  install a wheel into an empty environment, run its commands"
 	@echo "make coverage  lines and branches that the Python tests reach, those of workers included"
 	@echo "make test-gpu  the CUDA suite; a missing GPU is a failure"
 	@echo "make site      the documents as a site, in target/site; warnings are errors"
@@ -53,6 +54,9 @@ fuzz: build
 test-rust: build
 	cargo test --workspace --exclude tartan-python --exclude tartan-smacof --quiet
 	cargo test --package tartan-smacof --release --quiet
+
+check-wheel: build
+	$(PYTEST) -n0 -m exhaustive tests/packaging
 
 coverage: build
 	$(BIN)/coverage erase

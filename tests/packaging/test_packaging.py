@@ -57,7 +57,7 @@ def test_the_conda_recipe_names_the_same_dependencies() -> None:
     assert f'version: "{PROJECT["version"]}"' in recipe
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_a_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     """Only what the wheel declares is there: demo, clusters, a map, a tree, an export, completion."""
