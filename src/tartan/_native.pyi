@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 __all__ = [
     "CHISQ_MAX_DIMENSION",
     "REFINE_BELOW",
-    "RunningBest",
     "SMACOF_GROUP",
+    "RunningBest",
     "SmacofPass",
     "SortFailure",
     "SortJob",
