@@ -17,7 +17,11 @@ from tartan.errors import ItemError
 FASTA = b">WP_1 first [Some species 12]\nACDE\nFG*\n>WP_2 second\r\nAC\r\n"
 
 
-@pytest.mark.parametrize("data", [FASTA, gzip.compress(FASTA), gzip.compress(FASTA[:20]) + gzip.compress(FASTA[20:])])
+@pytest.mark.parametrize(
+    "data",
+    [FASTA, gzip.compress(FASTA), gzip.compress(FASTA[:20]) + gzip.compress(FASTA[20:])],
+    ids=["plain", "gzip", "gzip of two members"],
+)
 def test_a_proteome(data: bytes) -> None:
     assert Phylogeny().describe_item("a.faa", data) == {
         "organism": "Some species 12", "proteins": 2, "amino acids": 8, "median length": 4.0, "longest": 6,
@@ -32,6 +36,7 @@ def test_a_proteome(data: bytes) -> None:
         (gzip.compress(FASTA)[:-12], "truncated gzip"),
         (b"\x1f\x8b\x08" + b"\xff" * 40, "damaged gzip"),
     ],
+    ids=["text", "nothing", "truncated gzip", "damaged gzip"],
 )
 def test_what_is_no_proteome_says_nothing_of_itself(data: bytes, said: str) -> None:
     with pytest.raises(ItemError, match=rf"^a\.faa: {said}"):
@@ -53,7 +58,9 @@ def test_a_photo() -> None:
     assert Forensics().describe_item("a.jpg", photo((3000, 1500)))["photo"].shape == (320, 640, 3)
 
 
-@pytest.mark.parametrize("data", [b"root:x:0:0", b"", photo()[:300], photo(format="GIF")])
+@pytest.mark.parametrize(
+    "data", [b"root:x:0:0", b"", photo()[:300], photo(format="GIF")], ids=["text", "nothing", "half", "GIF"]
+)
 def test_what_is_no_photo_says_nothing_of_itself(data: bytes) -> None:
     with pytest.raises(ItemError, match=r"^a\.jpg: no photo, or a damaged one"):
         Forensics().describe_item("a.jpg", data)
