@@ -34,7 +34,6 @@ SHORT = {
     "simulated": ["seconds=4", "rounds=1"],
     "sort": ["gigabytes=0.3", "parts=integers,records"],
     "tree": ["n=1000"],
-    "vectors": ["n=6000", "rounds=1"],
     "vectors_kernels": [],
     "vs": ["n=12000", "small=500"],
 }
