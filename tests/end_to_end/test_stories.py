@@ -86,7 +86,10 @@ def test_twenty_thousand_embeddings(tmp_path: Path) -> None:
     follow("howto-vectors.md", tmp_path)
     neighbor, _ = tartan.open(tmp_path / "nearest.tartan").neighbors(10)
     np.testing.assert_array_equal(neighbor[:5, 0], np.arange(10_000, 10_005))
-    assert tartan.open(tmp_path / "close.tartan").neighbors(1)[0][10_003, 0] == 3
+    close = tartan.open(tmp_path / "close.tartan").pairs().read_all()
+    assert {(i, j) for i, j in zip(close["i"].to_pylist(), close["j"].to_pylist(), strict=True)} == {
+        (row, 10_000 + row) for row in range(5)
+    }
 
 
 def test_duplicates_in_a_folder_of_texts(tmp_path: Path) -> None:
