@@ -34,7 +34,7 @@ $(VENV)/.built: $(SOURCES)
 	@command -v cargo >/dev/null 2>&1 || { echo "tartan needs Rust: install cargo (1.89 or newer)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "maturin>=1.9,<2"
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --quiet --release --extras dev
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --quiet --release --extras dev,cluster
 	@touch $@
 
 demo: build

@@ -30,21 +30,48 @@ ARROWS: dict[str, set[str]] = {
     "devices": {*GROUND, "options"},
     "store": {*GROUND, "core"},
     "runtime": {*GROUND, "application", "core", "devices", "sources", "store", "workers"},
+    "cluster": {*GROUND, "application", "core", "devices", "runtime", "sources", "store", "workers"},
     "analytics": {*GROUND, "comm", "devices", "store"},
     "sort": {*GROUND, "options"},
     "plan": {*GROUND, "core", "options"},
     "apps": {*GROUND, "application"},
     "apps/lcms": {*GROUND, "analytics"},
-    "testing": {*GROUND, "application", "comm", "devices"},
+    "testing": {*GROUND, "application", "cluster", "comm", "devices"},
 }
-ARROWS["run"] = {*ARROWS["runtime"], "analytics", "options", "runtime", "sort"}
+ARROWS["run"] = {*ARROWS["runtime"], "analytics", "cluster", "options", "runtime", "sort"}
 ARROWS["api"] = {*GROUND, "analytics", "apps", "run"}
 ARROWS["__init__"] = {"api", "application", "base", "errors"}
 ARROWS["view"] = {*GROUND, "__init__", "analytics", "apps", "run", "store"}
-ARROWS["cli"] = {*ARROWS["view"], "devices", "options", "plan", "run", "sort", "sources", "store", "view", "workers"}
+ARROWS["cli"] = {
+    *ARROWS["view"],
+    "cluster",
+    "devices",
+    "options",
+    "plan",
+    "run",
+    "sort",
+    "sources",
+    "store",
+    "view",
+    "workers",
+}
 ARROWS["__main__"] = {"cli"}
 
-HEAVY = ["scipy", "zarr", "pyarrow", "sklearn", "PIL", "cupy", "simplejpeg", "fsspec", "jinja2", "msgspec", "pytest"]
+HEAVY = [
+    "scipy",
+    "zarr",
+    "pyarrow",
+    "sklearn",
+    "PIL",
+    "cupy",
+    "simplejpeg",
+    "fsspec",
+    "jinja2",
+    "msgspec",
+    "pytest",
+    "distributed",
+    "cryptography",
+]
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 PLACES = ["src/**/*", "tests/**/*", "benches/**/*", "crates/**/*", "docs/**/*", "*"]
