@@ -16,7 +16,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -170,12 +170,20 @@ class FileWriter:
         What writes buffers to a descriptor and returns how many bytes it took (``os.writev``).
     force, force_all : callable
         What forces an open file, and the file system that it lies on, to the disk.
+    temporary : Path, optional
+        Folder of unfinished files, on the same file system; default: ``tmp`` in ``root``.
     """
 
     def __init__(
-        self, root: Path, *, write: Write = os.writev, force: Force = fsync, force_all: Force = syncfs
+        self,
+        root: Path,
+        *,
+        write: Write = os.writev,
+        force: Force = fsync,
+        force_all: Force = syncfs,
+        temporary: Path | None = None,
     ) -> None:
-        self._temporary = root / "tmp"
+        self._temporary = temporary or root / "tmp"
         self._write = write
         self._force = force
         self._force_all = force_all
@@ -188,11 +196,30 @@ class FileWriter:
     def replace(self, target: Path, buffers: Sequence[Buffer]) -> None:
         """Give ``target`` the contents of the buffers, in order, whole or not at all."""
         with self.new_file(target) as temporary:
-            descriptor = os.open(temporary, _FLAGS, 0o666)
-            try:
-                self._write_all(descriptor, self._write_past_cache(temporary, descriptor, buffers))
-            finally:
-                os.close(descriptor)
+            self._fill(temporary, buffers)
+
+    def stage(self, buffers: Sequence[Buffer]) -> Path:
+        """Write a whole file under a temporary name, to be published later; return its path."""
+        temporary = self._temporary / next(self._names)
+        try:
+            with disk_errors(temporary):
+                self._fill(temporary, buffers)
+        except BaseException:
+            self.discard([temporary])
+            raise
+        return temporary
+
+    def publish(self, staged: Path, target: Path) -> None:
+        """Rename a staged file to its place; do nothing where another writer has done so already."""
+        with disk_errors(target), contextlib.suppress(FileNotFoundError):
+            self._rename(staged, target)
+        self._owe(target)
+
+    def discard(self, staged: Iterable[Path]) -> None:
+        """Remove staged files that are still there."""
+        for path in staged:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
     @contextlib.contextmanager
     def new_file(self, target: Path) -> Iterator[Path]:
@@ -294,6 +321,13 @@ class FileWriter:
     def _owe(self, path: Path) -> None:
         with self._owed_lock:
             self._owed.add(path)
+
+    def _fill(self, path: Path, buffers: Sequence[Buffer]) -> None:
+        descriptor = os.open(path, _FLAGS, 0o666)
+        try:
+            self._write_all(descriptor, self._write_past_cache(path, descriptor, buffers))
+        finally:
+            os.close(descriptor)
 
     def _write_past_cache(self, path: Path, descriptor: int, buffers: Sequence[Buffer]) -> Sequence[Buffer]:
         """Write the first buffer past the page cache where it is large and lies on pages; return what is left.

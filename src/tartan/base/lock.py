@@ -1,9 +1,14 @@
-"""Lock a run folder, so that one process at a time writes to it.
+"""Lock a run folder: for one process alone, or for several writers of one run.
 
-The lock is an advisory kernel lock (flock) on a file of the folder; the kernel drops it when the process dies, for
-whatever reason. The descriptor is close-on-exec, so workers never inherit it. Where the file system refuses kernel
-locks, a lease file takes its place: it names its holder and is renewed while the run is alive; a lease whose
-holder is dead (same machine) or has not renewed it for a minute (another machine) is taken over.
+The lock is an advisory kernel lock (flock) on a file of the folder, exclusive or shared; the kernel drops it when the
+process dies, for whatever reason. The descriptor is close-on-exec, so workers never inherit it. Where the file system
+refuses kernel locks, leases take its place: one file ``run.lease`` of the process that is alone, one file of each of
+several writers. A lease whose holder is dead (same machine) or has not renewed it for a minute (another machine) is
+void.
+
+Each of several writers has a folder of its own, ``writers/HOST.PID.TOKEN``, with its lease and its unfinished files.
+The lease names it to others even where the kernel lock decides. The process that holds the folder alone may remove the
+folders of writers that have gone: one that was only silent can then publish nothing, because its files are not there.
 """
 
 from __future__ import annotations
@@ -11,22 +16,40 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import os
-import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from tartan.base.files import disk_errors
-from tartan.base.temporary import temporary_names
+from tartan.base.lease import (
+    LEASE_SECONDS,
+    Holder,
+    Lease,
+    age_seconds,
+    decode,
+    encode,
+    is_alive,
+    is_of_this_host,
+    myself,
+    server_time,
+)
+from tartan.base.temporary import temporary_names, writer_name
 from tartan.errors import StoreError
 
 FILE_NAME = "run.lock"
 LEASE_NAME = "run.lease"
-LEASE_SECONDS = 60.0
+WRITERS_NAME = "writers"
+WRITER_LEASE_NAME = "lease"
+JOIN_SECONDS = 10.0
+_JOIN_POLL_SECONDS = 0.05
+_NAMED = 3
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+_JOINING = {"joining": True}
+
+Flock = Callable[[int, int], None]
 
 
 class FolderLock:
@@ -41,29 +64,34 @@ class FolderLock:
     Raises
     ------
     StoreError
-        On entering, if another holder has it (code "locked", naming its process), or the folder cannot be
+        On entering, if other holders have it (code "locked", naming their processes), or the folder cannot be
         written.
     """
 
-    def __init__(self, folder: Path, *, flock: Callable[[int, int], None] = fcntl.flock) -> None:
+    def __init__(self, folder: Path, *, flock: Flock = fcntl.flock) -> None:
         self._folder = folder
         self._flock = flock
         self._descriptor: int | None = None
-        self._leased = False
+        self._lease: Lease | None = None
 
     @property
     def held(self) -> bool:
         """Whether this object holds the lock."""
-        return self._descriptor is not None or self._leased
+        return self._descriptor is not None or self._lease is not None
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lease of this object was taken over, because its process was silent for too long."""
+        return self._lease is not None and self._lease.lost
 
     def __enter__(self) -> FolderLock:
-        with disk_errors(self._folder):
-            descriptor = os.open(self._folder / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            self._lock(descriptor)
-        except BaseException:
-            os.close(descriptor)
-            raise
+        self._descriptor = _kernel_lock(self._folder, fcntl.LOCK_EX, self._flock)
+        if self._descriptor is None:
+            self._take_lease()
+            return self
+        with contextlib.suppress(OSError):  # the holder's name is a courtesy; the disk may be full
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, encode(myself()), 0)
         return self
 
     def __exit__(
@@ -74,131 +102,240 @@ class FolderLock:
                 os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)  # closing drops the kernel lock
             self._descriptor = None
-        if self._leased:
-            self._leased = False
-            with contextlib.suppress(FileNotFoundError):
-                (self._folder / LEASE_NAME).unlink()
+        if self._lease is not None:
+            self._lease.close()
+            self._lease = None
 
     def renew(self) -> None:
-        """Renew the lease, where one is used; call it every few seconds."""
-        if self._leased:
-            os.utime(self._folder / LEASE_NAME)
+        """Renew the lease now, where one is used; it is renewed every few seconds besides."""
+        if self._lease is not None:
+            self._lease.renew()
 
-    def _lock(self, descriptor: int) -> None:
+    def _take_lease(self) -> None:
+        lease = _folder_lease(self._folder)
         try:
-            self._flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise _locked(self._folder, _decode(os.pread(descriptor, 4096, 0))) from None
-        except OSError as error:
-            if error.errno not in _UNSUPPORTED:
-                raise
-            self._lease()
-            os.close(descriptor)
-            return
-        with contextlib.suppress(OSError):  # the holder's name is a courtesy; the disk may be full
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, _encode(_myself()), 0)
-        self._descriptor = descriptor
+            living = living_writers(self._folder)
+            if living:
+                raise _locked(self._folder, living)
+        except BaseException:
+            lease.close()
+            raise
+        self._lease = lease
 
-    def _lease(self) -> None:
-        path = self._folder / LEASE_NAME
-        for _ in range(2):  # the second time after a dead holder's lease is gone
-            try:
-                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            except FileExistsError:
-                self._drop_dead_lease(path)
-                continue
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(_encode(_myself()))
-            self._leased = True
-            return
-        raise _locked(self._folder, _decode(path.read_bytes()))
 
-    def _drop_dead_lease(self, path: Path) -> None:
-        """Remove the lease if its holder is dead; rename first, so that only one of two contenders wins."""
+class SharedLock:
+    """The right to write to one folder together with other writers of a group; a context manager.
+
+    Parameters
+    ----------
+    folder : Path
+    group : str
+        Writers of other groups are refused while one of this group lives.
+    about : mapping, optional
+        What else the lease says of this writer.
+    flock : callable
+        The kernel's lock, replaced in tests.
+    name : str, optional
+        Of the writer; default: a new one.
+
+    Attributes
+    ----------
+    place : Path
+        The folder of this writer, for its unfinished files and its logs. What is left in it when the block ends stays.
+
+    Raises
+    ------
+    StoreError
+        On entering, if a process holds the folder alone or a writer of another group is alive (code "locked", naming
+        the process), or the folder cannot be written.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        group: str,
+        about: Mapping[str, Any] | None = None,
+        *,
+        flock: Flock = fcntl.flock,
+        name: str | None = None,
+    ) -> None:
+        self.place = folder / WRITERS_NAME / (name or writer_name())
+        self._folder = folder
+        self._group = group
+        self._about = {"group": group, **(about or {})}
+        self._flock = flock
+        self._descriptor: int | None = None
+        self._lease: Lease | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether another process took the folder of this writer away, because it was silent for too long."""
+        return self._lease is not None and self._lease.lost
+
+    def __enter__(self) -> SharedLock:
+        self._descriptor = _kernel_lock(self._folder, fcntl.LOCK_SH, self._flock)
         try:
-            before = path.read_bytes()
-            holder = _decode(before)
-            if _alive(holder, _age_seconds(path)):
-                raise _locked(self._folder, holder)
-            grave = path.with_name(f"{LEASE_NAME}-{next(temporary_names())}")
-            path.rename(grave)
-            if grave.read_bytes() != before:  # another process was faster, and this is its lease: give it back
-                os.link(grave, path)
-            grave.unlink()
-        except FileNotFoundError:
-            return
+            if self._descriptor is not None:
+                self._register()
+            else:
+                with _joining(self._folder):
+                    self._register()
+            self._refuse_other_groups()
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave()
+
+    def renew(self) -> None:
+        """Renew the lease now; it is renewed every few seconds besides."""
+        if self._lease is not None:
+            self._lease.renew()
+
+    def _register(self) -> None:
+        lease = Lease(self.place / WRITER_LEASE_NAME)
+        with disk_errors(self.place):
+            self.place.mkdir(parents=True)
+            lease.write(self._about)
+        self._lease = lease
+
+    def _refuse_other_groups(self) -> None:
+        others = [holder for holder in living_writers(self._folder) if holder.get("group") != self._group]
+        if others:
+            raise _locked(self._folder, others)
+
+    def _leave(self) -> None:
+        if self._lease is not None:
+            self._lease.close()
+            self._lease = None
+            with contextlib.suppress(OSError):  # something is left in it
+                self.place.rmdir()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def living_writers(folder: Path) -> list[Holder]:
+    """Return who of several writers of a folder is alive, as far as can be seen from here, in order of names."""
+    return [holder for holder, age in _writers(folder) if is_alive(holder, age)]
 
 
 def is_held(folder: Path) -> bool:
-    """Return whether a living process holds the lock of a folder, without touching the lock.
+    """Return whether a living process holds the lock of a folder, alone or with others, without touching the lock.
 
     Of a holder on another machine only a lease tells that it is alive.
     """
     for name, here in ((FILE_NAME, True), (LEASE_NAME, False)):
         with contextlib.suppress(OSError):
-            holder = _decode((folder / name).read_bytes())
-            if _alive(holder, 2 * LEASE_SECONDS if here else _age_seconds(folder / name)):
+            holder = decode((folder / name).read_bytes())
+            if is_alive(holder, 2 * LEASE_SECONDS if here else age_seconds(folder / name)):
                 return True
-    return False
+    return bool(living_writers(folder))
 
 
-def _locked(folder: Path, holder: dict[str, Any]) -> StoreError:
-    pid = holder.get("pid", "unknown")
+def _kernel_lock(folder: Path, kind: int, flock: Flock) -> int | None:
+    """Take the kernel lock; return its descriptor, or None where the file system has no such locks."""
+    with disk_errors(folder):
+        descriptor = os.open(folder / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = decode(os.pread(descriptor, 4096, 0))
+        os.close(descriptor)
+        raise _locked(folder, _stragglers(folder) or [holder]) from None
+    except OSError as error:
+        os.close(descriptor)
+        if error.errno not in _UNSUPPORTED:
+            raise
+        return None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _folder_lease(folder: Path, about: Mapping[str, Any] | None = None) -> Lease:
+    """Write the lease of the process that is alone, over one whose holder is dead."""
+    path = folder / LEASE_NAME
+    for _ in range(2):  # the second time after a dead holder's lease is gone
+        lease = Lease(path)
+        with disk_errors(folder), contextlib.suppress(FileExistsError):
+            lease.write(about)
+            return lease
+        _drop_dead_lease(folder, path)
+    raise _locked(folder, [decode(path.read_bytes())])
+
+
+def _drop_dead_lease(folder: Path, path: Path) -> None:
+    """Remove the lease if its holder is dead; rename first, so that only one of two contenders wins."""
+    try:
+        before = path.read_bytes()
+        holder = decode(before)
+        if is_alive(holder, age_seconds(path)):
+            raise _locked(folder, [holder])
+        grave = path.with_name(f"{LEASE_NAME}-{next(temporary_names())}")
+        path.rename(grave)
+        if grave.read_bytes() != before:  # another process was faster, and this is its lease: give it back
+            os.link(grave, path)
+        grave.unlink()
+    except FileNotFoundError:
+        return
+
+
+@contextlib.contextmanager
+def _joining(folder: Path) -> Iterator[None]:
+    """Be alone for a moment, to become one of several; wait for others that do the same."""
+    deadline = time.monotonic() + JOIN_SECONDS
+    while True:
+        try:
+            lease = _folder_lease(folder, _JOINING)
+            break
+        except StoreError as error:
+            if not error.context.get("joining") or time.monotonic() > deadline:
+                raise
+            time.sleep(_JOIN_POLL_SECONDS)
+    try:
+        yield
+    finally:
+        lease.close()
+
+
+def _writers(folder: Path) -> list[tuple[Holder, float]]:
+    """Return who is or was one of several writers and has not left, each with the age of its lease."""
+    place = folder / WRITERS_NAME
+    if not place.is_dir():
+        return []
+    now, found = server_time(place), []
+    for entry in sorted(place.iterdir()):
+        with contextlib.suppress(OSError):
+            lease = entry / WRITER_LEASE_NAME
+            found.append((decode(lease.read_bytes()), now - lease.stat().st_mtime))
+    return found
+
+
+def _stragglers(folder: Path) -> list[Holder]:
+    """Return the writers that may hold the kernel lock: the living ones, else the silent ones of other machines."""
+    writers = _writers(folder)
+    living = [holder for holder, age in writers if is_alive(holder, age)]
+    return living or [holder for holder, _ in writers if not is_of_this_host(holder)]
+
+
+def _locked(folder: Path, holders: list[Holder]) -> StoreError:
+    named = ", ".join(_named(holder) for holder in holders[:_NAMED])
+    more = f" and {len(holders) - _NAMED} more" if len(holders) > _NAMED else ""
     return StoreError(
-        f"{folder} is in use by process {pid} on {holder.get('host', 'this machine')}; wait for it, or stop it",
+        f"{folder} is in use by {named}{more}; wait for {'it' if len(holders) == 1 else 'them'}, or stop "
+        f"{'it' if len(holders) == 1 else 'them'}",
         code="locked",
-        context={"path": str(folder), **holder},
+        context={"path": str(folder), **holders[0]},
         retryable=True,
     )
 
 
-def _myself() -> dict[str, Any]:
-    pid = os.getpid()
-    return {"pid": pid, "host": socket.gethostname(), "boot": _boot(), "started": _started(pid)}
-
-
-def _alive(holder: dict[str, Any], age_seconds: float) -> bool:
-    """Tell whether the holder of a lease is alive, as far as can be seen from here."""
-    if holder.get("host") != socket.gethostname():
-        return age_seconds < LEASE_SECONDS
-    if holder.get("boot") != _boot():
-        return False
-    return bool(holder.get("started")) and _started(int(holder["pid"])) == holder["started"]
-
-
-def _age_seconds(path: Path) -> float:
-    """Return the age of a file by the clock of its file system, which may be on another machine."""
-    probe = path.with_name(f"{LEASE_NAME}-now-{next(temporary_names())}")
-    probe.touch()
-    try:
-        return probe.stat().st_mtime - path.stat().st_mtime
-    finally:
-        probe.unlink()
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _started(pid: int) -> str:
-    """Return the start time of a process, "" if there is none: its id alone may have been reused."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        return ""
-
-
-def _encode(holder: dict[str, Any]) -> bytes:
-    return json.dumps(holder).encode()
-
-
-def _decode(data: bytes) -> dict[str, Any]:
-    try:
-        holder = json.loads(data)
-    except ValueError:
-        return {}
-    return holder if isinstance(holder, dict) else {}
+def _named(holder: Holder) -> str:
+    what = f" ({holder['what']})" if holder.get("what") else ""
+    return f"process {holder.get('pid', 'unknown')} on {holder.get('host', 'this machine')}{what}"

@@ -21,9 +21,14 @@ _HOST_CHARACTERS = 32
 _NAME = re.compile(r"(?P<host>[\w-]+)\.(?P<pid>\d+)\.[0-9a-f]{8}-\d+$")
 
 
+def writer_name() -> str:
+    """Return a new name for a writer of this process, which no other has: ``HOST.PID.TOKEN``."""
+    return f"{_host()}.{os.getpid()}.{secrets.token_hex(4)}"
+
+
 def temporary_names() -> Iterator[str]:
     """Yield names that no other writer uses, each once; threads may share the iterator."""
-    writer = f"{_host()}.{os.getpid()}.{secrets.token_hex(4)}"
+    writer = writer_name()
     # Of built-in iterators only, because a generator must not be entered by two threads.
     return map(f"{writer}-{{}}".format, itertools.count())
 

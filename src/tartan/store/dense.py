@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from tartan.base.files import FileWriter
 from tartan.base.format import format_bytes
 from tartan.errors import DiskFullError
+from tartan.store.claims import File
 from tartan.store.grid_io import ChunkArray, damaged, pays_to_compress
 from tartan.store.manifest import Manifest
 
@@ -49,36 +50,39 @@ class Dense:
         """Open the arrays that the manifest names."""
         return cls({name: ChunkArray.open(folder / f"{name}.zarr") for name in manifest.outputs})
 
-    def write(
+    def files(
         self,
-        writer: FileWriter,
         chunk: tuple[int, int],
         outputs: Mapping[str, np.ndarray] | None,
         done: np.ndarray | None,
         mirrored: Mapping[str, np.ndarray] | None,
         older: np.ndarray | None = None,
-    ) -> None:
-        """Write the outputs of a chunk, and of its mirror image; parameters as in ``Parts.write``."""
+    ) -> Iterator[File]:
+        """Yield the files of the outputs of a chunk, and of its mirror image; parameters as in ``Parts.files``."""
         assert outputs is not None, "a matrix needs its scores"
         for name, array in self.arrays.items():
-            self._write_one(writer, array, chunk, outputs[name], done, older)
+            yield self._file(array, chunk, outputs[name], done, older)
             if mirrored is not None:
                 ends = (None if mask is None else mask.T for mask in (done, older))
-                self._write_one(writer, array, chunk[::-1], mirrored[name], *ends)
+                yield self._file(array, chunk[::-1], mirrored[name], *ends)
+
+    def targets(self, chunk: tuple[int, int], *, mirrored: bool) -> list[Path]:
+        """Return the paths of the outputs of a chunk, in the order of ``files``."""
+        ends = [chunk, chunk[::-1]] if mirrored else [chunk]
+        return [array.chunk_path(*end) for array in self.arrays.values() for end in ends]
 
     def verify(self, row: int, column: int) -> bool:
         """Whether every output of a chunk is there and matches its checksum."""
         return all(array.verify(row, column) for array in self.arrays.values())
 
-    def _write_one(
+    def _file(
         self,
-        writer: FileWriter,
         array: ChunkArray,
         chunk: tuple[int, int],
         block: np.ndarray,
         done: np.ndarray | None,
         older: np.ndarray | None,
-    ) -> None:
+    ) -> File:
         if older is not None and done is not None:
             before = array.read(*chunk)
             if before is None:
@@ -86,7 +90,7 @@ class Dense:
             rows, columns = done.shape
             block = np.where(older, before[:rows, :columns], block)
             done = done | older
-        array.write(writer, *chunk, block, done)
+        return array.file(*chunk, block, done)
 
 
 def plain_bytes(manifest: Manifest, n_items: int) -> int:

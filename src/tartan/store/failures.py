@@ -24,10 +24,20 @@ LOG_NAME = "failures.jsonl"
 
 
 class FailureLog:
-    """Write failures; methods may be called from several threads."""
+    """Write failures; methods may be called from several threads.
 
-    def __init__(self, folder: Path, writer: FileWriter) -> None:
+    Parameters
+    ----------
+    folder : Path
+        The run folder.
+    writer : FileWriter
+    place : Path, optional
+        Where the log lies: the folder of one of several writers. Default: the run folder.
+    """
+
+    def __init__(self, folder: Path, writer: FileWriter, place: Path | None = None) -> None:
         self._folder = folder
+        self._log = (place or folder) / LOG_NAME
         self._writer = writer
         self._known_items: set[int] = set()
         self._lock = threading.Lock()
@@ -40,13 +50,13 @@ class FailureLog:
             return
         # the newline in front ends a line that a kill tore; without it the next one would be lost too
         lines = "\n" + "".join(json.dumps(asdict(f)) + "\n" for f in new)
-        self._writer.append(self._folder / LOG_NAME, lines.encode())
+        self._writer.append(self._log, lines.encode())
         with self._lock:
             self._known_items |= {f.i for f in new if f.j is None}
 
     def merge(self) -> None:
         """Move the log into ``failures.parquet``; must not run at the same time as ``add``."""
-        if (self._folder / LOG_NAME).exists():
+        if self._log.exists():
             self._replace(read_failures(self._folder))
 
     def replace(self, failures: Sequence[Failure]) -> None:
@@ -60,18 +70,24 @@ class FailureLog:
         table = pa.Table.from_pylist([asdict(f) for f in failures], _schema(pa))
         parquet.write_table(self._folder / FILE_NAME, table, self._writer)
         self._writer.sync()  # remove the log only when its contents are safe
-        self._writer.remove(self._folder / LOG_NAME)
+        self._writer.remove(self._log)
 
 
-def read_failures(folder: Path) -> list[Failure]:
+def read_failures(folder: Path, more: Iterable[Failure] = ()) -> list[Failure]:
     """Return all failures of a run folder, items first, in order of indices.
+
+    Parameters
+    ----------
+    folder : Path
+    more : iterable of Failure, optional
+        What is in no file of the run yet; what the files say of the same items and pairs goes before it.
 
     Raises
     ------
     CorruptResultError
         If ``failures.parquet`` is damaged.
     """
-    found = {(f.i, f.j): f for f in (*_read_table(folder / FILE_NAME), *_read_log(folder / LOG_NAME))}
+    found = {(f.i, f.j): f for f in (*more, *_read_table(folder / FILE_NAME), *read_log(folder / LOG_NAME))}
     return sorted(found.values(), key=lambda f: (f.j is not None, f.i, -1 if f.j is None else f.j))
 
 
@@ -85,7 +101,7 @@ def _read_table(path: Path) -> Iterable[Failure]:
     return [Failure(**row) for row in rows]
 
 
-def _read_log(path: Path) -> Iterable[Failure]:
+def read_log(path: Path) -> Iterable[Failure]:
     """Read whole lines; skip one that a kill or a power cut tore, as its chunk is computed again."""
     try:
         lines = path.read_bytes().split(b"\n")

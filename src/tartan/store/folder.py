@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tartan.base.files import FileWriter, disk_errors, is_parquet, remove_abandoned
-from tartan.base.lock import FolderLock
+from tartan.base.lock import FolderLock, SharedLock
 from tartan.base.zarr_input import refuse_unsafe
 from tartan.core.ledger import FAILED_ITEM, NOT_COMPUTED
-from tartan.errors import ConfigError, CorruptResultError, DiskFullError
+from tartan.errors import ConfigError, CorruptResultError, DiskFullError, StoreError
 from tartan.store import dense, healing, manifest
+from tartan.store.claims import Claims, settle
 from tartan.store.dense import Dense
+from tartan.store.failures import FailureLog, read_failures
 from tartan.store.healing import Healing
 from tartan.store.items import ItemTable, StoredItems
 from tartan.store.layout import STATUS, check_request, lay_out, refuse_occupied, remove_leftovers
@@ -26,6 +28,16 @@ from tartan.store.manifest import Manifest
 from tartan.store.reduced import RESULT_NAME, Parts
 from tartan.store.seal import is_sealed, write_seal
 from tartan.store.view import ResultView, output_name
+from tartan.store.writers import (
+    GONE_NAME,
+    STATISTICS_NAME,
+    fence,
+    forget_statistics,
+    keep_statistics,
+    still_true,
+    writers_failures,
+    writers_statistics,
+)
 
 if TYPE_CHECKING:
     import zarr
@@ -45,7 +57,8 @@ class RunFolder(Ledger):
 
     def __init__(self, path: Path, manifest: Manifest, writer: FileWriter | None) -> None:
         super().__init__(path, manifest, writer)
-        self._lock: FolderLock | None = None
+        self._lock: FolderLock | SharedLock | None = None
+        self._place = path  # of statistics: the folder of this writer where it is one of several
 
     def _adopt(self, manifest: Manifest) -> None:
         super()._adopt(manifest)
@@ -128,10 +141,13 @@ class RunFolder(Ledger):
     def lock(self) -> Iterator[RunFolder]:
         """Hold the exclusive right to write; on leaving, flush everything and merge failures.
 
+        What several writers left is taken over first (writers.py).
+
         Raises
         ------
         StoreError
-            If another process holds it (code "locked"), or the folder cannot be written.
+            If another process holds it, or one of several writers is alive (code "locked", naming it), or the folder
+            cannot be written.
         """
         writer = self._write_access()
         with FolderLock(self.path) as held:
@@ -140,6 +156,7 @@ class RunFolder(Ledger):
             remove_abandoned(self.path, ".", ".tmp")  # exports into the folder
             self._adopt(Manifest.load(self.path))
             self._describe_arrays(self.manifest.n_items)
+            self._take_over()
             try:
                 self._carry_out(Healing.read(self.path, self.manifest.n_items))
                 yield self
@@ -148,6 +165,60 @@ class RunFolder(Ledger):
                 with contextlib.suppress(DiskFullError):  # the log stays, nothing is lost
                     self._merge_failures()
                 self.flush()
+
+    @contextlib.contextmanager
+    def join(self, group: str, about: Mapping[str, Any] | None = None, **ways: Any) -> Iterator[RunFolder]:
+        """Hold the right to write as one of several writers; on leaving, flush everything.
+
+        Chunks may be committed, and ``write_stats`` writes the statistics of this writer; failures go to a log of its
+        own. Nothing is removed, merged or added up: that is for the next process that holds ``lock``.
+
+        Parameters
+        ----------
+        group : str
+            The execution that this writer belongs to; writers of two groups exclude each other.
+        about : mapping, optional
+            What the lease of this writer says of it; ``what`` is shown where others are told who holds the folder.
+        **ways
+            ``flock`` and ``name`` of ``SharedLock``, ``step`` of ``Claims``.
+
+        Raises
+        ------
+        StoreError
+            If another process holds the folder alone, or a writer of another group is alive (code "locked", naming
+            it), or failures are being taken back (code "healing"), or the folder cannot be written.
+        """
+        before = self._write_access(), self._log
+        step = {name: ways.pop(name) for name in ("step",) if name in ways}
+        with SharedLock(self.path, group, about, **ways) as held:
+            self._adopt(Manifest.load(self.path))
+            if self.healing:
+                raise _healing(self.path)
+            writer = FileWriter(self.path, temporary=held.place)
+            self._lock, self._place, self._writer = held, held.place, writer
+            self._log = FailureLog(self.path, writer, held.place)
+            self._claims = Claims(self.path, writer, held.place, self.targets, **step)
+            try:
+                yield self
+            finally:
+                try:
+                    self.flush()
+                finally:
+                    self._lock, self._place, self._claims = None, self.path, None
+                    self._writer, self._log = before
+
+    def _take_over(self) -> None:
+        """Publish what several writers decided for, keep what failed and what it cost, and remove the rest."""
+        writer = self._write_access()
+        fence(self.path)
+        settle(self.path, self.path / GONE_NAME, writer, self.targets, lambda chunk: self.chunk_state(*chunk))
+        found = writers_failures(self.path)
+        if found and self._log is not None:
+            side = self.manifest.chunk
+            blocks = ((row * side, column * side, self.chunk_status(row, column)) for row, column in self.committed())
+            true = still_true(found, ((row, column, codes) for row, column, codes in blocks if codes is not None))
+            self._log.replace(read_failures(self.path, true))
+        keep_statistics(self.path)
 
     @property
     def items(self) -> ItemTable | None:
@@ -195,7 +266,7 @@ class RunFolder(Ledger):
     def stats(self) -> dict[str, Any]:
         """Statistics that the last ``write_stats`` recorded; empty before."""
         try:
-            stats: dict[str, Any] = json.loads((self.path / "stats.json").read_bytes())
+            stats: dict[str, Any] = json.loads((self.path / STATISTICS_NAME).read_bytes())
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
@@ -311,8 +382,17 @@ class RunFolder(Ledger):
         return self._write_access().sync()
 
     def write_stats(self, stats: Mapping[str, Any]) -> None:
-        """Replace ``stats.json``."""
-        self._write_json("stats.json", dict(stats))
+        """Replace ``stats.json``: of the run, or of this writer where it is one of several."""
+        text = json.dumps(dict(stats), indent=1, default=manifest.plain) + "\n"
+        self._write_access().replace(self._place / STATISTICS_NAME, [text.encode()])
+
+    def writers_stats(self) -> dict[str, dict[str, Any]]:
+        """Return the statistics of several writers that are not added to those of the run yet, by writer."""
+        return writers_statistics(self.path)
+
+    def forget_writers_stats(self, names: Iterable[str]) -> None:
+        """Remove statistics of several writers, which have been added up; the caller holds the lock."""
+        forget_statistics(self.path, names)
 
     def replace_result(self, write: Callable[[Path], None]) -> Path:
         """Let ``write`` write the merged result of a reduced run to a path; return where it is then."""
@@ -324,10 +404,6 @@ class RunFolder(Ledger):
     def forget_result(self) -> None:
         """Remove the merged result of a reduced run, because parts will be added that it lacks."""
         self._write_access().remove(self.path / RESULT_NAME)
-
-    def _write_json(self, name: str, value: Mapping[str, Any]) -> None:
-        text = json.dumps(value, indent=1, default=manifest.plain) + "\n"
-        self._write_access().replace(self.path / name, [text.encode()])
 
     def _merge_failures(self) -> None:
         if self._log is not None:
@@ -345,6 +421,15 @@ class RunFolder(Ledger):
             raise ConfigError(f"{self.path}: give the table of all {n_items} items, old and new")
         if table is not None and list(table.keys[: len(old)]) != list(old):
             raise ConfigError(f"{self.path}: the items of the run must come first, in their order")
+
+
+def _healing(folder: Path) -> StoreError:
+    return StoreError(
+        f"{folder}: failures are being taken back, and the process that did it was stopped; run `tartan resume "
+        f"{folder}` first",
+        code="healing",
+        context={"path": str(folder)},
+    )
 
 
 def _no_statistics(folder: Path, why: str) -> CorruptResultError:

@@ -10,6 +10,7 @@ ledger.py knows the order of writing that makes a commit (README.md).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from collections.abc import Sequence
@@ -134,18 +135,39 @@ class ChunkArray:
         """Whether the chunk was written; its contents are not looked at."""
         return self.chunk_path(row, column).exists()
 
-    def write(
-        self, writer: FileWriter, row: int, column: int, block: np.ndarray, keep: np.ndarray | None = None
-    ) -> None:
-        """Write a chunk: ``block`` where ``keep`` is true, the fill value elsewhere.
+    def file(
+        self, row: int, column: int, block: np.ndarray, keep: np.ndarray | None = None
+    ) -> tuple[Path, Sequence[Any]]:
+        """Return the file of a chunk and what is to be in it: ``block`` where ``keep`` is true, else the fill value.
 
         Parameters
         ----------
         block : array (rows, columns), at most the chunk side each
         keep : bool array (rows, columns), optional
             Default: true everywhere.
+
+        Returns
+        -------
+        (Path, buffers)
+            The buffers hold until this thread asks for the next file.
         """
-        writer.replace(self.chunk_path(row, column), self._encode(block, keep))
+        return self.chunk_path(row, column), self._encode(block, keep)
+
+    def digest(self, row: int, column: int) -> str:
+        """Return what names the contents of the file of a chunk, in letters and digits; "0" where there is none.
+
+        Raises
+        ------
+        StoreError
+            If the system refuses to read it.
+        """
+        path = self.chunk_path(row, column)
+        try:
+            return hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
+        except FileNotFoundError:
+            return "0"
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read: {error.strerror}", context={"path": str(path)}) from error
 
     def read(self, row: int, column: int) -> np.ndarray | None:
         """Return a chunk as a new (chunk, chunk) array, or None when it was never written.

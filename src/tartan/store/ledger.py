@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from tartan.base.files import FileWriter
 from tartan.core.ledger import DONE, FAILED_PAIR, NOT_COMPUTED, Failure
 from tartan.errors import CorruptResultError, InternalError, StoreError
+from tartan.store.claims import Claims, File
 from tartan.store.dense import Dense
 from tartan.store.failures import FailureLog, read_failures
 from tartan.store.grid_io import ChunkArray, damaged, is_one_value
@@ -23,8 +25,32 @@ from tartan.store.layout import STATUS
 from tartan.store.manifest import Manifest
 from tartan.store.pairs import WantedPairs
 from tartan.store.reduced import Parts
+from tartan.store.writers import writers_failures
 
 N_CODES = FAILED_PAIR + 1
+TAKEN = "taken"
+"""State of an encoded chunk that was in the ledger when it was encoded."""
+
+
+@dataclass(frozen=True)
+class EncodedChunk:
+    """A finished chunk as the bytes of its files: what one process sends and another commits.
+
+    Attributes
+    ----------
+    chunk : (int, int)
+    state : str
+        Of the chunk that it was made from.
+    files : tuple of bytes
+        In the order of publication.
+    failures : tuple of Failure
+        Reasons of its failed items and pairs.
+    """
+
+    chunk: tuple[int, int]
+    state: str
+    files: tuple[bytes, ...]
+    failures: tuple[Failure, ...] = ()
 
 
 class Ledger:
@@ -47,6 +73,7 @@ class Ledger:
         self._writer = writer
         self._log = FailureLog(path, writer) if writer is not None else None
         self._may_forget = False  # set by the holder of the run lock
+        self._claims: Claims | None = None  # set where this is one of several writers
         self._status = ChunkArray.open(path / f"{STATUS}.zarr")
         self._adopt(manifest)
 
@@ -70,7 +97,7 @@ class Ledger:
 
     def failures(self) -> list[Failure]:
         """Return all failures, items first."""
-        return read_failures(self.path)
+        return read_failures(self.path, writers_failures(self.path))
 
     def committed(self) -> Iterator[tuple[int, int]]:
         """Yield the chunks that have a status, row by row."""
@@ -193,8 +220,11 @@ class Ledger:
         status: np.ndarray,
         failures: Sequence[Failure] = (),
         mirrored: Mapping[str, np.ndarray] | None = None,
-    ) -> None:
+    ) -> bool:
         """Commit a chunk. Different chunks may be committed by several threads at once.
+
+        Where this is one of several writers, all of them may commit the same chunk: one version counts, whole, and
+        what the ledger has is never replaced.
 
         Parameters
         ----------
@@ -208,25 +238,123 @@ class Ledger:
         mirrored : dict of arrays (columns, rows), optional
             Scores of (j, i), in runs that are not symmetric; they share the codes of (i, j).
 
+        Returns
+        -------
+        bool
+            Whether this version counts. False: another writer's does, and is published.
+
         Raises
         ------
         DiskFullError
             If the disk is full; the chunk is then as it was before.
         """
-        writer = self._write_access()
+        self._write_access()
         outputs, status, mirrored = self._one_block(row, column, outputs, status, mirrored)
         self.add_failures(failures)
-        before = self.chunk_status(row, column)
+        state, before = self._before(row, column)
+        if self._claims is not None and _overlap(before, status):
+            self._drop_chosen((row, column))
+            return False
+        return self._publish((row, column), state, self._files((row, column), outputs, status, mirrored, before))
+
+    def encode(
+        self,
+        row: int,
+        column: int,
+        outputs: Mapping[str, np.ndarray] | None,
+        status: np.ndarray,
+        failures: Sequence[Failure] = (),
+        mirrored: Mapping[str, np.ndarray] | None = None,
+    ) -> EncodedChunk:
+        """Return a finished chunk as the bytes of its files, for another process to commit; see ``commit``.
+
+        Where some of its pairs are in the ledger already there are no files, and ``commit_encoded`` commits nothing.
+        """
+        outputs, status, mirrored = self._one_block(row, column, outputs, status, mirrored)
+        state, before = self._before(row, column)
+        if _overlap(before, status):
+            self._drop_chosen((row, column))
+            return EncodedChunk((row, column), TAKEN, (), tuple(failures))
+        files = self._files((row, column), outputs, status, mirrored, before)
+        whole = tuple(b"".join(bytes(memoryview(part).cast("B")) for part in buffers) for _, buffers in files)
+        return EncodedChunk((row, column), state, whole, tuple(failures))
+
+    def commit_encoded(self, encoded: EncodedChunk) -> bool:
+        """Commit a chunk that another process encoded; its scores are not looked at.
+
+        Returns
+        -------
+        bool
+            As ``commit``; False too where the chunk is not any more what it was encoded from.
+
+        Raises
+        ------
+        InternalError
+            If it is no chunk of this run.
+        """
+        self._write_access()
+        (row, column), targets = encoded.chunk, self.targets(encoded.chunk)
+        n_chunks = -(-self.manifest.n_items // self.manifest.chunk)
+        taken = encoded.state == TAKEN and not encoded.files
+        if not 0 <= row <= column < n_chunks or not (taken or len(targets) == len(encoded.files)):
+            raise InternalError(f"chunk {encoded.chunk} with {len(encoded.files)} files is none of this run")
+        self.add_failures(encoded.failures)
+        if taken or self.chunk_state(row, column) != encoded.state:
+            return False
+        files = ((path, [data]) for path, data in zip(targets, encoded.files, strict=True))
+        return self._publish(encoded.chunk, encoded.state, files)
+
+    def chunk_state(self, row: int, column: int) -> str:
+        """Return what names the state of a chunk, as its status is now; it changes with each commit of the chunk."""
+        return self._status.digest(row, column)
+
+    def _publish(self, chunk: tuple[int, int], state: str, files: Iterable[File]) -> bool:
+        writer = self._write_access()
+        if self._claims is not None:
+            return self._claims.publish(chunk, state, files)
+        for path, buffers in files:
+            writer.replace(path, buffers)
+        return True
+
+    def _before(self, row: int, column: int) -> tuple[str, np.ndarray | None]:
+        """Return what a chunk is now: the name of its state, and its codes.
+
+        The name is read first: where the chunk is committed meanwhile, a claim on the older state is refused.
+        """
+        return self.chunk_state(row, column), self.chunk_status(row, column)
+
+    def _drop_chosen(self, chunk: tuple[int, int]) -> None:
+        """Forget what was chosen from the tiles of a chunk whose version does not count."""
+        if isinstance(self.results, Parts):
+            self.results.keeper.take(chunk)
+
+    def _files(
+        self,
+        chunk: tuple[int, int],
+        outputs: Mapping[str, np.ndarray] | None,
+        status: np.ndarray,
+        mirrored: Mapping[str, np.ndarray] | None,
+        before: np.ndarray | None,
+    ) -> Iterator[File]:
+        """Yield the files of a commit in the order of ``targets``, what earlier commits said kept."""
         older = None if before is None else (status == NOT_COMPUTED) & (before != NOT_COMPUTED)
         if before is None or older is None or not older.any():
-            self.results.write(writer, (row, column), outputs, _done(status), mirrored)
+            yield from self.results.files(chunk, outputs, _done(status), mirrored)
         else:
-            kept = older & (before == DONE)
-            self.results.write(writer, (row, column), outputs, status == DONE, mirrored, kept)
+            yield from self.results.files(chunk, outputs, status == DONE, mirrored, older & (before == DONE))
             status = np.where(older, before, status)
-        if self.pairs.both_ways and row != column:
-            self._status.write(writer, column, row, status.T)
-        self._status.write(writer, row, column, status)
+        if self._has_mirror(chunk):
+            yield self._status.file(*chunk[::-1], status.T)
+        yield self._status.file(*chunk, status)
+
+    def targets(self, chunk: tuple[int, int]) -> list[Path]:
+        """Return all files of a chunk in the order in which a commit publishes them: the status last."""
+        mirrored = self._has_mirror(chunk)
+        ends = [chunk[::-1], chunk] if mirrored else [chunk]
+        return [*self.results.targets(chunk, mirrored=mirrored), *(self._status.chunk_path(*end) for end in ends)]
+
+    def _has_mirror(self, chunk: tuple[int, int]) -> bool:
+        return self.pairs.both_ways and chunk[0] != chunk[1]
 
     def take_back(self, row: int, column: int, which: np.ndarray) -> None:
         """Make pairs of a committed chunk (bool, its shape) pairs that are not computed; the others stay."""
@@ -234,13 +362,15 @@ class Ledger:
         if status is None or not which.any():
             return
         writer, status = self._write_access(), np.where(which, NOT_COMPUTED, status).astype(np.uint8)
-        if self.pairs.both_ways and row != column:
-            self._status.write(writer, column, row, status.T)
-        self._status.write(writer, row, column, status)
+        if self._has_mirror((row, column)):
+            writer.replace(*self._status.file(column, row, status.T))
+        writer.replace(*self._status.file(row, column, status))
 
     def new_keeper(self) -> Keeper | None:
         """Start to choose from tiles anew, for one execution of a reduced run; None where the whole matrix is kept."""
-        return self.results.new_keeper() if isinstance(self.results, Parts) else None
+        if not isinstance(self.results, Parts):
+            return None
+        return self.results.new_keeper(chunk_by_chunk=self._claims is not None)
 
     def add_failures(self, failures: Sequence[Failure]) -> None:
         """Record failures; a failed item needs one record, however many pairs it takes along."""
@@ -301,6 +431,11 @@ class Ledger:
             raise InternalError(f"chunk ({row}, {column}): this run has no mirrored scores")
         if self.pairs.both_ways and mirrored is None and row != column:
             raise InternalError(f"chunk ({row}, {column}): mirrored scores are missing")
+
+
+def _overlap(before: np.ndarray | None, status: np.ndarray) -> bool:
+    """Whether some pairs of a commit are in the ledger already."""
+    return before is not None and bool(((before != NOT_COMPUTED) & (status != NOT_COMPUTED)).any())
 
 
 def _done(status: np.ndarray) -> np.ndarray | None:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tartan.base.files import FileWriter, arrow_file
+from tartan.base.files import arrow_file
 from tartan.errors import CorruptResultError
+from tartan.store.claims import File
 from tartan.store.columns import to_arrow, to_numpy
 from tartan.store.grid_io import damaged
 from tartan.store.keeper import Keeper, Rows, concatenate
@@ -58,21 +59,31 @@ class Parts:
         """Return the file of one chunk's part."""
         return self._folder / f"{row}-{column}.parquet"
 
-    def new_keeper(self) -> Keeper:
-        """Forget what was chosen and not written, and return the keeper of a new execution."""
-        self.keeper = Keeper(self._manifest)
+    def new_keeper(self, *, chunk_by_chunk: bool = False) -> Keeper:
+        """Forget what was chosen and not written, and return the keeper of a new execution.
+
+        Parameters
+        ----------
+        chunk_by_chunk : bool
+            Choose in each chunk alone. Of several writers one may lose a chunk to another that could not load an item:
+            scores that are then no part of the result must not have displaced others.
+        """
+        self.keeper = Keeper(self._manifest, 0) if chunk_by_chunk else Keeper(self._manifest)
         return self.keeper
 
-    def write(
+    def targets(self, chunk: tuple[int, int], *, mirrored: bool = False) -> list[Path]:
+        """Return the paths of the files of a chunk, in the order of ``files``; it has one, mirrored or not."""
+        return [self.path(*chunk)]
+
+    def files(
         self,
-        writer: FileWriter,
         chunk: tuple[int, int],
         outputs: Mapping[str, np.ndarray] | None,
         done: np.ndarray | None,
         mirrored: Mapping[str, np.ndarray] | None,
         older: np.ndarray | None = None,
-    ) -> None:
-        """Reduce a chunk and write its part.
+    ) -> Iterator[File]:
+        """Reduce a chunk and yield the file of its part.
 
         Parameters
         ----------
@@ -95,7 +106,7 @@ class Parts:
                 self.keeper.cut(concatenate([self._untouched(rows, chunk, older), new]))
                 for rows, new in zip(before, (first, second), strict=True)
             )
-        self._write_groups(writer, self.path(*chunk), (first, second))
+        yield self.path(*chunk), [self._encoded((first, second))]
 
     def n_rows(self, row: int, column: int) -> int:
         """Return the number of pairs that a part keeps."""
@@ -151,7 +162,7 @@ class Parts:
         keep = older[low - row, high - column]
         return {name: values[keep] for name, values in rows.items()}
 
-    def _write_groups(self, writer: FileWriter, path: Path, groups: Sequence[Rows]) -> None:
+    def _encoded(self, groups: Sequence[Rows]) -> Any:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -160,7 +171,7 @@ class Parts:
         with pq.ParquetWriter(stream, schema, compression="zstd", write_page_checksum=True) as parquet:
             for rows in groups:
                 parquet.write_table(_table(rows), row_group_size=max(1, len(rows["i"])))
-        writer.replace(path, [stream.getvalue()])
+        return stream.getvalue()
 
     def _read_groups(self, row: int, column: int) -> tuple[Rows, Rows]:
         return self._read_group((row, column), 0), self._read_group((row, column), 1)

@@ -1,0 +1,208 @@
+"""Publish a chunk as one of several writers: one atomic act decides whose version counts, and it is published whole.
+
+A writer lays out all files of a chunk under its own name, and a plan that lists them. It then links the plan to the
+name of the claim on that chunk, which exists once: the link that succeeds decides. From then on every writer that comes
+to the chunk, and the next process that holds the folder alone, carries out the plan that was decided for: it renames
+the files of the winner to their places, outputs first and status last. A rename takes a file once, so any number of
+writers may do that at a time, and one that was stopped between two steps finds nothing left to do. The loser removes
+its own files. README.md names the states.
+
+A claim is for one state of the chunk, the one that its version was made from, so that a chunk may be committed again
+where an earlier commit left pairs out. Claims stay until a process holds the folder alone: a writer that was stopped
+for any time still finds that the chunk is decided.
+
+This module knows files and their places, not what is in them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tartan.base.files import FileWriter, disk_errors
+from tartan.base.lock import WRITERS_NAME
+from tartan.errors import StoreError
+
+NAME = "claims"
+Chunk = tuple[int, int]
+Targets = Callable[[Chunk], Sequence[Path]]
+File = tuple[Path, Sequence[Any]]
+
+_WRITER = re.compile(r"[\w-]+\.\d+\.[0-9a-f]{8}")
+_STAGED = re.compile(r"[\w-]+\.\d+\.[0-9a-f]{8}-\d+")
+_CLAIM = re.compile(r"(\d+)\.[0-9a-z]+")
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+class Claims:
+    """The claims on chunks of one run folder, for one of its writers; methods may be called from several threads.
+
+    Parameters
+    ----------
+    folder : Path
+        The run folder.
+    writer : FileWriter
+        Whose unfinished files lie in ``place``.
+    place : Path
+        The folder of this writer: ``writers/HOST.PID.TOKEN``.
+    targets : callable
+        All files of a chunk in the order of their publication, the status last.
+    step : callable
+        Called with the name of each step before it is taken; tests stop a writer there.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        writer: FileWriter,
+        place: Path,
+        targets: Targets,
+        *,
+        step: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        self._folder = folder
+        self._writer = writer
+        self._place = place
+        self._targets = targets
+        self._step = step
+
+    def publish(self, chunk: Chunk, state: str, files: Iterable[File]) -> bool:
+        """Publish a chunk, or see to it that the version of another writer is.
+
+        Parameters
+        ----------
+        chunk : (int, int)
+        state : str
+            What the chunk is made from: letters and digits that name the status it had.
+        files : iterable of (Path, buffers)
+            In the order of ``targets``; taken one after the other, each before the next is made.
+
+        Returns
+        -------
+        bool
+            Whether the version of this writer is the one that counts.
+
+        Raises
+        ------
+        StoreError
+            If this writer was silent for so long that its folder was taken away, or the file system has no links.
+        DiskFullError
+            If the disk is full.
+        """
+        staged: list[Path] = []
+        needed = False
+        try:
+            for _, buffers in files:
+                self._step("stage")
+                staged.append(self._writer.stage(buffers))
+            own = _plan(self._place.name, staged)
+            self._step("plan")
+            staged.append(self._writer.stage([own]))
+            self._step("claim")
+            claim, needed = self._path(chunk, state), True
+            self._link(staged[-1], claim)
+            decided = claim.read_bytes()
+            needed = decided == own
+            self._carry_out(chunk, decided)
+            needed = False
+            return decided == own
+        except (StoreError, OSError) as error:
+            self._refuse_if_gone(error)
+            raise
+        finally:
+            if not needed:  # what was decided for and could not be published waits for the next process
+                self._step("discard")
+                self._writer.discard(staged)
+
+    def _path(self, chunk: Chunk, state: str) -> Path:
+        return self._folder / NAME / str(chunk[0]) / f"{chunk[1]}.{state}"
+
+    def _link(self, plan: Path, claim: Path) -> None:
+        """Claim a chunk, unless another writer has; a network may say so although it was this one."""
+        with disk_errors(claim), contextlib.suppress(FileExistsError):
+            claim.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(plan, claim)
+            except OSError as error:
+                if error.errno in _NO_LINKS:
+                    raise _without_links(self._folder) from error
+                raise
+
+    def _carry_out(self, chunk: Chunk, plan: bytes) -> None:
+        for source, target in _planned(self._folder / WRITERS_NAME, plan, self._targets(chunk)):
+            self._step(f"publish {target.name}")
+            self._writer.publish(source, target)
+
+    def _refuse_if_gone(self, error: Exception) -> None:
+        """Say why nothing can be written any more, if that is so."""
+        if not self._place.is_dir():
+            raise StoreError(
+                f"{self._folder}: this process was silent for too long, and another has taken over its part of the "
+                "run; what it had not committed is computed by others",
+                code="taken-over",
+                context={"path": str(self._folder)},
+            ) from error
+
+
+def _plan(writer: str, staged: Sequence[Path]) -> bytes:
+    return json.dumps({"writer": writer, "files": [path.name for path in staged]}).encode()
+
+
+def _planned(writers: Path, plan: bytes, targets: Sequence[Path]) -> list[tuple[Path, Path]]:
+    """Return from where to where a plan moves files; none where it is damaged or names anything else."""
+    try:
+        said = json.loads(plan)
+        writer, files = str(said["writer"]), [str(name) for name in said["files"]]
+    except (ValueError, KeyError, TypeError):
+        return []
+    if _WRITER.fullmatch(writer) is None or len(files) != len(targets) or not all(map(_STAGED.fullmatch, files)):
+        return []
+    place = writers / writer
+    return [(place / name, target) for name, target in zip(files, targets, strict=True)]
+
+
+def settle(folder: Path, writers: Path, writer: FileWriter, targets: Targets, state: Callable[[Chunk], str]) -> None:
+    """Carry out what was decided for and not published, and remove all claims; the caller holds the folder alone.
+
+    Parameters
+    ----------
+    folder : Path
+        The run folder.
+    writers : Path
+        Where the folders of the writers are.
+    writer : FileWriter
+    targets : callable
+        As of ``Claims``.
+    state : callable
+        What a chunk is now.
+    """
+    place = folder / NAME
+    if place.is_symlink() or not place.is_dir():
+        return
+    for row in sorted(place.iterdir()):
+        for claim in sorted(row.iterdir()) if row.is_dir() and row.name.isdecimal() else ():
+            found = _CLAIM.fullmatch(claim.name)
+            if found is None:
+                continue
+            chunk = int(row.name), int(found[1])
+            if claim.name == f"{chunk[1]}.{state(chunk)}":
+                for source, target in _planned(writers, claim.read_bytes(), targets(chunk)):
+                    writer.publish(source, target)
+    writer.sync()
+    with disk_errors(place):
+        shutil.rmtree(place)
+
+
+def _without_links(folder: Path) -> StoreError:
+    return StoreError(
+        f"{folder}: its file system has no hard links, by which several writers agree; compute the run in one process",
+        code="no-links",
+        context={"path": str(folder)},
+    )

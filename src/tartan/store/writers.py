@@ -1,0 +1,133 @@
+"""What several writers leave in a run folder, and how the next process that holds it alone takes it over.
+
+Each writer has a folder ``writers/HOST.PID.TOKEN`` (base/lock.py): its lease, its unfinished files, the failures that
+it found and its statistics. Taking over begins with moving these folders to ``writers-gone``: from then on a writer
+that was only silent can publish nothing. What was decided for is published then (claims.py), failures go to the
+failures of the run, and of each folder only the statistics stay, until they are added up. Every step may be repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tartan.base.files import disk_errors
+from tartan.base.lock import WRITERS_NAME
+from tartan.core.ledger import FAILED_ITEM, FAILED_PAIR, Failure
+from tartan.store.failures import LOG_NAME, read_log
+
+GONE_NAME = "writers-gone"
+STATISTICS_NAME = "stats.json"
+_FOLDERS = (WRITERS_NAME, GONE_NAME)
+
+
+def writers_failures(folder: Path) -> list[Failure]:
+    """Return the failures that several writers found and that are not taken over yet."""
+    return [failure for place in _places(folder) for failure in read_log(place / LOG_NAME)]
+
+
+def writers_statistics(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the statistics of several writers that are not added up yet, by the name of the writer."""
+    found = {}
+    for place in _places(folder):
+        with contextlib.suppress(OSError, ValueError):
+            statistics = json.loads((place / STATISTICS_NAME).read_bytes())
+            if isinstance(statistics, dict):
+                found[place.name] = statistics
+    return found
+
+
+def fence(folder: Path) -> None:
+    """Move the folders of all writers away; the caller holds the run folder alone."""
+    writers, gone = folder / WRITERS_NAME, _gone(folder)
+    if not writers.is_dir() or writers.is_symlink():
+        return
+    with disk_errors(gone):
+        gone.mkdir(exist_ok=True)
+        for place in list(writers.iterdir()):
+            place.rename(gone / place.name)
+        writers.rmdir()
+
+
+def keep_statistics(folder: Path) -> None:
+    """Remove what writers that are gone left, but for their statistics."""
+    gone = _gone(folder)
+    with disk_errors(gone):
+        for place in list(gone.iterdir()) if gone.is_dir() else ():
+            for path in list(place.iterdir()) if place.is_dir() and not place.is_symlink() else ():
+                if path.name != STATISTICS_NAME:
+                    _remove(path)
+            if place.is_symlink() or not place.is_dir() or not any(place.iterdir()):
+                _remove(place)
+    with contextlib.suppress(OSError):
+        gone.rmdir()
+
+
+def forget_statistics(folder: Path, names: Iterable[str]) -> None:
+    """Remove the statistics of writers that are gone, which have been added up."""
+    gone = _gone(folder)
+    with disk_errors(gone):
+        for name in names:
+            shutil.rmtree(gone / name, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        gone.rmdir()
+
+
+def still_true(failures: Collection[Failure], statuses: Iterable[tuple[int, int, np.ndarray]]) -> list[Failure]:
+    """Return the failures that the ledger has.
+
+    A writer whose version of a chunk does not count may have found failures that the one that counts has not.
+
+    Parameters
+    ----------
+    failures : collection of Failure
+    statuses : iterable of (int, int, uint8 array)
+        Of each committed chunk the items of its first pair, and its codes.
+    """
+    items = np.unique(np.array([failure.i for failure in failures if failure.j is None], np.int64))
+    proven: set[int] = set()
+    unclear: set[tuple[int, int]] = set()
+    failed_pairs: set[tuple[int, int]] = set()
+    for row, column, codes in statuses:
+        lacking, rows, columns = codes == FAILED_ITEM, *(np.arange(m) + at for m, at in zip(codes.shape, (row, column)))
+        of_rows, of_columns = np.isin(rows, items), np.isin(columns, items)
+        proven.update(rows[of_rows & lacking[:, ~of_columns].any(axis=1)].tolist())
+        proven.update(columns[of_columns & lacking[~of_rows].any(axis=0)].tolist())
+        both = np.nonzero(lacking & of_rows[:, None] & of_columns[None, :])
+        unclear.update(zip(rows[both[0]].tolist(), columns[both[1]].tolist(), strict=True))
+        found = np.nonzero(codes == FAILED_PAIR)
+        failed_pairs.update(zip(rows[found[0]].tolist(), columns[found[1]].tolist(), strict=True))
+    # A pair of two listed items does not say which of them it lacks: both, unless one is known to be the reason.
+    proven |= {end for pair in unclear if not proven & set(pair) for end in pair}
+    return [
+        failure
+        for failure in failures
+        if (failure.i in proven if failure.j is None else (failure.i, failure.j) in failed_pairs)
+    ]
+
+
+def _gone(folder: Path) -> Path:
+    """Return where the folders of writers that are gone lie; a link to another place is removed."""
+    gone = folder / GONE_NAME
+    if gone.is_symlink():
+        gone.unlink()
+    return gone
+
+
+def _places(folder: Path) -> Iterator[Path]:
+    for name in _FOLDERS:
+        with contextlib.suppress(OSError):
+            yield from sorted(path for path in (folder / name).iterdir() if path.is_dir())
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

@@ -1,0 +1,469 @@
+"""Several writers of one run folder: who may write, whose version of a chunk counts, and what is taken over."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tartan.base import lease, lock
+from tartan.base.lock import FolderLock, SharedLock, is_held, living_writers
+from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
+from tartan.errors import InternalError, StoreError
+from tartan.run.result import Run
+from tartan.store.folder import RunFolder
+from tartan.store.ledger import EncodedChunk
+from tartan.store.writers import still_true
+
+from .kit import commit_missing, describe, true_scores
+
+TWO_OUTPUTS = {"outputs": {"scores": "float32", "more": "float64"}}
+ITEM = Failure(0, None, "read", "item-0: gone")
+
+
+class StopHere(BaseException):
+    """Ends a writer between two steps, as a kill does: nothing is cleaned up."""
+
+
+def refuse_flock(descriptor: int, operation: int) -> None:
+    raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+
+@pytest.fixture(params=[None, refuse_flock], ids=["kernel", "lease"])
+def ways(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return {} if request.param is None else {"flock": request.param}
+
+
+MEMBER = """
+import sys
+from pathlib import Path
+from tartan.base.lock import SharedLock
+with SharedLock(Path(sys.argv[1]), "g", {"what": "part 3/16"}):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@contextmanager
+def member(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run a process that is one of several writers until it is killed."""
+    command = [sys.executable, "-c", MEMBER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+# -- who may write ---------------------------------------------------------------------------------------------------
+
+
+def test_writers_of_a_group_share_and_one_alone_is_kept_out(tmp_path: Path, ways: dict[str, Any]) -> None:
+    with SharedLock(tmp_path, "g", **ways) as one, SharedLock(tmp_path, "g", **ways) as other:
+        assert one.place != other.place
+        assert len(living_writers(tmp_path)) == 2
+        assert is_held(tmp_path)
+        with pytest.raises(StoreError, match=f"process {os.getpid()} on .* wait for them") as caught:
+            FolderLock(tmp_path, **ways).__enter__()
+        assert (caught.value.code, caught.value.context["pid"]) == ("locked", os.getpid())
+    assert not is_held(tmp_path)
+    with FolderLock(tmp_path, **ways) as alone:
+        assert alone.held
+        with pytest.raises(StoreError, match="in use by process"):
+            SharedLock(tmp_path, "g", **ways).__enter__()
+        assert living_writers(tmp_path) == []
+
+
+def test_writers_of_another_group_are_refused_by_name(tmp_path: Path, ways: dict[str, Any]) -> None:
+    with SharedLock(tmp_path, "g", {"what": "part 1/4"}, **ways):
+        with pytest.raises(StoreError, match=r"in use by process \d+ on \S+ \(part 1/4\); wait for it"):
+            SharedLock(tmp_path, "h", **ways).__enter__()
+        with SharedLock(tmp_path, "g", **ways):
+            pass
+    with SharedLock(tmp_path, "h", **ways) as held:
+        assert not held.lost
+
+
+def test_a_straggler_is_named_and_a_killed_one_is_forgotten(tmp_path: Path) -> None:
+    with member(tmp_path) as process:
+        with pytest.raises(StoreError, match=rf"process {process.pid} on \S+ \(part 3/16\)"):
+            FolderLock(tmp_path).__enter__()
+        assert [holder["pid"] for holder in living_writers(tmp_path)] == [process.pid]
+        process.kill()
+        process.wait()
+        assert living_writers(tmp_path) == []
+        with FolderLock(tmp_path) as alone:
+            assert alone.held
+
+
+def silent_writer(folder: Path, seconds: float, **changes: object) -> Path:
+    """Leave the lease of a writer of another machine that was renewed some time ago by the clock of the server."""
+    place = folder / lock.WRITERS_NAME / "elsewhere.1.00000000"
+    place.mkdir(parents=True)
+    path = place / lock.WRITER_LEASE_NAME
+    path.write_text(json.dumps({"host": "elsewhere", "pid": 1, "group": "g", **changes}))
+    now = path.stat().st_mtime
+    os.utime(path, (now, now - seconds))
+    return path
+
+
+def test_a_lease_of_another_machine_keeps_others_out_for_a_minute(tmp_path: Path) -> None:
+    path = silent_writer(tmp_path, lease.LEASE_SECONDS / 2)
+    with pytest.raises(StoreError, match="process 1 on elsewhere"):
+        FolderLock(tmp_path, flock=refuse_flock).__enter__()
+    now = path.stat().st_mtime
+    os.utime(path, (now, now - lease.LEASE_SECONDS))
+    with FolderLock(tmp_path, flock=refuse_flock) as alone:
+        assert alone.held
+
+
+def test_a_clock_that_is_an_hour_wrong_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ages are differences of times of the file server; the clock of the machine is not asked."""
+    silent_writer(tmp_path, lease.LEASE_SECONDS / 2)
+    for wrong in (-3600.0, 3600.0):
+        monkeypatch.setattr("time.time", lambda wrong=wrong: 1e9 + wrong)
+        assert len(living_writers(tmp_path)) == 1
+
+
+def test_the_kernel_names_a_silent_writer_of_another_machine(tmp_path: Path) -> None:
+    silent_writer(tmp_path, 10 * lease.LEASE_SECONDS)
+
+    def held_elsewhere(descriptor: int, operation: int) -> None:
+        raise BlockingIOError
+
+    with pytest.raises(StoreError, match="process 1 on elsewhere"):
+        FolderLock(tmp_path, flock=held_elsewhere).__enter__()
+
+
+def test_a_lease_is_renewed_without_being_asked(tmp_path: Path) -> None:
+    held = lease.Lease(tmp_path / "lease", every_seconds=0.001)
+    held.write({"what": "x"})
+    os.utime(held.path, (0, 0))
+    while held.path.stat().st_mtime == 0:
+        pass
+    held.path.unlink()
+    while not held.lost:
+        pass
+    (tmp_path / "lease").write_bytes(b"of another")
+    held.close()
+    assert (tmp_path / "lease").read_bytes() == b"of another"
+
+
+# -- whose version of a chunk counts ---------------------------------------------------------------------------------
+
+
+class Stage:
+    """A run folder, and any number of writers of it that can be stopped between two steps."""
+
+    def __init__(self, path: Path, **changes: Any) -> None:
+        self.stack = ExitStack()
+        self.created = RunFolder.create(path, describe(8, 4, **changes))
+        self.path = path
+
+    def writer(self, stop_at: int | None = None, **ways: Any) -> RunFolder:
+        """Open a writer that is stopped at a step, counted from 0."""
+        folder = RunFolder.open(self.path, writable=True)
+        steps = itertools.count()
+
+        def step(name: str) -> None:
+            if next(steps) == stop_at:
+                raise StopHere(name)
+
+        self.stack.enter_context(folder.join("g", step=step, **ways))
+        return folder
+
+    def scores(self, value: float, folder: RunFolder) -> dict[str, np.ndarray]:
+        return {name: np.full((4, 4), value, dtype) for name, dtype in folder.manifest.outputs.items()}
+
+    def commit(self, folder: RunFolder, value: float, code: int = DONE) -> bool:
+        """Commit chunk (0, 1), all scores of all outputs of one value, so that a mixture shows."""
+        scores = self.scores(value, folder)
+        mirrored = scores if folder.pairs.both_ways else None
+        return folder.commit(0, 1, scores, np.full((4, 4), code, np.uint8), mirrored=mirrored)
+
+    def values(self) -> set[float]:
+        """Return the values that the chunk has, over all outputs and both directions."""
+        folder = RunFolder.open(self.path)
+        if folder.chunk_status(0, 1) is None:
+            return set()
+        ends = [(0, 1), (1, 0)] if folder.pairs.both_ways else [(0, 1)]
+        blocks = [folder.read_chunk(name, *end) for name in folder.manifest.outputs for end in ends]
+        assert all(block is not None for block in blocks)
+        return {float(value) for block in blocks if block is not None for value in np.unique(block)}
+
+    def names(self) -> set[str]:
+        return {entry.name for entry in self.path.iterdir()}
+
+
+def n_steps(tmp_path: Path, **changes: Any) -> int:
+    """Count the steps of a commit."""
+    stage, steps = Stage(tmp_path / "counted", **changes), []
+    folder = RunFolder.open(stage.path, writable=True)
+    with folder.join("g", step=steps.append):
+        assert stage.commit(folder, 1.0)
+    return len(steps)
+
+
+@pytest.fixture(params=[True, False], ids=["symmetric", "both-ways"])
+def changes(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return {**TWO_OUTPUTS, "symmetric": request.param}
+
+
+def test_a_writer_stopped_between_any_two_steps_leaves_one_version(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """The first is frozen, another commits the chunk, and the first wakes: outputs are never of two writers."""
+    for at in range(n_steps(tmp_path, **changes)):
+        stage = Stage(tmp_path / f"run-{at}", **changes)
+        frozen, other = stage.writer(at), stage.writer()
+        with pytest.raises(StopHere):
+            stage.commit(frozen, 1.0)
+        won = stage.commit(other, 2.0)
+        assert stage.values() == {2.0 if won else 1.0}
+        stage.stack.close()
+        with stage.created.lock():
+            assert stage.created.missing(verify=True).keys() == {(0, 0), (1, 1)}
+        assert stage.values() == {2.0 if won else 1.0}
+        assert stage.names().isdisjoint({"writers", "writers-gone", "claims"})
+        assert list((stage.path / "tmp").iterdir()) == []
+
+
+def commit_while_others_do(stage: Stage, at: int) -> tuple[bool, list[bool]]:
+    """Commit 1.0, frozen at a step while another writer commits 2.0 and then 3.0; return who won."""
+    other, frozen = stage.writer(), RunFolder.open(stage.path, writable=True)
+    others: list[bool] = []
+    steps = itertools.count()
+
+    def step(name: str) -> None:
+        if next(steps) == at:
+            others.extend(stage.commit(other, value) for value in (2.0, 3.0))
+
+    stage.stack.enter_context(frozen.join("g", step=step))
+    return stage.commit(frozen, 1.0), others
+
+
+def test_a_frozen_writer_that_wakes_finds_nothing_to_do(tmp_path: Path, changes: dict[str, Any]) -> None:
+    for at in range(n_steps(tmp_path, **changes)):
+        stage = Stage(tmp_path / f"run-{at}", **changes)
+        won, others = commit_while_others_do(stage, at)
+        assert [won, *others].count(True) == 1
+        assert stage.values() == {1.0 if won else 2.0}, "what is committed is not replaced"
+        stage.stack.close()
+
+
+def test_a_killed_writer_s_decision_is_carried_out_when_the_folder_is_held_alone(tmp_path: Path) -> None:
+    stopped = 0
+    for at in range(n_steps(tmp_path, **TWO_OUTPUTS)):
+        stage = Stage(tmp_path / f"run-{at}", **TWO_OUTPUTS)
+        with pytest.raises(StopHere) as caught:
+            stage.commit(stage.writer(at), 1.0)
+        stage.stack.close()
+        with stage.created.lock():
+            decided = str(caught.value).startswith(("publish", "discard"))
+            assert ((0, 1) not in stage.created.missing()) == decided
+            stopped += not decided
+            commit_missing(stage.created, {name: true_scores(8) for name in TWO_OUTPUTS["outputs"]})
+        assert stage.created.n_left == 0
+    assert 0 < stopped < at
+
+
+def commit_while_taken_over(stage: Stage, at: int) -> None:
+    """Commit two chunks; at a step of the first the lease is lost, and another process holds the folder alone."""
+    folder = RunFolder.open(stage.path, writable=True)
+    steps = itertools.count()
+
+    def step(name: str) -> None:
+        if next(steps) == at:
+            with stage.created.lock():
+                pass
+
+    with folder.join("g", step=step, flock=refuse_flock):
+        (next((stage.path / "writers").iterdir()) / "lease").unlink()
+        stage.commit(folder, 1.0)
+        folder.commit(0, 0, stage.scores(1, folder), folder.pairs.mask(0, 0).astype(np.uint8))
+
+
+def test_a_writer_that_was_taken_over_publishes_nothing(tmp_path: Path) -> None:
+    """Without kernel locks a frozen machine loses its lease; when it wakes, its files are gone."""
+    for at in range(n_steps(tmp_path, **TWO_OUTPUTS)):
+        stage = Stage(tmp_path / f"run-{at}", **TWO_OUTPUTS)
+        with pytest.raises(StoreError, match="another has taken over") as caught:
+            commit_while_taken_over(stage, at)
+        assert caught.value.code == "taken-over"
+        assert stage.values() in (set(), {1.0})
+        with stage.created.lock():
+            assert stage.created.missing().keys() >= {(0, 0), (1, 1)}
+
+
+def test_a_chunk_is_committed_again_where_pairs_were_left_out(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "run")
+    one, other = stage.writer(), stage.writer()
+    half = np.zeros((4, 4), np.uint8)
+    half[:2] = DONE
+    assert one.commit(0, 1, stage.scores(1, one), half)
+    assert other.commit(0, 1, stage.scores(2, other), DONE - half)
+    block = RunFolder.open(stage.path).read_chunk("scores", 0, 1)
+    assert block is not None
+    np.testing.assert_array_equal(block, np.where(half, 1, 2))
+    stage.stack.close()
+
+
+def test_two_outputs_of_a_lost_chunk_leave_no_file(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "run", **TWO_OUTPUTS)
+    one, other = stage.writer(), stage.writer()
+    assert stage.commit(one, 1.0)
+    assert not stage.commit(other, 2.0)
+    late = other.encode(0, 1, stage.scores(2, other), np.full((4, 4), DONE, np.uint8))
+    assert late.files == ()
+    assert not other.commit_encoded(late)
+    left = [path.name for path in (stage.path / "writers").rglob("*") if path.is_file()]
+    assert left == ["lease", "lease"]
+    stage.stack.close()
+
+
+def test_the_bytes_of_a_chunk_may_be_committed_by_another_process(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "run", **TWO_OUTPUTS)
+    rank, driver = stage.writer(), stage.writer()
+    status = np.full((4, 4), DONE, np.uint8)
+    status[0] = FAILED_ITEM
+    encoded = rank.encode(0, 1, stage.scores(5, rank), status, [ITEM])
+    assert driver.commit_encoded(encoded)
+    assert not driver.commit_encoded(encoded)
+    with pytest.raises(InternalError, match="none of this run"):
+        driver.commit_encoded(EncodedChunk((7, 9), "0", encoded.files))
+    with pytest.raises(InternalError, match="none of this run"):
+        driver.commit_encoded(EncodedChunk((0, 1), "0", encoded.files[:1]))
+    stage.stack.close()
+    with stage.created.lock():
+        assert stage.created.failures() == [ITEM]
+        assert stage.created.missing().keys() == {(0, 0), (1, 1)}
+        commit_missing(stage.created, {name: true_scores(8) for name in TWO_OUTPUTS["outputs"]})
+    assert (Run(stage.path).matrix()[1:4, 4:] == 5).all()
+
+
+def test_a_plan_that_names_other_files_moves_nothing(tmp_path: Path) -> None:
+    """A run folder may come from elsewhere: what lies in it can only move files of writers to their places."""
+    stage = Stage(tmp_path / "run")
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+    claims = stage.path / "claims" / "0"
+    claims.mkdir(parents=True)
+    (claims / "1.0").write_text(json.dumps({"writer": "../..", "files": ["../../secret", "../../secret"]}))
+    (claims / "3.0").write_bytes(b"{")
+    (claims / "note.txt").write_text("x")
+    (stage.path / "writers-gone").symlink_to(tmp_path)
+    with stage.created.lock():
+        assert len(stage.created.missing()) == 3
+    assert secret.read_text() == "x"
+    assert stage.names().isdisjoint({"writers-gone", "claims"})
+
+
+# -- what is taken over ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fails_first", [True, False])
+def test_an_item_that_fails_for_one_writer_only(tmp_path: Path, fails_first: bool) -> None:
+    """The version that counts decides: a failure stays where the ledger has it, and is dropped where it has not."""
+    stage = Stage(tmp_path / "run", **TWO_OUTPUTS)
+    failing, good = stage.writer(), stage.writer()
+    status = np.full((4, 4), DONE, np.uint8)
+    status[0] = FAILED_ITEM
+    if fails_first:
+        assert failing.commit(0, 1, stage.scores(1, failing), status, [ITEM])
+    assert stage.commit(good, 2.0) is not fails_first
+    if not fails_first:
+        assert not failing.commit(0, 1, stage.scores(1, failing), status, [ITEM])
+    assert stage.created.failures() == [ITEM], "readers see what is known so far"
+    stage.stack.close()
+    with stage.created.lock():
+        pass
+    assert stage.created.failures() == ([ITEM] if fails_first else [])
+    assert list((stage.path).glob("*.jsonl")) == []
+
+
+def test_each_writer_has_a_log_of_its_own(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "run")
+    one, other = stage.writer(), stage.writer()
+    pair = Failure(4, 5, "compare", "no")
+    one.add_failures([ITEM])
+    other.add_failures([ITEM, pair])
+    logs = sorted((stage.path / "writers").glob("*/failures.jsonl"))
+    assert [len(log.read_bytes().split()) > 0 for log in logs] == [True, True]
+    assert RunFolder.open(stage.path).failures() == [ITEM, pair]
+    stage.stack.close()
+
+
+def test_failures_that_the_ledger_lacks_are_dropped() -> None:
+    codes = np.full((4, 4), DONE, np.uint8)
+    codes[1] = FAILED_ITEM
+    codes[2, 3] = FAILED_PAIR
+    items = {i: Failure(i, None, "read", "") for i in range(8)}
+    pairs = [Failure(2, 7, "compare", ""), Failure(2, 6, "compare", "")]
+    assert still_true([items[1], items[2], *pairs], [(0, 4, codes)]) == [items[1], pairs[0]]
+    assert still_true([items[1], items[5]], [(0, 4, codes)]) == [items[1]], "item 5 is lacking only where item 1 is"
+    assert still_true([items[4], items[5]], [(0, 4, codes[:, :2])]) == [items[4], items[5]]
+    lone = np.array([[FAILED_ITEM]], np.uint8)
+    assert still_true([items[1], items[5]], [(1, 5, lone)]) == [items[1], items[5]], "either may be the reason"
+    assert still_true([], []) == []
+
+
+def test_statistics_stay_until_they_are_added_up(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "run")
+    one, other = stage.writer(), stage.writer()
+    one.write_stats({"loads": 3})
+    other.write_stats({"loads": 4})
+    assert not (stage.path / "stats.json").exists()
+    stage.stack.close()
+    for _ in range(2):
+        with stage.created.lock():
+            assert sorted(each["loads"] for each in stage.created.writers_stats().values()) == [3, 4]
+    with stage.created.lock():
+        stage.created.forget_writers_stats(stage.created.writers_stats())
+    assert stage.names().isdisjoint({"writers", "writers-gone"})
+
+
+def test_nothing_is_removed_by_one_of_several(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "run")
+    (stage.path / "tmp" / "123-4").write_bytes(b"half")
+    folder = stage.writer()
+    assert stage.commit(folder, 1.0)
+    path = stage.path / "scores.zarr" / "c" / "0" / "1"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    folder.missing()
+    assert folder.chunk_status(0, 1) is not None, "a damaged chunk waits for the process that holds the folder alone"
+    stage.stack.close()
+    assert (stage.path / "tmp" / "123-4").exists()
+
+
+def test_none_joins_while_failures_are_taken_back(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "run")
+    folder = RunFolder.open(stage.path, writable=True)
+    (stage.path / "healing.json").write_text("{}")
+    with pytest.raises(StoreError, match="resume") as caught, folder.join("g"):
+        pass
+    assert caught.value.code == "healing"
+    assert not is_held(stage.path)
+
+
+def test_a_file_system_without_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(tmp_path / "run")
+    folder = stage.writer()
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(StoreError, match="no hard links") as caught:
+        stage.commit(folder, 1.0)
+    assert caught.value.code == "no-links"
+    stage.stack.close()
