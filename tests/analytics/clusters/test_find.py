@@ -41,6 +41,14 @@ def test_the_number_of_groups_of_any_contrast_is_found(n_groups: int, gap: float
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("oddity", ["", "copies", "single"])
+@pytest.mark.parametrize("gap", [0.02, 0.8])
+def test_a_small_group_beside_large_ones_counts(gap: float, oddity: str) -> None:
+    D, truth = groups(gap, np.linspace(5, 200, 20).astype(int).tolist(), 0, oddity)
+    assert number_of_clusters(as_dissimilarities(D)).chosen == len(np.unique(truth))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("n_groups", [1, 2, 5, 20])
 def test_the_number_of_groups_of_points_is_found(n_groups: int) -> None:
     D, truth = blobs(n_groups, 15 if n_groups > 1 else 40)

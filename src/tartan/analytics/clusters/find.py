@@ -44,8 +44,9 @@ def cluster(
     """Cluster the items of a matrix or a run.
 
     With neither a number nor a threshold the application's cut decides, where it declares one: a linkage is cut at that
-    score. Else the number is chosen whose mean silhouette is highest, if random points in one group do not reach as
-    high (``Clustering.curve``). A run that keeps pairs instead of the matrix is clustered by these.
+    score. Else the number is chosen whose mean silhouette is highest, corrected for chance, if random points in one
+    group do not reach as high (``Clustering.curve``). A run that keeps pairs instead of the matrix is clustered by
+    these.
 
     Parameters
     ----------

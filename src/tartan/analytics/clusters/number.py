@@ -1,4 +1,4 @@
-"""How many clusters there are: the number at which the mean silhouette is highest above that of one group.
+"""How many clusters there are: the number at which the mean silhouette is highest, corrected for chance.
 
 The silhouette of an item is (b - a) / max(a, b), where a is its mean distance to its own cluster and b that to the next
 one (Rousseeuw, J. Comput. Appl. Math. 20, 1987); 0 for an item that is alone, and never above 0 for one whose nearest
@@ -6,10 +6,12 @@ item lies in another cluster. Distances are measured from one level for every nu
 that low contrast counts as much as high; clusters are those of one linkage, cut.
 
 One group has silhouettes too, and higher ones the smaller its parts are. So the same is done with twenty sets of random
-points in one group: a normal distribution in as many dimensions as the spread of the distances says. The number counts
-that is most above their mean, if none of these sets rises as far above it, or none as high, at any number; else there
-is one cluster. This is the gap statistic (Tibshirani, Walther, Hastie, J. R. Stat. Soc. B 63, 2001), of silhouettes,
-for distances without coordinates.
+points in one group: a normal distribution in as many dimensions as the spread of the distances says. With s the mean
+silhouette of a number and c that of these sets, the number with the largest (s - c) / (1 - c) counts: what is reached
+of what can be reached beyond chance, as the adjusted Rand index has it (Hubert, Arabie, J. Classif. 2, 1985). So chance
+hardly counts where clusters are clear, and a group of 5 among 2,000 items is not lost. If one of the sets rises as far
+above c as s does, and one as high as s, at any number, there is one cluster: the gap statistic (Tibshirani, Walther,
+Hastie, J. R. Stat. Soc. B 63, 2001), of silhouettes, for distances without coordinates.
 """
 
 from __future__ import annotations
@@ -100,15 +102,41 @@ def _distances(points: Matrix) -> Matrix:
 
 def _curve(values: Matrix, method: str, most: int) -> tuple[float, Matrix]:
     """Return the level, and the mean silhouette of 2 to ``most`` clusters measured from it."""
-    quiet, n = Monitor(0), len(values)
+    quiet = Monitor(0)
     matrix = as_dissimilarities(values)
     matrix.check()
     level = find_level(matrix, quiet).value
     measured = np.maximum(values - level, 0.0)
     np.fill_diagonal(measured, 0.0)
-    steps, nearest = linkage(matrix, method, monitor=quiet), _nearest(values)
-    found = [_mean_silhouette(measured, cut(steps, n, k), nearest) for k in range(2, most + 1)]
-    return level, np.array(found)
+    return level, _silhouettes(measured, linkage(matrix, method, monitor=quiet), most, _nearest(values))
+
+
+def _silhouettes(
+    measured: Matrix, steps: Matrix, most: int, nearest: tuple[NDArray[np.int64], NDArray[np.int64]]
+) -> Matrix:
+    """Return the mean silhouette of 2 to ``most`` clusters of a linkage; each join adds two columns of sums."""
+    n = len(measured)
+    labels, found = cut(steps, n, most), np.empty(most - 1)
+    members = np.zeros((n, most))
+    members[np.arange(n), labels] = 1.0
+    sums, sizes = measured @ members, members.sum(0)
+    for k in range(most, 1, -1):
+        found[k - 2] = _mean_silhouette(sums[:, :k], sizes[:k], labels, nearest)
+        a, b = sorted(int(labels[_leaf(steps, int(node))]) for node in steps[n - k, :2])
+        for totals in (sums, sizes):
+            totals[..., a] += totals[..., b]
+            totals[..., b] = totals[..., k - 1]
+        labels[labels == b] = a
+        labels[labels == k - 1] = b
+    return found
+
+
+def _leaf(steps: Matrix, node: int) -> int:
+    """Return an item of a cluster of a linkage."""
+    n = len(steps) + 1
+    while node >= n:
+        node = int(steps[node - n, 0])
+    return node
 
 
 def _nearest(values: Matrix) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -123,12 +151,10 @@ def _nearest(values: Matrix) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _mean_silhouette(
-    measured: Matrix, labels: NDArray[np.int64], nearest: tuple[NDArray[np.int64], NDArray[np.int64]]
+    sums: Matrix, sizes: Matrix, labels: NDArray[np.int64], nearest: tuple[NDArray[np.int64], NDArray[np.int64]]
 ) -> float:
-    items, k = np.arange(len(labels)), int(labels.max()) + 1
-    members = np.zeros((len(labels), k))
-    members[items, labels] = 1.0
-    sums, sizes = measured @ members, members.sum(0)
+    """Return the mean silhouette of labels, by the sums of distances (n, k) from items to clusters."""
+    items = np.arange(len(labels))
     own = sums[items, labels] / np.maximum(sizes[labels] - 1, 1)
     to_others = sums / sizes
     to_others[items, labels] = np.inf

@@ -40,7 +40,7 @@ class NumberCurve:
 
     @property
     def best(self) -> int:
-        """The number whose silhouette is most above chance; 1 where no number was tried."""
+        """The number whose silhouette is most above chance, as a share of the most it could be; 1 if none was tried."""
         return int(self.numbers[self._place()]) if len(self.numbers) else 1
 
     @property
@@ -53,7 +53,8 @@ class NumberCurve:
         return self.best if farther or self.silhouettes[at] > self.highest else 1
 
     def _place(self) -> int:
-        return int((self.silhouettes - self.by_chance).argmax())
+        """Return the place of the largest (s - c) / (1 - c): 1 for perfect clusters, 0 for those of chance."""
+        return int(((self.silhouettes - self.by_chance) / (1.0 - self.by_chance)).argmax())
 
     def reason(self) -> str:
         """Return one sentence that says why this number."""
