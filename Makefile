@@ -8,14 +8,14 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n logical --dist worksteal
 SOURCES := pyproject.toml Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml' 2>/dev/null)
 
-.PHONY: fuzz help build demo test test-all test-rust check-wheel coverage test-gpu site wheel lint format bench clean
+.PHONY: fuzz help build demo test test-all test-python test-rust check-wheel coverage test-gpu site wheel lint format bench clean
 
 help:
 	@echo "make demo      simulate photos, compare all of them, open a report (sets everything up)"
 	@echo "make test      the test suite (sets everything up)"
 	@echo "make build     .venv with tartan in release mode and every extra but the GPU one"
 	@echo "make lint      ruff, mypy, rustfmt, clippy"
-	@echo "make test-rust the Rust tests alone"
+	@echo "make test-rust, make test-python   either half of it alone"
 	@echo "make test-all  also the slow and exhaustive suites, and five minutes of make fuzz"
 	@echo "make fuzz      damage, hostile input, random commands and kills, without end"
 	@echo "make check-wheel  install a wheel into an empty environment, run its commands"
@@ -40,7 +40,11 @@ $(VENV)/.built: $(SOURCES)
 demo: build
 	$(BIN)/tartan demo
 
-test: test-rust
+# Side by side: neither keeps two cores busy to its end.
+test: build
+	@$(MAKE) --no-print-directory -j2 test-rust test-python
+
+test-python: build
 	$(PYTEST) -m "not exhaustive"
 
 test-all: test-rust site
