@@ -20,7 +20,7 @@ from tartan.core.actions import Action, AskSegments, Commit, Compare, Evict, Loa
 from tartan.core.bound import workload_bound
 from tartan.core.grid import Grid
 from tartan.core.model import StageTimes, modelled_seconds, system_efficiency
-from tartan.core.setup import RunSetup, grant, make_scheduler, make_segments, prepares_on_device
+from tartan.core.setup import RunSetup, make_scheduler, make_segments, next_segments, prepares_on_device
 from tartan.core.sizing import PAIR_BYTES, Costs, choose_grid, choose_layout, device_room
 from tartan.core.workload import AllPairs, Workload
 from tartan.errors import InternalError
@@ -193,7 +193,7 @@ class Replay:
         for action in actions:
             match action:
                 case AskSegments(count):
-                    self._at(self._now, partial(grant, self.scheduler, self._segments, count))
+                    self._at(self._now, partial(self._grant, count))
                 case Evict():
                     pass
                 case Load(span, _, origin):
@@ -210,6 +210,9 @@ class Replay:
                     self._compare(device, action)
                 case Commit(chunk):
                     self._at(self._now, partial(self.scheduler.committed, chunk))
+
+    def _grant(self, most: int) -> list[Action]:
+        return self.scheduler.granted(*next_segments(self._segments, most))
 
     def _at(self, when: float, end: Callable[[], list[Action]]) -> None:
         self._serial += 1

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from tartan.core.actions import Action
 from tartan.core.cache import Room
 from tartan.core.grid import Grid
 from tartan.core.order import Needed, Segment
@@ -85,10 +84,10 @@ def make_segments(setup: RunSetup) -> Iterator[Segment]:
     return make_order(setup.grid, setup.workload, setup.layout, _needed(setup), setup.order)
 
 
-def grant(scheduler: Scheduler, segments: Iterator[Segment], most: int) -> list[Action]:
-    """Answer ``AskSegments`` where one rank computes all: with the next segments of the order."""
+def next_segments(segments: Iterator[Segment], most: int) -> tuple[list[Segment], bool]:
+    """Return the answer to ``AskSegments`` of a rank that computes all: what comes next, and whether it is the end."""
     found = list(islice(segments, most))
-    return scheduler.granted(found, last=len(found) < most)
+    return found, len(found) < most
 
 
 def make_scheduler(setup: RunSetup) -> Scheduler:

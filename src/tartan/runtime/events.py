@@ -5,10 +5,11 @@ They are made on any thread and handled on the thread of the loop. The loop choo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tartan.core.actions import Origin
+from tartan.core.order import Segment
 from tartan.core.verdict import PairCounts
 from tartan.runtime.compare import PairFailure
 from tartan.runtime.host import Place
@@ -100,10 +101,11 @@ class ChunkCommitted(NamedTuple):
     chunk: tuple[int, int]
 
 
-class SegmentsAsked(NamedTuple):
-    """The scheduler wants segments of the order, at most this number."""
+class SegmentsGranted(NamedTuple):
+    """More of the order may be computed; none: there is nothing at present, or, with ``last``, nothing to come."""
 
-    most: int
+    segments: Sequence[Segment]
+    last: bool
 
 
 class NodeBroken(NamedTuple):
@@ -122,6 +124,6 @@ Event = (
     | PartFailed
     | PartDropped
     | ChunkCommitted
-    | SegmentsAsked
+    | SegmentsGranted
     | NodeBroken
 )

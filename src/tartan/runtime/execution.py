@@ -16,6 +16,7 @@ from tartan.core.sizing import Layout
 from tartan.core.verdict import NodeReport
 from tartan.core.workload import Workload
 from tartan.devices.protocol import Device
+from tartan.runtime.segments import SegmentSource
 from tartan.runtime.sink import ChunkSink
 from tartan.runtime.tasks import ItemPlan
 from tartan.sources.items import Source
@@ -79,6 +80,8 @@ class Execution:
         Seals what the disk level must pickle; None: nothing is pickled there.
     item_seconds : float
         Expected time to load one item.
+    segments : SegmentSource or None
+        Where the work comes from; None: the whole order.
     """
 
     source: Source
@@ -104,6 +107,7 @@ class Execution:
     digest_base: bytes = b""
     cache_key: bytes | None = None
     item_seconds: float = 0.0
+    segments: SegmentSource | None = None
 
 
 @dataclass

@@ -16,7 +16,7 @@ from typing import Any
 
 from tartan.base.daemon_pool import DaemonPool
 from tartan.core.actions import Action, AskSegments, Commit, Compare, Evict, Load, Move, Prepare, Upload
-from tartan.core.setup import RunSetup, grant, make_scheduler, make_segments
+from tartan.core.setup import RunSetup, make_scheduler, make_segments
 from tartan.errors import RunCancelledError
 from tartan.runtime.chunk_desk import ChunkBuffers, ChunkDesk
 from tartan.runtime.cpu_lane import CpuLane
@@ -29,7 +29,7 @@ from tartan.runtime.events import (
     PartCompared,
     PartDropped,
     PartFailed,
-    SegmentsAsked,
+    SegmentsGranted,
     SpanFilled,
     SpanMoved,
     SpanPrepared,
@@ -40,6 +40,7 @@ from tartan.runtime.execution import Execution, NodeStats
 from tartan.runtime.host import HOST_ARENA
 from tartan.runtime.item_desk import ItemDesk
 from tartan.runtime.loader import Loader
+from tartan.runtime.segments import WholeOrder
 from tartan.runtime.tasks import CHUNK_ARENA, SUBSTITUTE_ARENA, share_substitute
 from tartan.runtime.tile_desk import TileDesk
 from tartan.runtime.wiring import Wiring
@@ -65,7 +66,7 @@ class Node:
         self._opened = contextlib.ExitStack()
         setup = self._describe()
         self._scheduler = make_scheduler(setup)
-        self._segments = make_segments(setup)
+        self._segments = execution.segments or WholeOrder(make_segments(setup))
         try:
             self._open()
         except BaseException:
@@ -109,11 +110,10 @@ class Node:
         self._inbox.put(NodeBroken(RunCancelledError(message, context={"signal": signal_number})))
 
     def _ask(self, action: AskSegments) -> None:
-        """Let the order answer, after what is under way: it is on this rank."""
-        self._inbox.put(SegmentsAsked(action.most))
+        self._segments.ask(action.most, self._inbox.put)
 
-    def _grant(self, event: SegmentsAsked) -> list[Action]:
-        return grant(self._scheduler, self._segments, event.most)
+    def _granted(self, event: SegmentsGranted) -> list[Action]:
+        return self._scheduler.granted(event.segments, event.last)
 
     def _stop(self, event: NodeBroken) -> list[Action]:
         raise event.error
@@ -198,7 +198,7 @@ class Node:
             PartFailed: tiles.failed,
             PartDropped: tiles.dropped,
             ChunkCommitted: chunks.committed,
-            SegmentsAsked: self._grant,
+            SegmentsGranted: self._granted,
             NodeBroken: self._stop,
         }
 
