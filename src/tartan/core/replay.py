@@ -212,7 +212,8 @@ class Replay:
                     self._at(self._now, partial(self.scheduler.committed, chunk))
 
     def _grant(self, most: int) -> list[Action]:
-        return self.scheduler.granted(*next_segments(self._segments, most))
+        found, last = next_segments(self._segments, most)
+        return self.scheduler.granted(found, last=last)
 
     def _at(self, when: float, end: Callable[[], list[Action]]) -> None:
         self._serial += 1

@@ -113,7 +113,7 @@ class Node:
         self._segments.ask(action.most, self._inbox.put)
 
     def _granted(self, event: SegmentsGranted) -> list[Action]:
-        return self._scheduler.granted(event.segments, event.last)
+        return self._scheduler.granted(event.segments, last=event.last)
 
     def _stop(self, event: NodeBroken) -> list[Action]:
         raise event.error
