@@ -1,13 +1,21 @@
-"""The bound on loads of workloads that do not want every pair of every item."""
+"""The bounds on loads: of workloads that do not want every pair, and on several ranks."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tartan.core.bound import load_factor_bound, workload_bound
+from tartan.core.bound import (
+    cluster_fills_bound,
+    cluster_loads_bound,
+    fills_bound,
+    load_factor_bound,
+    loads_bound,
+    workload_bound,
+)
 from tartan.core.grid import Rect
 from tartan.core.workload import AllPairs, Candidates, NewAgainstOld, Rectangle, Workload
+from tartan.errors import ConfigError
 
 
 def test_all_pairs_have_the_plain_bound() -> None:
@@ -51,3 +59,70 @@ def test_counts_equal_those_of_the_pairs_themselves(workload: Workload) -> None:
     assert workload.n_pairs == len(pairs)
     assert workload.n_mixed_pairs == sum(i != j for i, j in pairs)
     assert workload.n_occurring == len({item for pair in pairs for item in pair})
+
+
+def least_fills(n_items: int, pairs: frozenset[tuple[int, int]], slots: int) -> int:
+    """Find by search how few fills make these pairs in a cache of so many slots."""
+    start: tuple[frozenset[int], frozenset[tuple[int, int]]] = (frozenset(), frozenset())
+    seen, level, fills = {start}, [start], 0
+    while not any(done == pairs for _, done in level):
+        fills += 1
+        found = set()
+        for held, done in level:
+            for new in set(range(n_items)) - held:
+                rooms = [held] if len(held) < slots else [held - {old} for old in held]
+                for room in rooms:
+                    made = {(min(new, other), max(new, other)) for other in room} & pairs
+                    found.add((room | {new}, done | made))
+        level = [state for state in found if state not in seen]
+        seen |= found
+    return fills
+
+
+@pytest.mark.parametrize(("n_items", "slots"), [(3, 2), (4, 2), (4, 3), (5, 3), (5, 4), (4, 4)])
+def test_no_order_fills_less_than_the_bound(n_items: int, slots: int) -> None:
+    pairs = frozenset((i, j) for i in range(n_items) for j in range(i + 1, n_items))
+    least = least_fills(n_items, pairs, slots)
+    assert fills_bound(len(pairs), slots) <= least
+    assert loads_bound(n_items, len(pairs), slots) <= least
+    for n_pairs in range(1, len(pairs)):
+        some = frozenset(sorted(pairs)[:n_pairs])
+        assert fills_bound(n_pairs, slots) <= least_fills(n_items, some, slots)
+
+
+@pytest.mark.parametrize(
+    ("n_ranks", "room", "loads", "fills"),
+    [
+        (4, 0.05, 2.63, 10.5),
+        (4, 0.1, 1.46, 5.3),
+        (4, 0.2, 1.03, 2.9),
+        (4, 0.25, 1, 2.5),
+        (4, 0.3, 1, 2.3),
+        (16, 0.1, 1, 5.9),
+        (16, 0.21, 1, 4.1),
+        (48, 0.08, 1, 8.4),
+    ],
+)
+def test_bounds_of_a_cluster(n_ranks: int, room: float, loads: float, fills: float) -> None:
+    """The published table: ranks with an equal share of the pairs, and room for a part of the items each."""
+    n = 480
+    n_pairs = n * (n - 1) // 2
+    assert cluster_loads_bound(n, n_pairs, [room * n] * n_ranks) / n == pytest.approx(loads, rel=0.01)
+    shares = [(n_pairs // n_ranks, room * n)] * n_ranks
+    assert cluster_fills_bound(n, shares) / n == pytest.approx(fills, rel=0.03)
+
+
+def test_equal_ranks_with_much_room_need_the_root_of_their_number() -> None:
+    n = 10_000
+    shares = [(n * (n - 1) // 2 // 9, float(n))] * 9
+    assert cluster_fills_bound(n, shares) / n == pytest.approx(3, rel=1e-3)
+
+
+def test_one_rank_has_one_bound() -> None:
+    assert cluster_loads_bound(100, 4950, [20]) == loads_bound(100, 4950, 20) == cluster_fills_bound(100, [(4950, 20)])
+    assert cluster_fills_bound(10, [(0, 5), (45, 10)]) == 10
+
+
+def test_a_slot_is_too_little_for_a_pair() -> None:
+    with pytest.raises(ConfigError, match="cannot hold a pair"):
+        fills_bound(1, 1)
