@@ -106,11 +106,11 @@ class World:
         self.most_open = 0
         self._random = random.Random(seed)
         self._pending: list[Callable[[], list[Action]]] = []
-        self.segments = make_order(grid, problem.workload, self.layout, self._needed, problem.order)
+        self.segments = make_order(grid, problem.workload, self.layout, self.wants, problem.order)
         self._prepare_on_device = problem.prepare_on_device and None not in problem.device_slots
         self.scheduler = Scheduler(
             grid,
-            self._needed,
+            self.wants,
             room or self.layout.room,
             [DeviceSlots(None if s is None else device_room(grid, s), problem.depth) for s in problem.device_slots],
             span_size=span_size,
@@ -181,7 +181,8 @@ class World:
 
     # -- what ends -------------------------------------------------------------------------------------------
 
-    def _needed(self, tile: Tile) -> bool:
+    def wants(self, tile: Tile) -> bool:
+        """Whether a tile has missing pairs."""
         rect = self.grid.rect(tile)
         return bool(self.missing[rect.r0 : rect.r1, rect.c0 : rect.c1].any())
 

@@ -3,7 +3,8 @@
 Room is either *slots* (equal items, addressed, so that the operands of a tile are views) or *bytes* (items of unequal
 size, only counted). Slots are two regions: strips lie whole and in order in the row region, streaming spans in the
 column region. What lies together is a *block*: a strip's spans, or one span. Blocks are pinned by tiles and evicted
-whole, by planned next use or by least recent use.
+whole, by planned next use or by least recent use. A strip may stream too, where columns stay; then it is a block of the
+column region, whose frames must be as large.
 
 In the host level the block to evict depends on the order of the reservations alone, never on what ended first: where it
 is still in use, the reservation waits for it and takes no other. So a run loads the same spans in the same order,
@@ -47,7 +48,7 @@ class Need(NamedTuple):
 
     ``group`` is the strip in whose block the span must lie, or -1 when it may lie alone. ``size`` is the size of
     the span and ``group_size`` that of the whole strip, in slots or bytes. ``anchor`` is where the strip's block lies
-    in an anchored level.
+    in an anchored level. A strip that ``streams`` lies in the column region.
     """
 
     span: int
@@ -56,9 +57,12 @@ class Need(NamedTuple):
     group_offset: int
     group_size: int
     anchor: int = 0
+    streams: bool = False
 
     @property
     def key(self) -> BlockKey:
+        if self.streams:
+            return (False, -1 - self.group)
         return (True, self.group) if self.group >= 0 else (False, self.span)
 
     @property
@@ -299,7 +303,7 @@ class Level:
         absent = []
         for need in needs:
             block = where.get(need.span)
-            if block is None or (need.group >= 0 and not block.key[0]):
+            if block is None or (need.group >= 0 and not block.key[0] and block.key != need.key):
                 absent.append(need)
         reservation = self._place(absent, needs, next_use) if absent else Reservation([], [])
         if reservation is None:

@@ -1,7 +1,8 @@
 """What a tile needs of a level: which spans, and in which block each must lie.
 
 Two ways, decided by the room of the level. Streaming: the rows of a tile lie in the block of their strip; its columns
-lie alone, unless they are rows of the same panel. Whole: everything fits, each span lies in its strip, for ever.
+lie alone, unless they are rows of the same panel. Where columns stay, their strips lie in the panel, and the strip of
+the rows streams, whole. Whole: everything fits, each span lies in its strip, for ever.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from tartan.core.grid import Grid, Tile
 from tartan.errors import ConfigError
 
 NO_ROWS = range(0)
+STREAMS = -1
 
 
 class Needs:
@@ -26,14 +28,15 @@ class Needs:
     def __init__(self, grid: Grid, room: Room) -> None:
         self._grid = grid
         self._whole = not room.columns
-        self._strips: dict[int, list[Need]] = {}
+        self._strips: dict[tuple[int, int], list[Need]] = {}
 
     def of(self, tile: Tile, resident: range = NO_ROWS) -> list[Need]:
-        """Return what a tile needs; ``resident`` are the spans of its panel, if panels are resident."""
+        """Return what a tile needs; ``resident`` are the spans that stay, if any do."""
         rows = self._grid.row_spans(tile)
         start = self._grid.span_items(resident.start).start if resident else 0
-        needs = self._strip(tile.strip, start)[: len(rows)]
         span = tile.span
+        streams = bool(resident) and span in resident and self._grid.spans_of(tile.strip).start not in resident
+        needs = self._strip(tile.strip, STREAMS if streams and not self._whole else start)[: len(rows)]
         if rows.stop > span:
             return needs
         if self._whole or span in resident:
@@ -44,16 +47,17 @@ class Needs:
         return needs
 
     def _strip(self, strip: int, panel_start: int) -> list[Need]:
-        """Return the needs of a whole strip; a strip is always in the same panel."""
-        needs = self._strips.get(strip)
+        """Return the needs of a whole strip in the panel that starts at an item, or of one that streams."""
+        needs = self._strips.get((strip, panel_start))
         if needs is None:
             items = self._grid.strip_items(strip)
-            anchor = items.start - (0 if self._whole else panel_start)
+            streams = panel_start == STREAMS
+            anchor = 0 if streams else items.start - (0 if self._whole else panel_start)
             needs = []
             for span in self._grid.spans_of(strip):
                 offset = self._grid.span_items(span).start - items.start
-                needs.append(Need(span, self._grid.span_length(span), strip, offset, len(items), anchor))
-            self._strips[strip] = needs
+                needs.append(Need(span, self._grid.span_length(span), strip, offset, len(items), anchor, streams))
+            self._strips[strip, panel_start] = needs
         return needs
 
 

@@ -8,13 +8,14 @@ columns at a turn are still there. ``quadrant_order`` is the order of the Rocket
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 
 from tartan.core.grid import Grid, Tile
+from tartan.core.region import Region, Side
 from tartan.core.workload import Workload
 
 Needed = Callable[[Tile], bool]
@@ -30,9 +31,10 @@ class Segment:
         Number of the segment.
     tiles : list of Tile
     rows : range
-        Spans that stay until the segment ends; empty when there are none.
+        Spans that stay until the segment ends; empty when there are none. They are the columns of its tiles where a
+        region says so.
     columns : dict of int to int
-        For each span that comes as a column: the last position in ``tiles`` that needs it.
+        For each span that comes and goes: the last position in ``tiles`` that needs it.
     """
 
     index: int
@@ -168,6 +170,73 @@ def _panel(grid: Grid, index: int, strips: range, spans: range, needed: Needed) 
                 if needed(tile):
                     segment.append(tile)
     return segment
+
+
+def region_order(
+    grid: Grid, region: Region, panel_items: int, needed: Needed, *, strips_stream: bool = True
+) -> Iterator[Segment]:
+    """Visit the tiles of a region: one segment for each chunk of the side that streams, so that chunks end early.
+
+    Parameters
+    ----------
+    grid : Grid
+    region : Region
+    panel_items : int
+        Most items that stay at a time; a band that is higher is cut.
+    needed : callable
+        Whether a tile is still to be computed.
+    strips_stream : bool
+        Whether strips can stream past columns; otherwise rows always stay.
+    """
+    if not strips_stream:
+        region = replace(region, stays="rows")
+    high = max(1, panel_items // grid.chunk)
+    index, backwards = 0, region.backwards
+    for start in range(region.band.start, region.band.stop, high):
+        band = range(start, min(start + high, region.band.stop))
+        groups = [_strip_spans(grid, strips) for strips in panels(grid, _chunk_items(grid, band), panel_items)]
+        for line in reversed(region.stream) if backwards else region.stream:
+            for staying in groups:
+                segment = _past(grid, Segment(index, rows=staying), region.stays, line, backwards)
+                segment.tiles = [tile for tile in segment.tiles if needed(tile)]
+                if segment.tiles:
+                    segment.columns = _last_uses(grid, segment)
+                    index += 1
+                    yield segment
+        backwards = not backwards
+
+
+def _chunk_items(grid: Grid, chunks: range) -> range:
+    return range(chunks.start * grid.chunk, min(chunks.stop * grid.chunk, grid.n_items))
+
+
+def _strip_spans(grid: Grid, strips: range) -> range:
+    return range(int(grid.strip_spans[strips.start]), int(grid.strip_spans[strips.stop]))
+
+
+def _past(grid: Grid, segment: Segment, stays: Side, line: int, backwards: bool) -> Segment:
+    """Let one chunk of the stream pass what stays: what streams comes once, what stays is visited to and fro."""
+    items, staying = _chunk_items(grid, range(line, line + 1)), segment.rows
+    spans = _spans(grid, items.start, items.stop)
+    strips = range(grid.strip_of(staying.start), grid.strip_of(staying.stop - 1) + 1)
+    stream: Sequence[int] = spans
+    if stays == "columns":
+        stream, strips = range(grid.strip_of(spans.start), grid.strip_of(spans.stop - 1) + 1), staying
+    for number, streaming in enumerate(reversed(stream) if backwards else stream):
+        for still in reversed(strips) if number % 2 else strips:
+            strip, span = (still, streaming) if stays == "rows" else (streaming, still)
+            if span >= grid.spans_of(strip).start:
+                segment.tiles.append(Tile(strip, span))
+    return segment
+
+
+def _last_uses(grid: Grid, segment: Segment) -> dict[int, int]:
+    """Return for each span that streams the last tile that needs it."""
+    uses: dict[int, int] = {}
+    for position, tile in enumerate(segment.tiles):
+        for span in (tile.span,) if tile.span not in segment.rows else grid.spans_of(tile.strip):
+            uses[span] = position
+    return uses
 
 
 def quadrant_order(grid: Grid, workload: Workload, needed: Needed, tiles_per_segment: int = 1024) -> Iterator[Segment]:

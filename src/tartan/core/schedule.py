@@ -375,6 +375,7 @@ class Scheduler:
         current = self._grants.current
         rows = current.rows if current is not None else range(0)
         first = int(self.grid.strip_spans[job.tile.strip])
+        first = first if first in rows else job.tile.span
         place = (first - rows.start) / len(rows) if rows else job.position[1] % TILES_A_TURN / TILES_A_TURN
         weights = [state.done + 1 for state in self._devices]
         limit, total = 0.0, sum(weights)
