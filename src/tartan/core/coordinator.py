@@ -1,0 +1,532 @@
+"""Who computes what: the table of regions of a run on several ranks, as a state machine.
+
+Messages and losses go in, messages come out; the only clock is the time that is handed in. The coordinator keeps most
+work in its *plans*, one a rank, and grants each rank a little ahead of its need. Who is done with its plan takes from
+the plan that would end last, in proportion to the speeds; only when all plans are empty are ranks asked to give up
+what they were granted.
+
+Invariants, for every chunk that is not committed: it is in the part that is still to be divided, or in exactly one
+plan, or returned and in no plan, or granted to exactly one live rank. What is lost with a rank is what it was granted
+less what the ledger has. A message of a rank that is no member changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from tartan.core.division import Divider, Sharer
+from tartan.core.messages import (
+    Done,
+    FromRank,
+    GivenUp,
+    Grant,
+    Hello,
+    Leave,
+    Member,
+    Refused,
+    Report,
+    Shed,
+    Stop,
+    ToRank,
+    View,
+    Want,
+    Welcome,
+)
+from tartan.core.region import Region, covering
+from tartan.core.stealing import Affinity, split_off
+
+Run = tuple[int, int, int]
+"""Chunks in one row: row, first column, end."""
+
+NOBODY = -1
+
+
+class Received(NamedTuple):
+    """A message came. ``peer`` is the name under which the engine knows its sender."""
+
+    peer: str
+    message: FromRank
+
+
+class Lost(NamedTuple):
+    """A peer has gone, and can commit nothing more; ``committed`` are chunks of its own that the ledger has."""
+
+    peer: str
+    committed: tuple[Run, ...] = ()
+
+
+class Tick(NamedTuple):
+    """Time has passed."""
+
+
+CoordinatorEvent = Received | Lost | Tick
+
+
+class Outgoing(NamedTuple):
+    """A message to be sent."""
+
+    peer: str
+    message: ToRank
+
+
+@dataclass(frozen=True)
+class CoordinatorSetup:
+    """What a coordinator is made of.
+
+    Attributes
+    ----------
+    pairs : ndarray of int64, shape (n_chunks, n_chunks)
+        Pairs to be computed in each chunk (``division.chunk_pairs``); 0 where nothing is missing.
+    chunk : int
+        Side of a chunk, in items.
+    identity : tuple of (str, str)
+        What every rank must have the same.
+    n_expected : int
+        Work is divided when as many ranks have come.
+    patience_seconds : float
+        Or when this time has passed since the first one came.
+    rank_timeout_seconds : float
+        A rank that is silent for longer is lost.
+    ahead_seconds : float
+        Work that a rank is granted at a time, at least.
+    circle : bool
+        Whether rows may stream past columns.
+    affinity : {"marginal", "none"}
+        How stolen work is chosen: by what it costs, or the last of the plan.
+    """
+
+    pairs: np.ndarray
+    chunk: int
+    identity: tuple[tuple[str, str], ...] = ()
+    n_expected: int = 1
+    patience_seconds: float = 10.0
+    rank_timeout_seconds: float = 15.0
+    ahead_seconds: float = 2.0
+    circle: bool = True
+    affinity: Affinity = "marginal"
+
+
+@dataclass
+class CoordinatorCounts:
+    """What happened so far.
+
+    Attributes
+    ----------
+    steals : int
+        Times that a rank was given work of another one.
+    shed : int
+        Those of them where the victim had to give it up.
+    lost : int
+        Ranks.
+    """
+
+    steals: int = 0
+    shed: int = 0
+    lost: int = 0
+
+
+@dataclass
+class _Planned:
+    """A region that a rank will be granted; ``position`` says when its stream comes, where ranks stream together."""
+
+    region: Region
+    position: int | None = None
+
+
+@dataclass
+class _Rank:
+    number: int
+    peer: str
+    hello: Hello
+    heard: float
+    measured: float = 0.0
+    plan: deque[_Planned] = field(default_factory=deque)
+    planned_pairs: int = 0
+    granted_pairs: int = 0
+    band: frozenset[int] = frozenset()
+    waiting: bool = False
+    thief: int | None = None
+    barren: bool = False
+
+    @property
+    def left(self) -> int:
+        return self.planned_pairs + self.granted_pairs
+
+
+class Coordinator:
+    """The coordinator of one execution.
+
+    Parameters
+    ----------
+    setup : CoordinatorSetup
+
+    Attributes
+    ----------
+    epoch : int
+        Raised whenever a rank comes or goes.
+    pairs_left : int
+        Pairs of chunks that are not committed.
+    """
+
+    def __init__(self, setup: CoordinatorSetup) -> None:
+        self._setup = setup
+        self._pairs = setup.pairs.astype(np.int64)
+        self._owner = np.full(self._pairs.shape, NOBODY, dtype=np.int32)
+        self._divider = Divider(self._pairs, setup.chunk, circle=setup.circle)
+        self._ranks: dict[int, _Rank] = {}
+        self._numbers: dict[str, int] = {}
+        self._returned: deque[Region] = deque()
+        self._first_hello: float | None = None
+        self._divided = False
+        self._n_welcomed = 0
+        self._position = 0
+        self._stopped = False
+        self._out: list[Outgoing] = []
+        self.counts = CoordinatorCounts()
+        self.epoch = 0
+        self.pairs_left = int(self._pairs.sum())
+
+    # -- questions -------------------------------------------------------------------------------------------
+
+    @property
+    def finished(self) -> bool:
+        """Whether every chunk is committed."""
+        return self.pairs_left == 0
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The live ranks."""
+        return tuple(
+            Member(rank.number, rank.hello.host, rank.hello.address, self._speed(rank), rank.hello.kept_items)
+            for rank in self._ranks.values()
+        )
+
+    def peer_of(self, rank: int) -> str | None:
+        """Return the name of a live rank."""
+        return self._ranks[rank].peer if rank in self._ranks else None
+
+    def silent(self, now: float) -> list[str]:
+        """Return the peers that were not heard of for too long: cut them off, read the ledger, report them lost."""
+        limit = now - self._setup.rank_timeout_seconds
+        return [rank.peer for rank in self._ranks.values() if rank.heard < limit]
+
+    def granted(self, peer: str) -> list[Region]:
+        """Return what a rank was granted and has not committed: after its loss, what to look up in the ledger."""
+        number = self._numbers.get(peer)
+        return [] if number is None else covering(self._mine(number))
+
+    # -- events ----------------------------------------------------------------------------------------------
+
+    def handle(self, event: CoordinatorEvent, now: float) -> list[Outgoing]:
+        """Take in what happened; return the messages to be sent, in this order.
+
+        Parameters
+        ----------
+        event : Received, Lost or Tick
+        now : float
+            Seconds on a clock that never goes back.
+        """
+        self._out = []
+        match event:
+            case Received(peer, message):
+                self._receive(peer, message, now)
+            case Lost(peer, committed):
+                if peer in self._numbers:
+                    self.counts.lost += 1
+                    self._remove(peer, committed)
+                    self._serve_all(now)
+            case Tick():
+                self._serve_all(now)
+        if self.finished:
+            self._stop_all("")
+        return self._out
+
+    def stop(self, reason: str) -> list[Outgoing]:
+        """End the run before it is complete."""
+        self._out = []
+        self._stop_all(reason)
+        return self._out
+
+    def _stop_all(self, reason: str) -> None:
+        if not self._stopped:
+            self._stopped = True
+            self._out += [Outgoing(rank.peer, Stop(reason)) for rank in self._ranks.values()]
+
+    def _receive(self, peer: str, message: FromRank, now: float) -> None:
+        if isinstance(message, Hello):
+            self._welcome(peer, message, now)
+            return
+        number = self._numbers.get(peer)
+        if number is None:
+            self._send(peer, Stop("this rank is no longer part of the run"))
+            return
+        rank = self._ranks[number]
+        rank.heard = now
+        match message:
+            case Want(_, speed):
+                rank.measured = speed or rank.measured
+                rank.waiting = True
+                self._serve_all(now, first=rank)
+            case Report():
+                rank.measured = message.speed or rank.measured
+            case Done(runs):
+                self._commit(runs)
+            case GivenUp(thief, regions):
+                self._take_back(rank, thief, regions)
+                self._serve_all(now)
+            case Leave():
+                self._remove(peer, ())
+                self._serve_all(now)
+
+    # -- members ---------------------------------------------------------------------------------------------
+
+    def _welcome(self, peer: str, hello: Hello, now: float) -> None:
+        difference = _difference(self._setup.identity, hello.identity)
+        if difference:
+            self._send(peer, Refused(difference))
+            return
+        if peer in self._numbers:  # the process was started anew under its old name
+            self.counts.lost += 1
+            self._remove(peer, ())
+        number, self._n_welcomed = self._n_welcomed, self._n_welcomed + 1
+        self._numbers[peer] = number
+        self._ranks[number] = _Rank(number, peer, hello, now)
+        if self._first_hello is None:
+            self._first_hello = now
+        self._send(peer, Welcome(number))
+        self._change_view()
+        if self._stopped:
+            self._send(peer, Stop())
+        self._serve_all(now)
+
+    def _remove(self, peer: str, committed: Sequence[Run]) -> None:
+        """Take a rank out; its work goes back."""
+        rank = self._ranks[self._numbers.pop(peer)]
+        self._commit(committed)
+        mine = self._mine(rank.number)
+        self._owner[mine] = NOBODY
+        self._returned.extend([*covering(mine), *(planned.region for planned in rank.plan)])
+        del self._ranks[rank.number]
+        self._change_view()
+
+    def _mine(self, number: int) -> np.ndarray:
+        mine: np.ndarray = (self._owner == number) & (self._pairs > 0)
+        return mine
+
+    def _change_view(self) -> None:
+        self.epoch += 1
+        view = View(self.epoch, self.members)
+        self._out += [Outgoing(rank.peer, view) for rank in self._ranks.values()]
+
+    def _send(self, peer: str, message: ToRank) -> None:
+        self._out.append(Outgoing(peer, message))
+
+    # -- the table -------------------------------------------------------------------------------------------
+
+    def _commit(self, runs: Iterable[Run]) -> None:
+        for row, first, end in runs:
+            for column in range(first, end):
+                count = int(self._pairs[row, column])
+                owner = self._ranks.get(int(self._owner[row, column]))
+                if owner is not None:
+                    owner.granted_pairs -= count
+                self.pairs_left -= count
+                self._pairs[row, column] = 0
+                self._owner[row, column] = NOBODY
+
+    def _weight(self, region: Region) -> int:
+        return int(self._pairs[region.area].sum())
+
+    def _add_to_plan(self, rank: _Rank, regions: Iterable[Region]) -> None:
+        """Plan regions for a rank, less what was committed since they were made."""
+        left = [_Planned(part) for region in regions for part in covering(self._pairs > 0, region)]
+        rank.plan.extend(left)
+        rank.planned_pairs += sum(self._weight(planned.region) for planned in left)
+
+    def _take_back(self, victim: _Rank, thief: int, regions: Sequence[Region]) -> None:
+        """A victim gave up regions: plan them for the thief."""
+        victim.thief = None
+        victim.barren = not regions
+        parts = [part for region in regions for part in covering(self._mine(victim.number), region)]
+        for part in parts:
+            self._owner[part.area][self._mine(victim.number)[part.area]] = NOBODY
+            victim.granted_pairs -= self._weight(part)
+        if parts and thief in self._ranks:
+            self.counts.steals += 1
+            self.counts.shed += 1
+            self._add_to_plan(self._ranks[thief], parts)
+        else:
+            self._returned.extend(parts)
+
+    # -- granting --------------------------------------------------------------------------------------------
+
+    def _serve_all(self, now: float, first: _Rank | None = None) -> None:
+        """Grant all that wait what there is for them, until nothing more can be granted."""
+        if self._stopped or not self._may_divide(now):
+            return
+        waiting = [rank for rank in self._ranks.values() if rank.waiting]
+        if first is not None:
+            waiting.sort(key=lambda rank: rank is not first)
+        served = True
+        while served:
+            served = bool([rank for rank in waiting if rank.waiting and self._serve(rank)])
+
+    def _may_divide(self, now: float) -> bool:
+        if not self._divided and self._first_hello is not None:
+            late = now - self._first_hello >= self._setup.patience_seconds
+            self._divided = len(self._ranks) >= self._setup.n_expected or late
+        return self._divided
+
+    def _serve(self, rank: _Rank) -> bool:
+        """Grant a rank something; return whether it was possible."""
+        if not rank.plan:
+            self._find_work(rank)
+        if not rank.plan or self._leashed(rank):
+            return False
+        budget = self._budget(rank)
+        regions: list[Region] = []
+        while rank.plan and budget > 0 and not (regions and self._leashed(rank)):
+            region = self._next_region(rank, budget)
+            if region is not None:
+                budget -= self._weight(region)
+                regions.append(region)
+        if not regions:
+            return False
+        rank.waiting = rank.barren = False
+        rank.band = frozenset(regions[-1].band)
+        self._send(rank.peer, Grant(tuple(regions)))
+        return True
+
+    def _budget(self, rank: _Rank) -> float:
+        """Return how many pairs to grant at once: a share of what is left, at least those of ``ahead_seconds``."""
+        ahead = self._speed(rank) * self._setup.ahead_seconds if rank.measured else 1.0
+        return max(1.0, ahead)
+
+    def _next_region(self, rank: _Rank, budget: float) -> Region | None:
+        """Take the first lines of the stream of a plan, for about a number of pairs, and mark them as granted."""
+        region, position = rank.plan[0].region, rank.plan[0].position
+        lines = self._lines(region, budget, position)
+        rank.plan.popleft()
+        first, rest = region.cut_stream(lines)
+        if rest.stream:
+            rank.plan.appendleft(_Planned(rest, None if position is None else position + lines))
+        if lines == 1 and len(first.band) > 1 and self._is_end(rank, first):
+            first, rest = first.cut_band(max(1, len(first.band) // 2))
+            rank.plan.appendleft(_Planned(rest, position))
+        weight = self._weight(first)
+        rank.planned_pairs -= weight
+        rank.granted_pairs += weight
+        wanted = self._pairs[first.area] > 0
+        self._owner[first.area][wanted] = rank.number
+        return first if weight else None
+
+    def _lines(self, region: Region, budget: float, position: int | None) -> int:
+        axis = 0 if region.stays == "rows" else 1
+        weights = self._pairs[region.area].sum(axis=axis)
+        weights = weights[::-1] if region.backwards else weights
+        lines = int(np.searchsorted(np.cumsum(weights), budget)) + 1
+        if position is not None:
+            lines = min(lines, max(1, self._leash_end() - position))
+        return min(lines, len(region.stream))
+
+    def _is_end(self, rank: _Rank, region: Region) -> bool:
+        """Whether a grant would take so long that others could end before it."""
+        total = sum(self._speed(other) for other in self._ranks.values())
+        return self._weight(region) / self._speed(rank) > self.pairs_left / total / 4
+
+    # -- the leash -------------------------------------------------------------------------------------------
+
+    def _leashed(self, rank: _Rank) -> bool:
+        position = rank.plan[0].position
+        return position is not None and position >= self._leash_end()
+
+    def _leash_end(self) -> int:
+        """Return where ranks that stream together must wait: half the kept slots of all ahead of the slowest one."""
+        positions = [r.plan[0].position for r in self._ranks.values() if r.plan and r.plan[0].position is not None]
+        kept = sum(rank.hello.kept_items for rank in self._ranks.values())
+        return min(p for p in positions if p is not None) + max(2, kept // 2 // self._setup.chunk)
+
+    # -- finding work ----------------------------------------------------------------------------------------
+
+    def _find_work(self, rank: _Rank) -> None:
+        if rank.hello.band_items <= 0:
+            return
+        if self._returned:
+            self._add_to_plan(rank, [self._returned.popleft()])
+        elif not self._divider.finished:
+            self._divide()
+        while not rank.plan and self._returned:
+            self._add_to_plan(rank, [self._returned.popleft()])
+        if not rank.plan:
+            self._steal(rank)
+
+    def _divide(self) -> None:
+        """Plan the next panel for all ranks."""
+        able = [rank for rank in self._ranks.values() if rank.hello.band_items > 0]
+        shares = self._divider.next_panel([Sharer(r.number, self._speed(r), r.hello.band_items) for r in able])
+        longest = 0
+        for number, regions in shares.items():
+            rank, position = self._ranks[number], self._position
+            for region in regions:
+                rank.plan.append(_Planned(region, position if self._divider.synchronous else None))
+                rank.planned_pairs += self._weight(region)
+                position += len(region.stream)
+            longest = max(longest, position - self._position)
+        self._position += longest
+
+    def _steal(self, thief: _Rank) -> None:
+        """Take from the plan that would end last; where plans are empty, ask a rank to give up what it was granted."""
+        others = [rank for rank in self._ranks.values() if rank is not thief]
+        others.sort(key=lambda rank: (-rank.left / self._speed(rank), rank.number))
+        for victim in others:
+            amount = victim.left * self._speed(thief) / (self._speed(thief) + self._speed(victim))
+            if victim.plan and self._take_from_plan(thief, victim, amount):
+                self.counts.steals += 1
+                return
+        for victim in others:
+            if victim.thief is None and not victim.barren and victim.granted_pairs:
+                amount = victim.left * self._speed(thief) / (self._speed(thief) + self._speed(victim))
+                victim.thief = thief.number
+                self._send(victim.peer, Shed(thief.number, max(1, int(amount)), tuple(sorted(thief.band))))
+                return
+
+    def _take_from_plan(self, thief: _Rank, victim: _Rank, amount: float) -> bool:
+        """Move planned regions of no more than an amount of pairs from one rank to another."""
+        positions = {planned.region: planned.position for planned in victim.plan}
+        kept, taken = split_off(
+            [*positions],
+            amount,
+            self._pairs,
+            thief=thief.band,
+            victim=victim.band,
+            affinity=self._setup.affinity,
+        )
+        if not taken:
+            return False
+        last = victim.plan[-1].position
+        victim.plan = deque(_Planned(region, positions.get(region, last)) for region in kept)
+        victim.planned_pairs -= sum(map(self._weight, taken))
+        self._add_to_plan(thief, taken)
+        return True
+
+    def _speed(self, rank: _Rank) -> float:
+        """Return pairs a second as measured; what is not measured yet is guessed from the others."""
+        if rank.measured:
+            return rank.measured
+        known = [other for other in self._ranks.values() if other.measured]
+        ratio = sum(other.measured / other.hello.speed for other in known) / len(known) if known else 1.0
+        return rank.hello.speed * ratio
+
+
+def _difference(ours: Sequence[tuple[str, str]], theirs: Sequence[tuple[str, str]]) -> str:
+    """Return in words the first value in which two identities differ; empty where they do not."""
+    there = dict(theirs)
+    for name, value in ours:
+        if there.get(name) != value:
+            return f"{name} is {there.get(name, 'not known')} on this rank, but {value} in the run"
+    return ""
