@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tartan.core.homes import Ask, Copy, GiveUp, HomeAction, Homes, Read, Reply, Send, home_of
+from tartan.core.homes import Ask, Copy, GiveUp, HomeAction, Homes, Read, Respond, Send, home_of
 from tartan.core.ledger import Failure
 from tartan.core.messages import Busy, Elsewhere, Failed, Fetch, Member, Yours
 
@@ -104,7 +104,7 @@ class Homestead:
             match action:
                 case Ask(other, fetch):
                     self.later(other, partial(self.places[other].homes.fetched, rank, fetch))
-                case Reply(other, answer):
+                case Respond(other, answer):
                     self.later(other, partial(self.places[other].homes.answered, rank, answer))
                 case Read(span, kept):
                     assert kept is None or 0 <= kept < self.kept
@@ -230,8 +230,8 @@ def test_a_home_says_who_has_a_span() -> None:
     home = Homes(home_of(1, range(3)), 1, lambda span: False)
     home.view(members(0, 1, 2))
     first, second = [rank for rank in range(3) if rank != home.rank]
-    assert home.fetched(first, Fetch(1, stays=True)) == [Reply(first, Yours(1))]
-    assert home.fetched(second, Fetch(1)) == [Reply(second, Elsewhere(1, first))]
+    assert home.fetched(first, Fetch(1, stays=True)) == [Respond(first, Yours(1))]
+    assert home.fetched(second, Fetch(1)) == [Respond(second, Elsewhere(1, first))]
     # It was not there any more: the home loads it after all.
     assert home.fetched(second, Fetch(1, missed=(first,))) == [Read(1, 0)]
 
@@ -247,10 +247,10 @@ def test_a_home_without_a_free_slot_is_busy() -> None:
     home.view(members(0, 1))
     mine = [span for span in range(N_SPANS) if home_of(span, (0, 1)) == 0]
     assert home.fetched(1, Fetch(mine[0])) == [Read(mine[0], 0)]
-    assert home.fetched(1, Fetch(mine[1])) == [Reply(1, Busy(mine[1]))]
+    assert home.fetched(1, Fetch(mine[1])) == [Respond(1, Busy(mine[1]))]
     assert home.read(mine[0]) == [Send(1, mine[0], 0)]
     # Its slot is being sent.
-    assert home.fetched(1, Fetch(mine[1])) == [Reply(1, Busy(mine[1]))]
+    assert home.fetched(1, Fetch(mine[1])) == [Respond(1, Busy(mine[1]))]
     home.sent(mine[0], 0)
     assert home.fetched(1, Fetch(mine[1])) == [Read(mine[1], 0)]
 
@@ -282,7 +282,7 @@ def test_a_failure_reaches_all_that_asked() -> None:
     failures = (Failure(3, None, "parse", "broken"),)
     home.fetched(1 - home.rank, Fetch(1))
     home.source(1, stays=False)
-    assert home.read(1, failures) == [Reply(1 - home.rank, Failed(1, failures)), GiveUp(1, failures)]
+    assert home.read(1, failures) == [Respond(1 - home.rank, Failed(1, failures)), GiveUp(1, failures)]
     asker = Homes(1 - home.rank, 1, lambda span: False)
     asker.view(members(0, 1))
     asker.source(1, stays=False)

@@ -135,7 +135,7 @@ class _CacheBlock:
         return self.pins > 0 or self.arriving > 0
 
 
-class _Region(Protocol):
+class _SlotRegion(Protocol):
     """Room that blocks take and give back."""
 
     def lacking(self, needs: Sequence[Need]) -> int:
@@ -255,8 +255,8 @@ class Level:
         self.stats = LevelStats()
         self.used = 0
         self.n_arriving = 0
-        rows: _Region = _Anchored(room.rows) if room.row_frame is None else _Frames(room.rows, room.row_frame)
-        columns: _Region = _Frames(room.columns, room.column_frame) if room.addressed else _Count(room.columns)
+        rows: _SlotRegion = _Anchored(room.rows) if room.row_frame is None else _Frames(room.rows, room.row_frame)
+        columns: _SlotRegion = _Frames(room.columns, room.column_frame) if room.addressed else _Count(room.columns)
         self._regions = {True: rows, False: columns}
         # In the order of their last reservation.
         self._blocks: dict[bool, dict[BlockKey, _CacheBlock]] = {True: {}, False: {}}

@@ -139,7 +139,7 @@ class _Planned:
 
 
 @dataclass
-class _Rank:
+class _RankState:
     number: int
     peer: str
     hello: Hello
@@ -178,7 +178,7 @@ class Coordinator:
         self._pairs = setup.pairs.astype(np.int64)
         self._owner = np.full(self._pairs.shape, NOBODY, dtype=np.int32)
         self._divider = Divider(self._pairs, setup.chunk, circle=setup.circle)
-        self._ranks: dict[int, _Rank] = {}
+        self._ranks: dict[int, _RankState] = {}
         self._numbers: dict[str, int] = {}
         self._returned: deque[Region] = deque()
         self._first_hello: float | None = None
@@ -295,7 +295,7 @@ class Coordinator:
             self._remove(peer, ())
         number, self._n_welcomed = self._n_welcomed, self._n_welcomed + 1
         self._numbers[peer] = number
-        self._ranks[number] = _Rank(number, peer, hello, now)
+        self._ranks[number] = _RankState(number, peer, hello, now)
         if self._first_hello is None:
             self._first_hello = now
         self._send(peer, Welcome(number))
@@ -342,13 +342,13 @@ class Coordinator:
     def _weight(self, region: Region) -> int:
         return int(self._pairs[region.area].sum())
 
-    def _add_to_plan(self, rank: _Rank, regions: Iterable[Region]) -> None:
+    def _add_to_plan(self, rank: _RankState, regions: Iterable[Region]) -> None:
         """Plan regions for a rank, less what was committed since they were made."""
         left = [_Planned(part) for region in regions for part in covering(self._pairs > 0, region)]
         rank.plan.extend(left)
         rank.planned_pairs += sum(self._weight(planned.region) for planned in left)
 
-    def _take_back(self, victim: _Rank, thief: int, regions: Sequence[Region]) -> None:
+    def _take_back(self, victim: _RankState, thief: int, regions: Sequence[Region]) -> None:
         """A victim gave up regions: plan them for the thief."""
         victim.thief = None
         victim.barren = not regions
@@ -365,7 +365,7 @@ class Coordinator:
 
     # -- granting --------------------------------------------------------------------------------------------
 
-    def _serve_all(self, now: float, first: _Rank | None = None) -> None:
+    def _serve_all(self, now: float, first: _RankState | None = None) -> None:
         """Grant all that wait what there is for them, until nothing more can be granted."""
         if self._stopped or not self._may_divide(now):
             return
@@ -382,7 +382,7 @@ class Coordinator:
             self._divided = len(self._ranks) >= self._setup.n_expected or late
         return self._divided
 
-    def _serve(self, rank: _Rank) -> bool:
+    def _serve(self, rank: _RankState) -> bool:
         """Grant a rank something; return whether it was possible."""
         if not rank.plan:
             self._find_work(rank)
@@ -402,12 +402,12 @@ class Coordinator:
         self._send(rank.peer, Grant(tuple(regions)))
         return True
 
-    def _budget(self, rank: _Rank) -> float:
+    def _budget(self, rank: _RankState) -> float:
         """Return how many pairs to grant at once: a share of what is left, at least those of ``ahead_seconds``."""
         ahead = self._speed(rank) * self._setup.ahead_seconds if rank.measured else 1.0
         return max(1.0, ahead)
 
-    def _next_region(self, rank: _Rank, budget: float) -> Region | None:
+    def _next_region(self, rank: _RankState, budget: float) -> Region | None:
         """Take the first lines of the stream of a plan, for about a number of pairs, and mark them as granted."""
         region, position = rank.plan[0].region, rank.plan[0].position
         lines = self._lines(region, budget, position)
@@ -434,14 +434,14 @@ class Coordinator:
             lines = min(lines, max(1, self._leash_end() - position))
         return min(lines, len(region.stream))
 
-    def _is_end(self, rank: _Rank, region: Region) -> bool:
+    def _is_end(self, rank: _RankState, region: Region) -> bool:
         """Whether a grant would take so long that others could end before it."""
         total = sum(self._speed(other) for other in self._ranks.values())
         return self._weight(region) / self._speed(rank) > self.pairs_left / total / 4
 
     # -- the leash -------------------------------------------------------------------------------------------
 
-    def _leashed(self, rank: _Rank) -> bool:
+    def _leashed(self, rank: _RankState) -> bool:
         position = rank.plan[0].position
         return position is not None and position >= self._leash_end()
 
@@ -453,7 +453,7 @@ class Coordinator:
 
     # -- finding work ----------------------------------------------------------------------------------------
 
-    def _find_work(self, rank: _Rank) -> None:
+    def _find_work(self, rank: _RankState) -> None:
         if rank.hello.band_items <= 0:
             return
         if self._returned:
@@ -479,7 +479,7 @@ class Coordinator:
             longest = max(longest, position - self._position)
         self._position += longest
 
-    def _steal(self, thief: _Rank) -> None:
+    def _steal(self, thief: _RankState) -> None:
         """Take from the plan that would end last; where plans are empty, ask a rank to give up what it was granted."""
         others = [rank for rank in self._ranks.values() if rank is not thief]
         others.sort(key=lambda rank: (-rank.left / self._speed(rank), rank.number))
@@ -495,7 +495,7 @@ class Coordinator:
                 self._send(victim.peer, Shed(thief.number, max(1, int(amount)), tuple(sorted(thief.band))))
                 return
 
-    def _take_from_plan(self, thief: _Rank, victim: _Rank, amount: float) -> bool:
+    def _take_from_plan(self, thief: _RankState, victim: _RankState, amount: float) -> bool:
         """Move planned regions of no more than an amount of pairs from one rank to another."""
         positions = {planned.region: planned.position for planned in victim.plan}
         kept, taken = split_off(
@@ -514,7 +514,7 @@ class Coordinator:
         self._add_to_plan(thief, taken)
         return True
 
-    def _speed(self, rank: _Rank) -> float:
+    def _speed(self, rank: _RankState) -> float:
         """Return pairs a second as measured; what is not measured yet is guessed from the others."""
         if rank.measured:
             return rank.measured

@@ -36,7 +36,7 @@ class Ask(NamedTuple):
     fetch: Fetch
 
 
-class Reply(NamedTuple):
+class Respond(NamedTuple):
     """Answer a question without items."""
 
     rank: int
@@ -72,7 +72,7 @@ class GiveUp(NamedTuple):
     failures: tuple[Failure, ...]
 
 
-HomeAction = Ask | Reply | Read | Copy | Send | GiveUp
+HomeAction = Ask | Respond | Read | Copy | Send | GiveUp
 
 
 def _mixed(value: int) -> int:
@@ -327,13 +327,13 @@ class Homes:
                 if fetch.stays:
                     self._note_holder(span, rank)
                 self.counts.sent_on += 1
-                return [Reply(rank, Elsewhere(span, holder))]
+                return [Respond(rank, Elsewhere(span, holder))]
         if span in self._wishes:
             return self._busy(rank, span)
         if fetch.stays:
             self._note_holder(span, rank)
             if self.holders_load:
-                return [Reply(rank, Yours(span))]
+                return [Respond(rank, Yours(span))]
         slot = self._take_kept(span)
         if slot is None:
             return self._busy(rank, span)
@@ -353,13 +353,13 @@ class Homes:
 
     def _busy(self, rank: int, span: int) -> list[HomeAction]:
         self.counts.busy += 1
-        return [Reply(rank, Busy(span))]
+        return [Respond(rank, Busy(span))]
 
     def _failed(self, span: int, waiters: list[int], failures: tuple[Failure, ...]) -> list[HomeAction]:
         kept = self._kept.pop(span, None)
         if kept is not None:
             self._free.append(kept.slot)
-        actions: list[HomeAction] = [Reply(rank, Failed(span, failures)) for rank in waiters]
+        actions: list[HomeAction] = [Respond(rank, Failed(span, failures)) for rank in waiters]
         if self._wishes.pop(span, None) is not None:
             actions.append(GiveUp(span, failures))
         return actions
