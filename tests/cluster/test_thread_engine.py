@@ -19,6 +19,7 @@ class ThreadCrew:
 
     def __init__(self) -> None:
         self.hub = ThreadHub()
+        self.own_processes = False
         self.driver: ClusterEngine = self.hub.engine(DRIVER)
         self.programs: dict[str, threading.Thread] = {}
 
@@ -27,6 +28,9 @@ class ThreadCrew:
         program = RankProgram(self.hub.engine(name))
         self.programs[name] = threading.Thread(target=program.run, name=name, daemon=True)
         self.programs[name].start()
+
+    def meet(self, name: str) -> None:
+        assert name in self.programs
 
     def kill(self, name: str) -> None:
         self.hub.kill(name)

@@ -8,9 +8,10 @@ What every engine holds to, and ``tartan.testing.engine_kit`` tests:
 
 - The name of a member is never used again. The driver decides who is a member; the epoch grows with every change.
 - Handlers and ``on_view`` are called in one thread of the engine, one after the other, in the order in which messages
-  of one member arrive. They answer and do not compute; they may post, and must not call ``request``.
+  arrive. They answer and do not compute; they may post, and must not call ``request``.
 - A request is answered, or raises by its timeout. It is carried out at most once, and is never sent twice.
-- A post is delivered at most once. It is lost with its receiver, without an error.
+- A post is delivered at most once. It is lost with its receiver, without an error. Posts from one member to another
+  arrive in their order; a request may overtake them.
 - A member that was expelled can do nothing any more: all its calls raise ``StaleEpoch``, and ``on_view`` gives it a
   view without itself. So a process that wakes up after the others have given it up ends without harm.
 """
@@ -31,7 +32,7 @@ LIMIT_BYTES = 1 << 20
 
 
 class PeerLost(RankLostError):  # noqa: N818
-    """The member that was asked is not a member any more, or was lost before it answered."""
+    """The member that was asked is not a member any more, was lost before it answered, or cannot be reached."""
 
     default_code = "peer-lost"
 
@@ -85,6 +86,29 @@ class Capabilities:
     elastic: bool
     survives_loss: bool
     encrypted: bool
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What members of one run share, to know each other beside the engine.
+
+    Attributes
+    ----------
+    token : bytes
+        Secret of the run.
+    authority, certificate, key : str
+        As PEM, for TLS in both directions; empty where there is none.
+    """
+
+    token: bytes = field(default=b"", repr=False)
+    authority: str = ""
+    certificate: str = ""
+    key: str = field(default="", repr=False)
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether there is a certificate."""
+        return bool(self.certificate)
 
 
 @dataclass(frozen=True)
@@ -147,10 +171,16 @@ class ClusterEngine(Protocol):
     me : str
         Name of this member.
     capabilities : Capabilities
+    credentials : Credentials
+        Known once it is started.
+    resources : mapping of str to float
+        What the process was started with beyond cores and devices, such as "storage"; empty for the driver.
     """
 
     me: str
     capabilities: Capabilities
+    credentials: Credentials
+    resources: Mapping[str, float]
 
     def start(self, handlers: Mapping[str, Handler], on_view: OnView) -> None:
         """Become a member. From here on handlers and ``on_view`` are called; the first view follows at once.

@@ -23,6 +23,7 @@ from tartan.cluster.engine import (
     Call,
     Capabilities,
     ClusterView,
+    Credentials,
     Handler,
     OnView,
     PeerLost,
@@ -53,6 +54,8 @@ class Station(ABC):
     def __init__(self, run: str, me: str, capabilities: Capabilities) -> None:
         self.me = me
         self.capabilities = capabilities
+        self.credentials = Credentials()
+        self.resources: Mapping[str, float] = {}
         self._run = run
         self._handlers: Mapping[str, Handler] = {}
         self._on_view: OnView = _ignore
@@ -68,7 +71,7 @@ class Station(ABC):
 
     @abstractmethod
     def _carry(self, peer: str, data: bytes, waiting: Future[bytes] | None, timeout_seconds: float) -> None:
-        """Send bytes to a member without blocking; ``waiting`` gets the reply's bytes, or PeerLost."""
+        """Send bytes to another member without blocking; ``waiting`` gets the reply's bytes, or PeerLost."""
 
     @abstractmethod
     def _join(self) -> None:
@@ -108,7 +111,7 @@ class Station(ABC):
                 raise _lost(peer, self._view)
             self._waiting[waiting] = peer
         try:
-            self._carry(peer, data, waiting, timeout_seconds)
+            self._send(peer, data, waiting, timeout_seconds)
             return self._answer_of(waiting.result(timeout_seconds), peer, do)
         except TimeoutError:
             raise Timeout(f"{peer} did not answer {do!r} within {timeout_seconds:g} s", retryable=True) from None
@@ -121,7 +124,7 @@ class Station(ABC):
         """Send a message without an answer."""
         data = self._sealed(do, body, None)
         if peer in self.view().members:
-            self._carry(peer, data, None, 0.0)
+            self._send(peer, data, None, 0.0)
 
     def silence_seconds(self, peer: str) -> float:
         """Refuse: only the driver can say."""
@@ -176,6 +179,12 @@ class Station(ABC):
             self._thread.join(_END_SECONDS)
 
     # Sending
+
+    def _send(self, peer: str, data: bytes, waiting: Future[bytes] | None, timeout_seconds: float) -> None:
+        if peer == self.me:
+            self.receive(data, None if waiting is None else partial(settle, waiting))
+        else:
+            self._carry(peer, data, waiting, timeout_seconds)
 
     def _sealed(self, do: str, body: bytes, epoch: int | None) -> bytes:
         with self._lock:
@@ -280,6 +289,16 @@ class Roll:
         if name != DRIVER and DRIVER not in view.members:
             raise ClusterError(f"{name} cannot join: the run has no driver")
         self.view = ClusterView(view.epoch + 1, (*view.members, name), view.gone)
+        return self.view
+
+    def note(self, name: str, reason: str) -> ClusterView | None:
+        """Remove a member, or record why a process could not become one; None where its end is known."""
+        if name in self.view.members:
+            return self.remove(name, reason)
+        if name in self.view.gone or DRIVER not in self.view.members:
+            return None
+        view = self.view
+        self.view = ClusterView(view.epoch + 1, view.members, {**view.gone, name: reason})
         return self.view
 
     def remove(self, name: str, reason: str) -> ClusterView | None:

@@ -6,13 +6,14 @@ waiting: the messages of a frozen member, in both directions, are kept until it 
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 
-from tartan.cluster.engine import DRIVER, Capabilities, ClusterView, PeerLost
+from tartan.cluster.engine import DRIVER, Capabilities, ClusterView, Credentials, PeerLost
 from tartan.cluster.station import Roll, Station, fail, settle
 
 _CAPABILITIES = Capabilities(elastic=True, survives_loss=True, encrypted=True)
@@ -41,6 +42,7 @@ class ThreadHub:
 
     def __init__(self, run: str = "run", clock: Callable[[], float] = time.monotonic) -> None:
         self.run = run
+        self.credentials = Credentials(secrets.token_bytes(32))
         self._clock = clock
         self._lock = threading.RLock()
         self._roll = Roll()
@@ -126,6 +128,7 @@ class ThreadEngine(Station):
     def __init__(self, hub: ThreadHub, name: str) -> None:
         super().__init__(hub.run, name, _CAPABILITIES)
         self._hub = hub
+        self.credentials = hub.credentials
 
     def silence_seconds(self, peer: str) -> float:
         """Return how long nothing came from a rank."""

@@ -12,7 +12,9 @@ sleeps: every wait ends when what it waits for happens, or fails after ``patienc
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -35,7 +37,7 @@ from tartan.cluster.engine import (
 )
 from tartan.errors import InternalError, TartanError, TransportError
 
-__all__ = ["Crew", "EngineKit", "RankProgram"]
+__all__ = ["Crew", "EngineKit", "RankProgram", "rank_main"]
 
 
 class Crew(Protocol):
@@ -45,12 +47,19 @@ class Crew(Protocol):
     ----------
     driver : ClusterEngine
         Not started yet.
+    own_processes : bool
+        Whether ranks run in processes of their own, so that one can hold its interpreter lock.
     """
 
     driver: ClusterEngine
+    own_processes: bool
 
     def join(self) -> None:
         """Start one more rank, which runs ``RankProgram``; return at once."""
+        ...
+
+    def meet(self, name: str) -> None:
+        """Take note of a rank that has become a member; it answers requests."""
         ...
 
     def kill(self, name: str) -> None:
@@ -92,7 +101,7 @@ class _Outcome:
 
 
 class RankProgram:
-    """What a rank of the kit does: it answers "echo", "fail" and "large", and carries out each "order".
+    """What a rank of the kit does: it answers a few simple requests, and carries out each "order" and "hold" later.
 
     Parameters
     ----------
@@ -102,14 +111,14 @@ class RankProgram:
 
     def __init__(self, engine: ClusterEngine) -> None:
         self._engine = engine
-        self._orders: queue.SimpleQueue[_Errand | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[_Errand | float | None] = queue.SimpleQueue()
 
     def run(self) -> None:
         """Take part until this rank is no member any more."""
-        handlers = {"echo": _echo, "fail": _fail, "large": _large, "order": self._take, "go": self._go}
-        self._engine.start(handlers, self._see)
+        simple = {"echo": _echo, "fail": _fail, "large": _large, "pid": _pid}
+        self._engine.start({**simple, "order": self._take, "hold": self._hold, "go": self._go}, self._see)
         while (order := self._orders.get()) is not None:
-            outcome = self._carry_out(order)
+            outcome = self._carry_out(order) if isinstance(order, _Errand) else _held(order)
             with contextlib.suppress(TartanError):
                 self._engine.post(DRIVER, "outcome", wire.encode(outcome))
         self._engine.leave()
@@ -120,6 +129,10 @@ class RankProgram:
 
     def _take(self, call: Call) -> bytes:
         self._orders.put(wire.decode(call.body, _Errand))
+        return b""
+
+    def _hold(self, call: Call) -> bytes:
+        self._orders.put(wire.decode(call.body, float))
         return b""
 
     def _go(self, _call: Call) -> bytes:
@@ -138,6 +151,16 @@ class RankProgram:
 
 def _echo(call: Call) -> bytes:
     return call.body
+
+
+def _pid(_call: Call) -> bytes:
+    return wire.encode(os.getpid())
+
+
+def _held(seconds: float) -> _Outcome:
+    """Hold the interpreter lock."""
+    ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+    return _Outcome(0, b"", "")
 
 
 def _fail(_call: Call) -> bytes:
@@ -194,7 +217,10 @@ class _Desk:
         before = len(self.engine.view().ranks)
         for _ in range(n):
             self.crew.join()
-        return self.ranks(before + n)
+        names = self.ranks(before + n)
+        for name in names[before:]:
+            self.crew.meet(name)
+        return names
 
     def wait_gone(self, name: str) -> str:
         """Wait until a member is gone; return why."""
@@ -223,6 +249,7 @@ class EngineKit:
 
     patience_seconds = 20.0
     short_seconds = 0.05
+    hold_seconds = 3.0
 
     @contextlib.contextmanager
     def crew(self) -> Iterator[Crew]:
@@ -295,7 +322,7 @@ class EngineKit:
             desk.crew.kill(first)
             assert desk.wait_gone(first)
             assert desk.engine.view().epoch > before
-            assert desk.engine.view().ranks == (second,)
+            assert second in desk.engine.view().ranks
             with pytest.raises(PeerLost, match=first):
                 desk.ask(first, "echo")
             assert desk.outcome(desk.order(second, first, "echo"))[0] == "PeerLost"
@@ -320,7 +347,19 @@ class EngineKit:
             assert desk.outcome(ticket)[0] == "PeerLost"
             desk.crew.thaw(first)
             assert desk.crew.wait_ended(first, self.patience_seconds)
-            assert desk.engine.view().ranks == (second,)
+            assert second in desk.engine.view().ranks
+            assert first not in desk.engine.view().ranks
+
+    def test_a_rank_that_holds_its_interpreter_lock_is_not_silent(self) -> None:
+        with self.desk(1) as (desk, (rank,)):
+            if not desk.crew.own_processes:
+                pytest.skip("the ranks share the interpreter lock of this process")
+            desk.ask(rank, "hold", wire.encode(self.hold_seconds))
+            with pytest.raises(Timeout):
+                desk.ask(rank, "echo", seconds=self.short_seconds)
+            desk.outcome(0)
+            assert desk.engine.silence_seconds(rank) < self.hold_seconds / 2
+            assert desk.engine.view().ranks == (rank,)
 
     def test_a_rank_may_join_late(self) -> None:
         with self.desk(1) as (desk, (first,)):
@@ -381,3 +420,8 @@ class EngineKit:
             crew.driver.start({"echo": _echo}, impatient)
             assert "must not wait" in problems.get(timeout=self.patience_seconds)
             crew.driver.leave()
+
+
+def rank_main(engine: ClusterEngine) -> None:
+    """Run the program of the kit as a rank in a process of its own."""
+    RankProgram(engine).run()

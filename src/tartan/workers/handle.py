@@ -152,7 +152,7 @@ class WorkerHandle:
             How it ended, and the traceback that it left, or "".
         """
         self._reap()
-        how = _describe_exit(self.process.returncode)
+        how = describe_exit(self.process.returncode)
         report = os.pread(self._crash_fd, _CRASH_REPORT_BYTES, 0).decode(errors="replace")
         report = report.partition("\n\nExtension modules")[0]
         self.socket.close()
@@ -221,7 +221,8 @@ def _exit_descriptor(pid: int) -> int | None:
         return None
 
 
-def _describe_exit(status: int | None) -> str:
+def describe_exit(status: int | None) -> str:
+    """Return how a process ended, given its exit status; None where it has not."""
     if status is None:
         return "killed, and still hanging inside the system"
     if status >= 0:

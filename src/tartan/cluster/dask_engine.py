@@ -1,0 +1,351 @@
+"""Ranks on the workers of a Dask cluster. The only module that imports ``distributed``; imported in functions alone.
+
+Dask starts processes, connects them and says when one is gone; it is given no task. Each worker holds a relay
+(``tartan.cluster.relay``), whose child is the rank. The driver listens as a worker does, so that ranks reach it
+without a detour by the scheduler.
+
+Whoever may connect to a Dask process may run code in it. So connections beyond this machine are encrypted, and both
+ends show a certificate of the run's authority; ``tartan.cluster.launch`` sees to that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster, Security, Worker, WorkerPlugin
+from distributed.comm import get_local_address_for
+from distributed.core import Server
+
+from tartan.base.machine import tartan_version
+from tartan.cluster import wire
+from tartan.cluster.courier import About, Courier, Directory
+from tartan.cluster.engine import DRIVER, Capabilities, ClusterView, Credentials, PeerLost
+from tartan.cluster.relay import Relay, RelayTask
+from tartan.cluster.station import Roll, Station, fail, settle
+from tartan.errors import ClusterError
+
+SETTINGS: dict[str, Any] = {
+    "distributed.comm.timeouts.connect": "3s",
+    "distributed.comm.timeouts.tcp": "15s",  # below 11 s connections fail in an assertion
+    "distributed.scheduler.worker-ttl": "5s",
+    "distributed.scheduler.work-stealing": False,
+    "distributed.scheduler.active-memory-manager.start": False,
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+    "distributed.worker.profile.enabled": False,
+}
+"""Of Dask, while a cluster of this process runs: it carries messages and computes nothing."""
+
+_CLOSE_SECONDS = 5.0
+
+
+class DaskEngine(Station):
+    """The driver's engine on a Dask cluster.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Connected, and not asynchronous.
+    run : str
+        Names one execution of a run.
+    entry : str
+        ``module:function`` that every rank runs, with its engine.
+    clock : callable
+        Returns the time in seconds by which silence is measured.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        run: str,
+        *,
+        entry: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client, self._entry, self._clock = client, entry, clock
+        scheduler = str(client.scheduler.address)
+        super().__init__(run, DRIVER, Capabilities(elastic=True, survives_loss=True, encrypted=_encrypted(scheduler)))
+        self.credentials = credentials_of(client.security, secrets.token_bytes(32))
+        # Of the event loop:
+        self._scheduler = scheduler
+        self._service = f"tartan-{run}"
+        self._roll = Roll()
+        self._heard: dict[str, float] = {}
+        self._pushing: set[str] = set()
+        self._jobs: set[asyncio.Task[None]] = set()
+        keys = client.security.get_connection_args(role_of(client.security))
+        self._server = Server({self._service: self._take}, needs_workdir=False, connection_args=keys)
+        self._courier = Courier(partial(send, self._server, self._service))
+
+    # Station
+
+    def silence_seconds(self, peer: str) -> float:
+        """Return how long nothing came from a rank; infinite where it never joined."""
+        return self._clock() - self._heard.get(peer, float("-inf"))
+
+    def expel(self, peer: str, reason: str) -> None:
+        """End the membership of a rank, soon."""
+        self._on_loop(partial(self._publish_without, peer, reason))
+
+    def _join(self) -> None:
+        self._client.sync(self._open)
+        task = RelayTask(self._run, self._server.address, self._entry, self.credentials.token)
+        self._client.subscribe_topic("all", self._hear_scheduler)
+        self._client.register_plugin(RelayPlugin(task, self._service))
+
+    def _carry(self, peer: str, data: bytes, waiting: Future[bytes] | None, timeout_seconds: float) -> None:
+        if waiting is None:
+            self._on_loop(lambda: self._spawn(self._courier.post(peer, data)))
+        else:
+            self._on_loop(lambda: self._spawn(self._ask(peer, data, waiting, timeout_seconds)))
+
+    def _depart(self, reason: str) -> None:
+        with contextlib.suppress(OSError, TimeoutError, ValueError):
+            self._client.unsubscribe_topic("all")
+        with contextlib.suppress(OSError, TimeoutError):
+            self._client.sync(self._close, reason, callback_timeout=3 * _CLOSE_SECONDS)
+
+    # The event loop
+
+    def _on_loop(self, act: Callable[[], object]) -> None:
+        self._client.loop.asyncio_loop.call_soon_threadsafe(act)
+
+    def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(job)
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+
+    async def _open(self) -> None:
+        keys = self._client.security.get_listen_args(role_of(self._client.security))
+        await self._server.listen(get_local_address_for(self._scheduler), **keys)
+        self._publish(self._roll.join(DRIVER))
+        self._spawn(self._watch_scheduler())
+
+    async def _close(self, reason: str) -> None:
+        self._publish_without(DRIVER, reason)
+        pushes = [job for job in self._jobs if job.get_name() == "view"]
+        if pushes:
+            await asyncio.wait(pushes, timeout=_CLOSE_SECONDS)
+        for job in list(self._jobs):
+            job.cancel()
+        with contextlib.suppress(Exception):  # whatever a scheduler that is gone makes of it
+            await asyncio.wait_for(self._client.unregister_worker_plugin(self._service), _CLOSE_SECONDS)
+        await self._server.close()
+
+    async def _watch_scheduler(self) -> None:
+        while self._client.status in ("running", "connecting", "newly-created"):
+            await asyncio.sleep(1.0)
+        self._publish_without(DRIVER, f"the Dask scheduler at {self._scheduler} is gone")
+
+    async def _ask(self, peer: str, data: bytes, waiting: Future[bytes], seconds: float) -> None:
+        answer = await self._courier.request(peer, data, seconds)
+        if "data" in answer:
+            settle(waiting, answer["data"])
+        elif "lost" in answer:
+            fail(waiting, PeerLost(str(answer["lost"]), context={"peer": peer}))
+
+    # What arrives
+
+    async def _take(self, do: str, data: bytes = b"", **fields: Any) -> Mapping[str, Any]:
+        if do == "post":
+            self.receive(data, None)
+        elif do == "message":
+            return await self._answered(data, float(fields["seconds"]))
+        elif do == "join":
+            return self._admit(data)
+        elif do == "beat":
+            return self._beat(str(fields["name"]), int(fields["epoch"]))
+        elif do == "gone":
+            self._publish(self._roll.note(str(fields["name"]), str(fields["reason"])))
+        return {}
+
+    async def _answered(self, data: bytes, seconds: float) -> Mapping[str, Any]:
+        loop = asyncio.get_running_loop()
+        reply: asyncio.Future[bytes] = loop.create_future()
+
+        def answer(found: bytes) -> None:
+            loop.call_soon_threadsafe(_fulfil, reply, found)
+
+        self.receive(data, answer)
+        try:
+            return {"data": await asyncio.wait_for(reply, seconds)}
+        except TimeoutError:
+            return {}
+
+    def _admit(self, data: bytes) -> Mapping[str, Any]:
+        try:
+            about = wire.decode(data, About)
+            _require_same("Tartan", about.tartan, tartan_version())
+            _require_same("the messages of ranks", about.messages, wire.VERSION)
+            view = self._roll.join(about.name)
+        except ClusterError as error:
+            return {"refused": str(error)}
+        self._heard[about.name] = self._clock()
+        self._courier.addresses = {**self._courier.addresses, about.name: about.address}
+        self._publish(view)
+        return {"data": self._directory()}
+
+    def _beat(self, name: str, epoch: int) -> Mapping[str, Any]:
+        if name in self._roll.view.members:
+            self._heard[name] = self._clock()
+        return {"data": self._directory()} if epoch < self._roll.view.epoch else {}
+
+    def _hear_scheduler(self, event: Any) -> None:
+        about = event[1]
+        if isinstance(about, dict) and about.get("action") == "remove-worker":
+            for name, address in list(self._courier.addresses.items()):
+                if address == about.get("worker"):
+                    self._publish_without(name, "its Dask worker is gone")
+
+    # Views
+
+    def _directory(self) -> bytes:
+        return wire.encode(Directory(self._roll.view, {**self._courier.addresses, DRIVER: self._server.address}))
+
+    def _publish_without(self, name: str, reason: str) -> None:
+        self._publish(self._roll.remove(name, reason))
+
+    def _publish(self, view: ClusterView | None) -> None:
+        if view is None:
+            return
+        self.adopt(view)
+        for name in set(self._courier.addresses) - self._pushing:
+            self._pushing.add(name)
+            self._spawn(self._push(name, self._courier.addresses[name]))
+        known = self._courier.addresses.items()
+        self._courier.addresses = {name: address for name, address in known if name in view.members}
+
+    async def _push(self, name: str, address: str) -> None:
+        """Send the newest view to one rank, until it has it; a beat finds out later where that fails."""
+        task = asyncio.current_task()
+        if task is not None:
+            task.set_name("view")
+        sent = 0
+        try:
+            while sent < self._roll.view.epoch:
+                sent = self._roll.view.epoch
+                await self._courier.call(address, do="view", data=self._directory())
+        except OSError:
+            return
+        finally:
+            self._pushing.discard(name)
+
+
+class RelayPlugin(WorkerPlugin):  # type: ignore[misc]
+    """Gives a relay to every worker, also to those that join later."""
+
+    def __init__(self, task: RelayTask, name: str) -> None:
+        self.name = name
+        self._task = task
+        self._relay: Relay | None = None
+
+    async def setup(self, worker: Worker) -> None:
+        """Start the rank of a worker."""
+        encrypted = _encrypted(worker.address)
+        relay = self._relay = Relay(
+            self._task,
+            worker.address,
+            partial(send, worker, self.name),
+            Capabilities(elastic=True, survives_loss=True, encrypted=encrypted),
+            credentials_of(worker.security, self._task.token),
+            {name: float(value) for name, value in worker.state.total_resources.items()},
+        )
+        worker.handlers[self.name] = relay.handle
+        await relay.start()
+
+    async def teardown(self, worker: Worker) -> None:
+        """End the rank of a worker."""
+        worker.handlers.pop(self.name, None)
+        if self._relay is not None:
+            await self._relay.close("its Dask worker has ended it")
+
+
+async def send(server: Server, service: str, address: str, **fields: Any) -> Mapping[str, Any]:
+    """Call a service of the Dask process at an address; raises OSError if that fails."""
+    found: Mapping[str, Any] = await getattr(server.rpc(address), service)(**fields)
+    return found
+
+
+def security_of(credentials: Credentials) -> Security:
+    """Return the settings by which every process of a cluster shows one certificate and asks for its like."""
+    roles = ("scheduler", "worker", "client")
+    certificates = {f"tls_{role}_cert": credentials.certificate for role in roles}
+    keys = {f"tls_{role}_key": credentials.key for role in roles}
+    return Security(require_encryption=True, tls_ca_file=credentials.authority, **certificates, **keys)
+
+
+def configured_security() -> Security:
+    """Return what Dask's settings say of certificates."""
+    return Security()
+
+
+def role_of(security: Security) -> str:
+    """Return the role whose certificate a process shows to ranks: that of a worker where there is one."""
+    return "worker" if security.get_tls_config_for_role("worker")["cert"] else "client"
+
+
+def credentials_of(security: Security, token: bytes) -> Credentials:
+    """Return the certificate that a process shows to others, as Dask was told of it."""
+    tls = security.get_tls_config_for_role(role_of(security))
+    return Credentials(token, _pem(tls["ca_file"]), _pem(tls["cert"]), _pem(tls["key"]))
+
+
+def _pem(value: str | None) -> str:
+    """Return what a setting of Dask holds, or names."""
+    return value if value and "\n" in value else Path(value).read_text() if value else ""
+
+
+@contextlib.contextmanager
+def local_client(n_ranks: int, security: Security) -> Iterator[Client]:
+    """Start workers on this machine, and yield a client of them; all end with this process, however it ends."""
+    dashboard = "127.0.0.1:0"
+    with (
+        dask.config.set(SETTINGS),
+        LocalCluster(
+            n_workers=n_ranks,
+            threads_per_worker=1,
+            processes=True,
+            memory_limit=0,
+            host="127.0.0.1",
+            dashboard_address=dashboard,
+            worker_dashboard_address=dashboard,
+            security=security,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@contextlib.contextmanager
+def remote_client(address: str, security: Security) -> Iterator[Client]:
+    """Yield a client of a cluster that runs."""
+    with dask.config.set(SETTINGS):
+        try:
+            client = Client(address, security=security, timeout=10)
+        except (OSError, TimeoutError) as error:
+            raise ClusterError(f"the Dask scheduler at {address} cannot be reached: {error}") from None
+        with client:
+            yield client
+
+
+def _encrypted(address: str) -> bool:
+    return address.startswith("tls://")
+
+
+def _fulfil(reply: asyncio.Future[bytes], data: bytes) -> None:
+    if not reply.done():
+        reply.set_result(data)
+
+
+def _require_same(what: str, theirs: object, ours: object) -> None:
+    if theirs != ours:
+        raise ClusterError(f"the rank has version {theirs} of {what}, the driver {ours}: install the same on both")
