@@ -1,0 +1,132 @@
+"""One connection for large buffers: sends and receives whole pieces by a deadline, with or without TLS."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+_PIECE_BYTES = 1 << 18
+_AT_ONCE_BYTES = 8 << 20
+
+
+class Throttle:
+    """Bounds the bytes a second of all connections that share it: a slow link, for tests and benchmarks.
+
+    Parameters
+    ----------
+    bytes_per_second : float
+    clock, sleep : callable
+        Tell the time in seconds, and wait.
+    """
+
+    def __init__(
+        self,
+        bytes_per_second: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._rate, self._clock, self._sleep = bytes_per_second, clock, sleep
+        self._lock = threading.Lock()
+        self._free_at = clock()
+
+    def pass_bytes(self, n_bytes: int) -> None:
+        """Wait until so many bytes have gone through, after those of all earlier calls."""
+        with self._lock:
+            begin = max(self._free_at, self._clock())
+            self._free_at = begin + n_bytes / self._rate
+            wait = self._free_at - self._clock()
+        if wait > 0:
+            self._sleep(wait)
+
+
+class BulkSocket:
+    """A connected socket. One thread uses it at a time, but ``hang_up`` may be called from any.
+
+    Parameters
+    ----------
+    connection : socket
+        Plain, or wrapped by TLS with its handshake done.
+    throttle : Throttle, optional
+    """
+
+    def __init__(self, connection: socket.socket, throttle: Throttle | None = None) -> None:
+        self.raw = connection
+        self._throttle = throttle
+        self._deadline = 0.0
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def limit(self, seconds: float) -> None:
+        """Set the deadline of what follows, except of large buffers."""
+        self._deadline = time.monotonic() + seconds
+
+    def send(self, data: bytes) -> None:
+        """Send small data."""
+        self._wait_at_most(self._deadline - time.monotonic())
+        self.raw.sendall(data)
+
+    def receive(self, n_bytes: int) -> bytes:
+        """Receive exactly so many bytes, which the caller has bounded."""
+        data = bytearray(n_bytes)
+        view = memoryview(data)
+        while view:
+            self._wait_at_most(self._deadline - time.monotonic())
+            view = view[self._received(view) :]
+        return bytes(data)
+
+    def receive_some(self, n_bytes: int) -> bytes:
+        """Receive at least one byte, or none where the peer has hung up."""
+        self._wait_at_most(self._deadline - time.monotonic())
+        return self.raw.recv(n_bytes)
+
+    def send_large(self, view: memoryview, seconds: float) -> None:
+        """Send a buffer from where it lies; ``seconds`` bounds every pause."""
+        self._wait_at_most(seconds)
+        step = _AT_ONCE_BYTES if self._throttle is None else _PIECE_BYTES
+        while view:
+            piece = view[:step]
+            if self._throttle is not None:
+                self._throttle.pass_bytes(piece.nbytes)
+            view = view[self.raw.send(piece) :]
+
+    def receive_large(self, view: memoryview, seconds: float) -> None:
+        """Receive into a buffer until it is full; ``seconds`` bounds every pause."""
+        self._wait_at_most(seconds)
+        while view:
+            view = view[self._received(view) :]
+
+    def is_quiet(self) -> bool:
+        """Whether nothing has arrived since the last exchange, not even the peer's end."""
+        poll = select.poll()
+        poll.register(self.raw, select.POLLIN)
+        return not poll.poll(0)
+
+    def hang_up(self) -> None:
+        """End the connection from any thread: one that waits on it gets an error, and closes it."""
+        hang_up(self.raw)
+
+    def close(self) -> None:
+        """End the connection and give it back."""
+        hang_up(self.raw)
+        self.raw.close()
+
+    def _received(self, view: memoryview) -> int:
+        n_bytes = self.raw.recv_into(view)
+        if not n_bytes:
+            raise ConnectionResetError("the other side has hung up")
+        return n_bytes
+
+    def _wait_at_most(self, seconds: float) -> None:
+        if seconds <= 0:
+            raise TimeoutError("timed out")
+        self.raw.settimeout(seconds)
+
+
+def hang_up(connection: socket.socket) -> None:
+    """Shut a socket down, below its TLS; nothing happens where it is closed."""
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
