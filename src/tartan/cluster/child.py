@@ -22,7 +22,7 @@ from typing import Any
 
 from tartan.cluster import wire
 from tartan.cluster.engine import ClusterView, PeerLost
-from tartan.cluster.pipe import HEADER, Kind, Outgoing, Unframer, Welcome, frame
+from tartan.cluster.pipe import HEADER, Kind, PassOn, RankSetup, Unframer, frame
 from tartan.cluster.station import Station, fail, settle
 from tartan.errors import ClusterError, ConfigError, TartanError
 
@@ -43,7 +43,7 @@ class ChildEngine(Station):
     Parameters
     ----------
     connection : socket
-        To the relay, which sends the welcome first.
+        To the relay, which sends the setup first.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -52,22 +52,22 @@ class ChildEngine(Station):
         self._tickets = itertools.count(1)
         self._calls: dict[int, Future[bytes]] = {}
         self._joined: Future[bytes] = Future()
-        welcome = self._welcome()
-        super().__init__(welcome.run, welcome.me, welcome.capabilities)
-        self.credentials, self.resources = welcome.credentials, welcome.resources
+        setup = self._setup()
+        super().__init__(setup.run, setup.me, setup.capabilities)
+        self.credentials, self.resources = setup.credentials, setup.resources
         self._reader = threading.Thread(target=self._read, name="tartan-relay", daemon=True)
 
-    def _welcome(self) -> Welcome:
+    def _setup(self) -> RankSetup:
         head = self._exactly(HEADER.size)
         kind, _, length = HEADER.unpack(head)
-        if kind != Kind.WELCOME:
-            raise ClusterError(f"the relay began with frame {kind} instead of a welcome")
-        return wire.decode(self._exactly(length), Welcome)
+        if kind != Kind.SETUP:
+            raise ClusterError(f"the relay began with frame {kind} instead of a setup")
+        return wire.decode(self._exactly(length), RankSetup)
 
     def _exactly(self, n_bytes: int) -> bytes:
         data = self._connection.recv(n_bytes, socket.MSG_WAITALL)
         if len(data) < n_bytes:
-            raise ClusterError("the relay ended before its welcome")
+            raise ClusterError("the relay ended before its setup")
         return data
 
     # Station
@@ -85,7 +85,7 @@ class ChildEngine(Station):
         if waiting is not None:
             self._calls[ticket] = waiting
             waiting.add_done_callback(lambda _: self._calls.pop(ticket, None))
-        self._frame(Kind.CALL, ticket, wire.encode(Outgoing(peer, data, timeout_seconds)))
+        self._frame(Kind.CALL, ticket, wire.encode(PassOn(peer, data, timeout_seconds)))
 
     def _depart(self, reason: str) -> None:
         self._frame(Kind.LEAVE, 0, reason.encode())

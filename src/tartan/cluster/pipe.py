@@ -20,11 +20,11 @@ _LONGEST_BODY = 4 * LIMIT_BYTES
 class Kind(IntEnum):
     """What a frame is; the type of its body beside it."""
 
-    WELCOME = 0  # to the rank, first: Welcome
+    SETUP = 0  # to the rank, first: RankSetup
     JOIN = 1  # to the relay: the rank is ready to become a member
     JOINED = 2  # to the rank: ClusterView
     REFUSED = 3  # to the rank: why, as text
-    CALL = 4  # to the relay: Outgoing; a ticket of 0 asks for no answer
+    CALL = 4  # to the relay: PassOn; a ticket of 0 asks for no answer
     REPLY = 5  # to the rank: the reply's bytes
     LOST = 6  # to the rank: why a call has no reply, as text
     MESSAGE = 7  # to the rank: an envelope; a ticket of 0 asks for no answer
@@ -34,7 +34,7 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True)
-class Welcome:
+class RankSetup:
     """What a rank must know before it joins.
 
     Attributes
@@ -54,7 +54,7 @@ class Welcome:
 
 
 @dataclass(frozen=True)
-class Outgoing:
+class PassOn:
     """A message that a relay is to pass on."""
 
     peer: str

@@ -29,7 +29,7 @@ from tartan.cluster import wire
 from tartan.cluster.child import BOOT
 from tartan.cluster.courier import About, Courier, Directory, Send
 from tartan.cluster.engine import Capabilities, ClusterView, Credentials
-from tartan.cluster.pipe import Kind, Outgoing, Unframer, Welcome, frame
+from tartan.cluster.pipe import Kind, PassOn, RankSetup, Unframer, frame
 from tartan.errors import TartanError
 from tartan.workers.handle import describe_exit
 
@@ -95,7 +95,7 @@ class Relay:
         self.name = f"{socket.gethostname()}-{secrets.token_hex(3)}"
         self._task, self._address, self._courier = task, address, Courier(send)
         keys = Credentials(task.token, credentials.authority, credentials.certificate, credentials.key)
-        self._welcome = Welcome(task.run, self.name, capabilities, keys, dict(resources))
+        self._setup = RankSetup(task.run, self.name, capabilities, keys, dict(resources))
         self._directory = Directory(ClusterView(), {})
         self._tickets = itertools.count(1)
         self._answers: dict[int, asyncio.Future[bytes]] = {}
@@ -112,7 +112,7 @@ class Relay:
         finally:
             theirs.close()
         reader, self._writer = await asyncio.open_unix_connection(sock=ours)
-        self._tell(Kind.WELCOME, 0, wire.encode(self._welcome))
+        self._tell(Kind.SETUP, 0, wire.encode(self._setup))
         self._spawn(self._listen(reader, self._process))
         self._spawn(self._beat())
 
@@ -175,7 +175,7 @@ class Relay:
             case Kind.JOIN:
                 self._spawn(self._join())
             case Kind.CALL:
-                outgoing = wire.decode(body, Outgoing)
+                outgoing = wire.decode(body, PassOn)
                 self._spawn(
                     self._pass_on(ticket, outgoing) if ticket else self._courier.post(outgoing.peer, outgoing.data)
                 )
@@ -224,7 +224,7 @@ class Relay:
             self._know(found)
         self._tell(Kind.JOINED, 0, wire.encode(self._directory.view))
 
-    async def _pass_on(self, ticket: int, outgoing: Outgoing) -> None:
+    async def _pass_on(self, ticket: int, outgoing: PassOn) -> None:
         answer = await self._courier.request(outgoing.peer, outgoing.data, outgoing.timeout_seconds)
         if "data" in answer:
             self._tell(Kind.REPLY, ticket, answer["data"])
