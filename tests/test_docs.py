@@ -20,10 +20,10 @@ NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?:^ {4}.*\n)+", re.MULTILINE)
 CODE = re.compile(r"`([^`\n]+)`")
-COMMAND = re.compile(r"^tartan ([a-z]+)\b")
+COMMAND = re.compile(r"^tartan ([a-z][a-z-]*)(?![\w-])")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 ENTRY = re.compile(r"^ {2}(-.*?)(?: {2}|$)", re.MULTILINE)  # what a page of help says of one option
-OTHER_TOOLS = {"--strict"}  # mypy
+OTHER_TOOLS = {"--strict", "--memory-limit"}  # mypy, dask worker
 
 
 def _text(name: str) -> str:
@@ -45,7 +45,7 @@ def _code(name: str) -> list[str]:
 @cache
 def _options() -> dict[str, set[str]]:
     """The options of each command."""
-    commands = re.findall(r"^ {4}([a-z]+)\b", build_parser().format_help(), re.MULTILINE)
+    commands = re.findall(r"^ {4}([a-z][a-z-]*)(?![\w-])", build_parser().format_help(), re.MULTILINE)
     return {command: set(OPTION.findall(" ".join(ENTRY.findall(_help(command))))) for command in commands}
 
 

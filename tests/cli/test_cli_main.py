@@ -66,6 +66,7 @@ OPTIONS = {
     },
     "simulate": {"-n", "--seed", "--set", "--json", "--help"},
     "plan": {"--workers", "--json", "--help"},
+    "cluster-certs": {"--days", "--json", "--help"},
     "demo": {"--photos", "--cameras", "--seed", "--quiet", "--json", "--help"},
     "bench": {"--json", "--help"},
     "completion": {"--json", "--help"},

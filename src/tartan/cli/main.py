@@ -41,6 +41,7 @@ _COMMANDS = {
     "sort": "sort files of numbers or records, larger than memory; run it again to resume",
     "simulate": "write inputs with known truth: photos, proteomes, vectors or LC-MS peaks",
     "plan": "predict time, loads and efficiency of a run before it is started",
+    "cluster-certs": "write certificates for a cluster of several machines",
     "demo": "simulate photos of several cameras, compare all of them and write a report",
     "bench": "run a benchmark, or list what there is",
     "completion": "print what makes a shell complete commands, or the manual page",
@@ -99,7 +100,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     for name, text in _COMMANDS.items():
         command = commands.add_parser(name, help=text, description=_sentence(text), allow_abbrev=False)
         if only in (None, name):
-            module = importlib.import_module(f"tartan.cli.{name}")
+            module = importlib.import_module(f"tartan.cli.{name.replace('-', '_')}")
             module.configure(command)
             command.add_argument("--json", action="store_true", help="print one JSON object on stdout")
             command.set_defaults(execute=module.execute)

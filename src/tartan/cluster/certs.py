@@ -7,6 +7,7 @@ its own, and no more certificates can be made of it than those that were made at
 from __future__ import annotations
 
 import datetime
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -193,10 +194,22 @@ def _texts(folder: Path, days: float) -> Mapping[str, str]:
     for name in _NAMES:
         texts |= {f"{name}.pem": made[name].certificate, f"{name}-key.pem": made[name].key}
     roles = [("scheduler", "server"), ("worker", "server"), ("client", "client")]
-    lines = ["distributed:", "  comm:", "    require-encryption: true", "    tls:", f"      ca-file: {folder}/ca.pem"]
+    lines = [
+        "distributed:",
+        "  comm:",
+        "    require-encryption: true",
+        "    tls:",
+        f"      ca-file: {_quoted(folder / 'ca.pem')}",
+    ]
     for role, name in roles:
-        lines += [f"      {role}:", f"        cert: {folder}/{name}.pem", f"        key: {folder}/{name}-key.pem"]
+        lines += [f"      {role}:", f"        cert: {_quoted(folder / f'{name}.pem')}"]
+        lines += [f"        key: {_quoted(folder / f'{name}-key.pem')}"]
     return {**texts, "dask.yaml": "\n".join(lines) + "\n"}
+
+
+def _quoted(path: Path) -> str:
+    """Return a path as YAML takes it: as JSON does."""
+    return json.dumps(str(path))
 
 
 def _new_file(path: Path, text: str) -> Path:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tartan.cluster.engine import LIMIT_BYTES, Oversize
+from tartan.core.messages import PROTOCOL_VERSION
 from tartan.errors import TransportError
 
-VERSION = 1
+VERSION = PROTOCOL_VERSION
 """Of the messages; members of one run speak the same."""
 
 T = TypeVar("T")
