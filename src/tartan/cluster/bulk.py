@@ -254,8 +254,6 @@ class BulkClient:
     Parameters
     ----------
     credentials : Credentials
-    throttle : Throttle, optional
-        Bounds the speed of all connections together.
     hello_seconds : float
         Longest wait for the proof that the other side belongs to the run.
 
@@ -264,10 +262,8 @@ class BulkClient:
     Threads may call it at the same time; each exchange has a connection of its own.
     """
 
-    def __init__(
-        self, credentials: Credentials, *, throttle: Throttle | None = None, hello_seconds: float = _HELLO_SECONDS
-    ) -> None:
-        self._token, self._throttle, self._hello_seconds = credentials.token, throttle, hello_seconds
+    def __init__(self, credentials: Credentials, *, hello_seconds: float = _HELLO_SECONDS) -> None:
+        self._token, self._hello_seconds = credentials.token, hello_seconds
         self._context = tls_context(credentials, server=False)
         self._lock = threading.Lock()
         self._idle: dict[tuple[str, int], list[BulkSocket]] = defaultdict(list)
@@ -364,7 +360,7 @@ class BulkClient:
         try:
             if self._context is not None:
                 connection = self._context.wrap_socket(connection)
-            known = BulkSocket(connection, self._throttle)
+            known = BulkSocket(connection)
             self._introduce(known)
         except BaseException:
             connection.close()

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import ssl
+import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+_TIMEVAL = struct.Struct("@ll")
 _PIECE_BYTES = 1 << 18
 _AT_ONCE_BYTES = 8 << 20
 
@@ -58,7 +61,9 @@ class BulkSocket:
         self.raw = connection
         self._throttle = throttle
         self._deadline = 0.0
+        self._whole = 0 if isinstance(connection, ssl.SSLSocket) else socket.MSG_WAITALL
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.settimeout(None)  # the kernel keeps the limits: that takes half the system calls
 
     def limit(self, seconds: float) -> None:
         """Set the deadline of what follows, except of large buffers."""
@@ -67,7 +72,8 @@ class BulkSocket:
     def send(self, data: bytes) -> None:
         """Send small data."""
         self._wait_at_most(self._deadline - time.monotonic())
-        self.raw.sendall(data)
+        with _in_time():
+            self.raw.sendall(data)
 
     def receive(self, n_bytes: int) -> bytes:
         """Receive exactly so many bytes, which the caller has bounded."""
@@ -81,7 +87,8 @@ class BulkSocket:
     def receive_some(self, n_bytes: int) -> bytes:
         """Receive at least one byte, or none where the peer has hung up."""
         self._wait_at_most(self._deadline - time.monotonic())
-        return self.raw.recv(n_bytes)
+        with _in_time():
+            return self.raw.recv(n_bytes)
 
     def send_large(self, view: memoryview, seconds: float) -> None:
         """Send a buffer from where it lies; ``seconds`` bounds every pause."""
@@ -91,7 +98,8 @@ class BulkSocket:
             piece = view[:step]
             if self._throttle is not None:
                 self._throttle.pass_bytes(piece.nbytes)
-            view = view[self.raw.send(piece) :]
+            with _in_time():
+                view = view[self.raw.send(piece) :]
 
     def receive_large(self, view: memoryview, seconds: float) -> None:
         """Receive into a buffer until it is full; ``seconds`` bounds every pause."""
@@ -115,7 +123,8 @@ class BulkSocket:
         self.raw.close()
 
     def _received(self, view: memoryview) -> int:
-        n_bytes = self.raw.recv_into(view)
+        with _in_time():
+            n_bytes = self.raw.recv_into(view, 0, self._whole)
         if not n_bytes:
             raise ConnectionResetError("the other side has hung up")
         return n_bytes
@@ -123,7 +132,18 @@ class BulkSocket:
     def _wait_at_most(self, seconds: float) -> None:
         if seconds <= 0:
             raise TimeoutError("timed out")
-        self.raw.settimeout(seconds)
+        limit = _TIMEVAL.pack(int(seconds), int(seconds % 1 * 1e6) or 1)
+        self.raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        self.raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+
+
+@contextlib.contextmanager
+def _in_time() -> Iterator[None]:
+    """Turn the kernel's word that a limit has passed into TimeoutError."""
+    try:
+        yield
+    except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        raise TimeoutError("timed out") from None
 
 
 def hang_up(connection: socket.socket) -> None:

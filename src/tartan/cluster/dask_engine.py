@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -319,6 +320,7 @@ def local_client(n_ranks: int, security: Security) -> Iterator[Client]:
             dashboard_address=dashboard,
             worker_dashboard_address=dashboard,
             security=security,
+            silence_logs=logging.ERROR,
         ) as cluster,
         Client(cluster) as client,
     ):
