@@ -25,6 +25,7 @@ def allpairs(
     pairs: Any = None,
     reduce: Mapping[str, Any] | None = None,
     tile: int | None = None,
+    part: str | None = None,
     application_source: dict[str, Any] | None = None,
     host_cache: str | int | None = None,
     device_cache: str | int | None = None,
@@ -57,6 +58,9 @@ def allpairs(
         ``{"kind": "threshold", "threshold": 0.3, "largest": True}``.
     tile : int, optional
         Side of a chunk of the result; default: chosen by the memory and by what a pair costs.
+    part : str, optional
+        Compute one part of the run, such as "3/16", beside other processes that compute the others in the same folder;
+        ``resume`` finishes the run when all have ended. The returned run may be unfinished.
     application_source : dict, optional
         Where the application comes from, as ``load_application`` returned it.
     host_cache, device_cache : str or int, optional
@@ -105,9 +109,11 @@ def allpairs(
     given = locals()
     from tartan.run.execute import start
     from tartan.run.request import request, run_options
+    from tartan.run.share import parse_share
 
+    share = None if part is None else parse_share(part)
     ways = {"against": against, "pairs": pairs, "reduce": reduce, "described": application_source}
-    return start(request(app, items, run_options(given), registry=apps, **ways), out)
+    return start(request(app, items, run_options(given), registry=apps, **ways), out, share)
 
 
 def resume(

@@ -31,6 +31,7 @@ _REFUSED = (
 )  # fmt: skip
 _PAGE = 4096
 _DIRECT_BYTES = 4 << 20  # from here on a write past the page cache is faster
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _UNKNOWN_CALL = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
@@ -215,6 +216,32 @@ class FileWriter:
             self._rename(staged, target)
         self._owe(target)
 
+    def link(self, staged: Path, target: Path) -> bool:
+        """Give a staged file a second name, unless there is one: the one atomic act by which several writers agree.
+
+        Returns
+        -------
+        bool
+            False if the name was there. Some networks say so although it was this call that made it.
+
+        Raises
+        ------
+        StoreError
+            If the file system has no hard links (code "no-links"), or the folder cannot be written.
+        """
+        with disk_errors(target):
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.link(staged, target)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno in _NO_LINKS:
+                    raise _without_links(target) from error
+                raise
+        self._owe(target)
+        return True
+
     def discard(self, staged: Iterable[Path]) -> None:
         """Remove staged files that are still there."""
         for path in staged:
@@ -363,6 +390,15 @@ class FileWriter:
                 taken -= len(rest.pop(0))
             if rest:
                 rest[0] = rest[0][taken:]
+
+
+def _without_links(path: Path) -> StoreError:
+    return StoreError(
+        f"{path} cannot be written: its file system has no hard links, by which several writers agree; compute the run "
+        "in one process",
+        code="no-links",
+        context={"path": str(path)},
+    )
 
 
 def _address(buffer: memoryview) -> int:

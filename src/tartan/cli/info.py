@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tartan.base.lock import is_held
-from tartan.cli.shared.output import describe_run, print_json, print_table
+from tartan.base.lock import is_held, living_writers
+from tartan.cli.shared.output import describe_parts, describe_run, print_json, print_table
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,11 +23,19 @@ def execute(args: argparse.Namespace) -> int:
     run = tartan.open(args.run)
     found = kept(run)
     about = standing(run) | describe_run(run) | {"map": None if found is None else about_map(run, found)}
+    parts = describe_parts(run)
     if args.json:
-        print_json(about)
+        print_json(about | ({"parts": parts} if parts else {}))
     else:
-        print_table(rows(about))
+        print_table(rows(about | ({"parts": {each["part"]: _part(each) for each in parts}} if parts else {})))
     return 0
+
+
+def _part(about: Mapping[str, Any]) -> str:
+    """Say in words how far a part is."""
+    done = about["n_pairs"] - about["n_pairs_left"]
+    where = f" (process {about['pid']} on {about['host']})" if about["pid"] is not None else ""
+    return f"{about['state']}: {done:,} of {about['n_pairs']:,} pairs{where}"
 
 
 def standing(run: Any) -> dict[str, Any]:
@@ -41,15 +49,20 @@ def standing(run: Any) -> dict[str, Any]:
     """
     application, left = run.manifest.application, run.n_pairs_left
     running = left > 0 and is_held(run.path)
-    stats = run.stats if running else {}
-    computed = stats.get("pairs_computed", 0)
     return {
         "state": "running" if running else "unfinished" if left else "finished",
         "application": application.get("name"),
         "parameters": application.get("parameters") or {},
         "created": run.manifest.created,
-        "seconds_left": left * stats["wall_seconds"] / computed if computed else None,
+        "seconds_left": _seconds_left(run, left) if running else None,
     }
+
+
+def _seconds_left(run: Any, left: int) -> float | None:
+    """Estimate the time that a run takes to its end, from its speed so far and the processes that compute it."""
+    stats = run.stats
+    computed, n_writers = stats.get("pairs_computed", 0), max(1, len(living_writers(run.path)))
+    return left * stats["wall_seconds"] / computed / n_writers if computed else None
 
 
 def rows(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

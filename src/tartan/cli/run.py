@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from tartan.cli.shared.options import (
     positive_int,
     setting_texts,
 )
-from tartan.cli.shared.output import conclude
+from tartan.cli.shared.output import conclude, describe_parts
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +28,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--against", metavar="INPUT", nargs="+", help="compare INPUTs with these, not among themselves")
     add("--pairs", metavar="FILE", type=Path, help="compare only these pairs: CSV, Parquet or .npy")
     add("--tile", type=positive_int, metavar="N", help="side of a chunk of the result; fixed for the run")
+    add(
+        "--part",
+        metavar="I/N",
+        help="compute part I of N beside other processes; `tartan resume RUN` finishes when all have ended",
+    )
     kept = parser.add_mutually_exclusive_group()
     kept.add_argument("--top-k", type=positive_int, metavar="K", help="keep the K best of each item, no matrix")
     kept.add_argument("--threshold", type=float, metavar="X", help="keep the pairs beyond X, no matrix")
@@ -53,9 +60,26 @@ def execute(args: argparse.Namespace) -> int:
     reduce = _reduction(args, application)
     if reduce is not None:
         options["reduce"] = reduce
+    if args.part is not None:
+        options["part"] = args.part
     finished = _is_finished(args.out)
     run = tartan.allpairs(application, items, args.out, application_source=source, **options)
-    return conclude(run, args, finished_before=finished)
+    if args.part is None:
+        return conclude(run, args, finished_before=finished)
+    status = conclude(run, args, finished_before=finished, parts=describe_parts(run))
+    if not args.quiet:
+        _say_what_is_left(run, args.part)
+    return status
+
+
+def _say_what_is_left(run: Any, part: str) -> None:
+    parts = run.parts
+    ended = sum(each.state == "finished" for each in parts)
+    print(
+        f"tartan: part {part} has ended; {ended} of {len(parts)} parts are finished; when all have ended, "
+        f"`tartan resume {shlex.quote(str(run.path))}` finishes the run",
+        file=sys.stderr,
+    )
 
 
 def _reduction(args: argparse.Namespace, application: Any) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ import numpy as np
 from tartan.core.cache import Room
 from tartan.core.grid import Grid, Tile
 from tartan.core.order import Needed, Segment, panel_order, quadrant_order
+from tartan.core.shares import ShareOf
 from tartan.core.workload import NewAgainstOld, Rectangle, Workload
 from tartan.errors import ConfigError
 
@@ -288,9 +289,9 @@ def _most_open(grid: Grid, chunk_bytes: int) -> int:
 
 
 def _stream_slots(grid: Grid, workload: Workload, slots: int) -> int:
-    """Return the column slots: two spans, or all columns when the columns are few (A x B, new against old)."""
+    """Return the column slots: two spans, or all columns when these are few (A x B, new against old, a share)."""
     streams = _streaming_room(grid, slots)
-    if isinstance(workload, NewAgainstOld | Rectangle):
+    if isinstance(workload, NewAgainstOld | Rectangle | ShareOf):
         columns = workload.columns()
         first, last = np.searchsorted(grid.span_lines, [columns.start, columns.stop])
         few = int(last - first) * grid.span

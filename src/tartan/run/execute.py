@@ -22,6 +22,8 @@ from tartan.base.signals import cancel_on_signals
 from tartan.base.trace import NO_TRACER, Tracer
 from tartan.base.user_key import user_key
 from tartan.core.grid import Grid
+from tartan.core.ledger import NOT_COMPUTED
+from tartan.core.shares import Chunk
 from tartan.core.verdict import FailureRules
 from tartan.devices.protocol import Device
 from tartan.errors import ConfigError, DeviceMemoryError, StoreError, TartanError
@@ -34,7 +36,8 @@ from tartan.run.rank import Rank, open_rank
 from tartan.run.reopen import Given, refuse_other, reopened
 from tartan.run.request import Request
 from tartan.run.result import Run
-from tartan.run.statistics import Statistics
+from tartan.run.share import CREATION_SECONDS, JOIN_SECONDS, Share, Waiting, created, joined
+from tartan.run.statistics import Statistics, collect_statistics
 from tartan.runtime.committer import Committer
 from tartan.runtime.execution import Execution
 from tartan.runtime.node import Node
@@ -52,7 +55,7 @@ from tartan.workers.shipping import Registry, names_builtin
 DEVICE_MEMORY_TRIES = 4
 
 
-def start(asked: Request, out: str | Path | None) -> Run:
+def start(asked: Request, out: str | Path | None, share: Share | None = None) -> Run:
     """Compute what is asked for, in a new run folder or in one that holds this very run.
 
     Parameters
@@ -60,6 +63,8 @@ def start(asked: Request, out: str | Path | None) -> Run:
     asked : Request
     out : path or None
         None keeps the result in a temporary folder for as long as the returned object and what reads from it.
+    share : Share, optional
+        Compute this part of the run alone.
 
     Raises
     ------
@@ -68,6 +73,8 @@ def start(asked: Request, out: str | Path | None) -> Run:
     """
     if out is not None and not str(out):
         raise ConfigError("-o is empty; name a folder for the result", context={"option": "--out"})
+    if share is not None:
+        _refuse_for_share(asked.options, out)
     with contextlib.ExitStack() as stack:
         if out is None:
             out = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tartan-"))) / "run.tartan"
@@ -77,20 +84,34 @@ def start(asked: Request, out: str | Path | None) -> Run:
         if new:
             asked.check_files()
         with Session(asked) as session:
-            folder = session.folder(path)
-            if folder.finished and not result_is_whole(folder):
-                _mend(folder)
-            if not folder.finished:
-                session.execute(folder)
+            if share is not None:
+                session.execute_share(path, share)
+            else:
+                folder = session.folder(path)
+                if folder.finished and not result_is_whole(folder):
+                    _mend(folder)
+                if not folder.finished:
+                    session.execute(folder)
         run = Run(path)
         # Readers of the result hold the folder, even after the run itself is gone.
         weakref.finalize(run.folder, stack.pop_all().close)
     return run
 
 
+def _refuse_for_share(options: RunOptions, out: str | Path | None) -> None:
+    """Refuse what one part of a run cannot do."""
+    if out is None:
+        raise ConfigError("part: parts meet in a run folder; name one (out)", context={"option": "--out"})
+    if options.trace:
+        raise ConfigError("--trace: parts have no clock in common; leave it out", context={"option": "--trace"})
+
+
 def resume(path: str | Path, options: RunOptions, registry: Registry, given: Given) -> Run:
     """Compute what a run lacks, and what failed if that is asked for; see ``tartan.resume``."""
     folder = RunFolder.open(path, writable=True)
+    if folder.has_leftovers:
+        with folder.lock():
+            collect_statistics(folder)
     if folder.n_left == 0 and not folder.healing:
         _mend(folder)
     retried = failed_items(folder) if given.retry_failed else []
@@ -199,11 +220,14 @@ class Session:
             except StoreError as error:
                 if error.code != "exists":  # another process was faster; its run may be this one
                     raise
+        return self._opened_again(path)
+
+    def _opened_again(self, path: Path) -> RunFolder:
         folder = RunFolder.open(path, writable=True)
         refuse_other(folder, self.asked)
         return folder
 
-    def _create(self, path: Path) -> RunFolder:
+    def _create(self, path: Path, *, held: bool = False) -> RunFolder:
         """Create the run folder, after what can be known beforehand was checked."""
         _refuse_unwritable(path)
         asked, manifest, table = self.asked, self.asked.manifest(), self.asked.items()
@@ -216,7 +240,7 @@ class Session:
         )
         manifest.grid = grid.parameters()
         refuse_too_large(path, plain_bytes(manifest, manifest.n_items))
-        return RunFolder.create(path, manifest, table, candidates=asked.candidates)
+        return RunFolder.create(path, manifest, table, candidates=asked.candidates, held=held)
 
     def heal(self, folder: RunFolder) -> None:
         """Try again what failed in a run folder, and take back what is to be computed for it.
@@ -239,22 +263,47 @@ class Session:
             As ``Node.run``; the folder can then be resumed.
         """
         with folder.lock():
-            self.expect(folder)
-            grid = folder_grid(folder)
-            with self._progress(folder) as progress:
-                for remaining_tries in reversed(range(DEVICE_MEMORY_TRIES)):
-                    remaining = Remaining(folder, grid)
-                    plan = self._plan(grid, remaining)
-                    try:
-                        self._run(folder, remaining, plan, progress)
-                        break
-                    except DeviceMemoryError:
-                        least = grid.longest_strip + grid.longest_span
-                        if not remaining_tries or plan.device_slots <= least:
-                            raise
-                        self._open_again(max(least, plan.device_slots // 2))
+            collect_statistics(folder)
+            self._compute(folder)
             if folder.manifest.reduce is not None:
                 merge_parts(folder)
+
+    def execute_share(self, path: Path, share: Share) -> None:
+        """Compute one part of a run, beside other processes that compute other parts; the first one creates the folder.
+
+        Raises
+        ------
+        ConfigError, StoreError
+            If the folder holds another run, or is divided into another number of parts, or was not created in time, or
+            is held by a process that is no part of the run.
+        TartanError
+            As ``Node.run``.
+        """
+        quiet = self._options.quiet
+        with Waiting(share, CREATION_SECONDS, quiet=quiet) as waiting:
+            folder = created(path, lambda: self._create(path, held=True), waiting)
+        folder = folder or self._opened_again(path)
+        with Waiting(share, JOIN_SECONDS, quiet=quiet) as waiting, joined(folder, share, waiting):
+            chunks = share.chunks(folder)
+            if folder.counts(chunks)[NOT_COMPUTED]:
+                self._compute(folder, chunks)
+
+    def _compute(self, folder: RunFolder, share: Sequence[Chunk] | None = None) -> None:
+        """Compute what a folder lacks, or what it lacks of some chunks; the caller may write to it."""
+        self.expect(folder)
+        grid = folder_grid(folder)
+        with self._progress(folder, share) as progress:
+            for remaining_tries in reversed(range(DEVICE_MEMORY_TRIES)):
+                remaining = Remaining(folder, grid, share)
+                plan = self._plan(grid, remaining)
+                try:
+                    self._run(folder, remaining, plan, progress)
+                    return
+                except DeviceMemoryError:
+                    least = grid.longest_strip + grid.longest_span
+                    if not remaining_tries or plan.device_slots <= least:
+                        raise
+                    self._open_again(max(least, plan.device_slots // 2))
 
     def _open_again(self, device_slots: int) -> None:
         """Open the rank with fewer slots on devices: what is committed stays, the rest is planned anew."""
@@ -265,9 +314,10 @@ class Session:
     def _plan(self, grid: Grid, remaining: Remaining) -> MemoryPlan:
         return plan_run(grid, remaining.workload, self.facts, self._options, self.rank.capacity, self.asked.app)
 
-    def _progress(self, folder: RunFolder) -> Progress:
-        total = folder.pairs.n_pairs
-        return Progress(total, total - folder.n_left, quiet=self._options.quiet)
+    def _progress(self, folder: RunFolder, share: Sequence[Chunk] | None) -> Progress:
+        counts = folder.counts(share)
+        total = int(counts.sum())
+        return Progress(total, total - int(counts[NOT_COMPUTED]), quiet=self._options.quiet)
 
     def _run(self, folder: RunFolder, remaining: Remaining, plan: MemoryPlan, progress: Progress) -> None:
         if folder.manifest.reduce is not None:
@@ -279,7 +329,8 @@ class Session:
         def write_statistics() -> None:
             statistics.write(node.stats(time.perf_counter() - begun))
 
-        oversight = Oversight(folder, FailureRules(self._options.on_error, self._options.max_failures), progress)
+        rules = FailureRules(self._options.on_error, self._options.max_failures)
+        oversight = Oversight(folder, rules, progress, remaining.share)
         sink = Committer(folder, tracer, write_statistics)
         node = Node(self._execution(folder, remaining, plan, sink, oversight, tracer))
         write_statistics()  # an execution counts, however it ends

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tartan.base.progress import Progress
 from tartan.core.ledger import DONE
 from tartan.core.verdict import FailureRules, NodeReport, RunTally
@@ -14,17 +16,27 @@ class Oversight:
     Parameters
     ----------
     folder : RunFolder
-        Locked for writing; gets the failed items. Failed pairs go with their chunk.
+        Open for writing; gets the failed items. Failed pairs go with their chunk.
     rules : FailureRules
     progress : Progress
+        Of the pairs that are computed here.
+    share : collection of (I, J), optional
+        Chunks that are computed here, where others compute the rest. Failures are judged by all pairs of the run.
     """
 
-    def __init__(self, folder: RunFolder, rules: FailureRules, progress: Progress) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        rules: FailureRules,
+        progress: Progress,
+        share: Collection[tuple[int, int]] | None = None,
+    ) -> None:
         counts = folder.counts()
         known = (failure.i for failure in folder.failures() if failure.j is None)
         self._folder = folder
         self._progress = progress
         self._n_items = folder.manifest.n_items
+        self._n_elsewhere = 0 if share is None else int((counts - folder.counts(share))[DONE:].sum())
         self._tally = RunTally(
             rules, folder.pairs.n_pairs, n_good=int(counts[DONE]), n_ended=int(counts[DONE:].sum()), failed_items=known
         )
@@ -41,5 +53,5 @@ class Oversight:
         new = tally.add(report)
         if new:
             self._folder.add_failures(new)
-        self._progress.update(tally.n_scores, tally.n_loads, self._n_items, tally.n_failed)
+        self._progress.update(tally.n_scores - self._n_elsewhere, tally.n_loads, self._n_items, tally.n_failed)
         tally.judge()

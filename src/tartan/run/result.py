@@ -16,6 +16,8 @@ from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
 from tartan.errors import ConfigError
 from tartan.run.conversions import Conversions
 from tartan.run.describe import described
+from tartan.run.share import ShareProgress, shares_progress
+from tartan.run.statistics import statistics_of
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import Manifest
 from tartan.store.view import ResultView
@@ -114,7 +116,12 @@ class Run(Conversions):
     @property
     def stats(self) -> dict[str, Any]:
         """Loads, times and bytes of the run; empty before they are written."""
-        return self.folder.stats
+        return statistics_of(self.folder)
+
+    @property
+    def parts(self) -> list[ShareProgress]:
+        """How far each part of the run is (``part="3/16"``); empty where it has none. Read anew each time."""
+        return shares_progress(self.folder)
 
     @cached_property
     def scores(self) -> zarr.Array[Any]:

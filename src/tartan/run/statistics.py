@@ -12,6 +12,10 @@ from tartan.run.plan import MemoryPlan
 from tartan.runtime.execution import NodeStats
 from tartan.store.folder import RunFolder
 
+_COUNTS = ("loads", "parses", "disk_hits", "host_hits", "uploads", "pairs_computed", "wall_seconds")
+_PARTS = ("bytes_per_level", "seconds_per_stage")
+_LARGEST = ("host_slots", "host_peak", "result_buffer_bytes")
+
 
 class Statistics:
     """Writes what all executions of a run did, those before this one included.
@@ -30,8 +34,9 @@ class Statistics:
         self._plan = plan
         self._lanes = sum(1 if room is not None else n_workers for room in plan.device_rooms)
         self._before: dict[str, Any] = {}
-        with contextlib.suppress(TartanError):  # damaged: what earlier executions did is lost
-            self._before = folder.stats
+        if not folder.is_shared:  # one of several writers counts what it does itself
+            with contextlib.suppress(TartanError):  # damaged: what earlier executions did is lost
+                self._before = folder.stats
 
     def write(self, new: NodeStats) -> None:
         """Write what this execution did so far, added to what earlier ones did; a full disk stops no run."""
@@ -40,10 +45,7 @@ class Statistics:
 
     def _added(self, new: NodeStats) -> dict[str, Any]:
         before, n = self._before, self._folder.manifest.n_items
-        counts = {
-            name: before.get(name, 0) + getattr(new, name)
-            for name in ("loads", "parses", "disk_hits", "host_hits", "uploads", "pairs_computed", "wall_seconds")
-        }
+        counts = {name: before.get(name, 0) + getattr(new, name) for name in _COUNTS}
         seconds = self._total("seconds_per_stage", new)
         slots = max(self._plan.slots, before.get("host_slots", 0))
         times = _stage_times(counts, seconds, self._plan)
@@ -66,6 +68,46 @@ class Statistics:
     def _total(self, name: str, new: NodeStats) -> dict[str, Any]:
         old = self._before.get(name) or {}
         return {key: old.get(key, 0) + value for key, value in getattr(new, name).items()}
+
+
+def statistics_of(folder: RunFolder) -> dict[str, Any]:
+    """Return the statistics of a run, with what several writers have done and no later execution has added up yet."""
+    stats = folder.stats
+    for one in folder.writers_stats().values():
+        stats = _sum(folder, stats, one)
+    return stats
+
+
+def collect_statistics(folder: RunFolder) -> None:
+    """Add up what several writers did; the caller holds the folder alone."""
+    done = folder.writers_stats()
+    if not done:
+        return
+    with contextlib.suppress(TartanError):  # damaged: what earlier executions did is lost
+        folder.write_stats(statistics_of(folder), counted=done)
+    folder.forget_writers_stats(done)
+
+
+def _sum(folder: RunFolder, one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Add the statistics of two writers; seconds are those of all processes."""
+    n = folder.manifest.n_items
+    counts = {name: one.get(name, 0) + other.get(name, 0) for name in (*_COUNTS, "executions")}
+    largest = {name: max(one.get(name, 0), other.get(name, 0)) for name in _LARGEST}
+    measured = [(each.get("wall_seconds", 0), each.get("system_efficiency") or 0) for each in (one, other)]
+    return {
+        **counts,
+        "n_items": n,
+        "load_factor": counts["loads"] / n,
+        "load_factor_bound": workload_bound(folder.pairs.workload, max(2, largest["host_slots"])),
+        **largest,
+        **{name: _sum_by_key(one.get(name) or {}, other.get(name) or {}) for name in _PARTS},
+        "system_efficiency": sum(seconds * share for seconds, share in measured)
+        / max(sum(seconds for seconds, _ in measured), 1e-9),
+    }
+
+
+def _sum_by_key(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}
 
 
 def _stage_times(counts: dict[str, Any], seconds: dict[str, Any], plan: MemoryPlan) -> StageTimes:

@@ -8,10 +8,12 @@ for, because a mask takes a byte a pair and there is a row of such chunks.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection
 
 import numpy as np
 
 from tartan.core.grid import Grid, Rect, Tile
+from tartan.core.shares import ShareOf
 from tartan.core.workload import AllPairs, NewAgainstOld, Workload
 from tartan.store.folder import RunFolder
 
@@ -28,21 +30,28 @@ class Remaining:
     folder : RunFolder
         Locked for writing: chunks that do not match their checksums lose their place in the ledger.
     grid : Grid
+    share : collection of (I, J), optional
+        Chunks to which one of several writers is restricted. Nothing is verified then: what is damaged is for the next
+        process that holds the folder alone.
 
     Attributes
     ----------
     workload : Workload
         What is wanted; after ``add`` to a complete run only the pairs of new items.
+    share : frozenset of (I, J) or None
     """
 
-    def __init__(self, folder: RunFolder, grid: Grid) -> None:
+    def __init__(self, folder: RunFolder, grid: Grid, share: Collection[Chunk] | None = None) -> None:
         self._folder = folder
         self._grid = grid
+        self.share = None if share is None else frozenset(share)
         self._complete: set[Chunk] = set()
         self._partial: set[Chunk] = set()
         self._masks: OrderedDict[Chunk, np.ndarray] = OrderedDict()
         old_pairs_are_there = self._look(self._n_old())
         self.workload = self._restricted(old_pairs_are_there)
+        if self.share is not None:
+            self.workload = ShareOf(self.workload, grid.chunk, self.share)
 
     def needs(self, tile: Tile) -> bool:
         """Whether a pair of a tile is to be computed."""
@@ -76,6 +85,8 @@ class Remaining:
         side, there = self._grid.chunk, set(self._folder.committed())
         lacking = False
         for chunk in self._folder.pairs.chunks():
+            if self.share is not None and chunk not in self.share:
+                continue
             missing = self._sort(chunk) if chunk in there else None
             if chunk not in self._complete:
                 rows, columns = (max(0, n_old - index * side) for index in chunk)
@@ -83,8 +94,8 @@ class Remaining:
         return not lacking
 
     def _sort(self, chunk: Chunk) -> np.ndarray | None:
-        """Verify a committed chunk; return what it lacks where that is only some of its pairs."""
-        missing = self._folder.missing([chunk])
+        """Look at a committed chunk; return what it lacks where that is only some of its pairs."""
+        missing = self._folder.missing([chunk], verify=self.share is None)
         if not missing:
             self._complete.add(chunk)
         elif self._folder.chunk_status(*chunk) is not None:

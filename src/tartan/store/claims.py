@@ -16,10 +16,7 @@ This module knows files and their places, not what is in them.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
@@ -38,7 +35,6 @@ File = tuple[Path, Sequence[Any]]
 _WRITER = re.compile(r"[\w-]+\.\d+\.[0-9a-f]{8}")
 _STAGED = re.compile(r"[\w-]+\.\d+\.[0-9a-f]{8}-\d+")
 _CLAIM = re.compile(r"(\d+)\.[0-9a-z]+")
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class Claims:
@@ -107,7 +103,7 @@ class Claims:
             staged.append(self._writer.stage([own]))
             self._step("claim")
             claim, needed = self._path(chunk, state), True
-            self._link(staged[-1], claim)
+            self._writer.link(staged[-1], claim)
             decided = claim.read_bytes()
             needed = decided == own
             self._carry_out(chunk, decided)
@@ -123,17 +119,6 @@ class Claims:
 
     def _path(self, chunk: Chunk, state: str) -> Path:
         return self._folder / NAME / str(chunk[0]) / f"{chunk[1]}.{state}"
-
-    def _link(self, plan: Path, claim: Path) -> None:
-        """Claim a chunk, unless another writer has; a network may say so although it was this one."""
-        with disk_errors(claim), contextlib.suppress(FileExistsError):
-            claim.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(plan, claim)
-            except OSError as error:
-                if error.errno in _NO_LINKS:
-                    raise _without_links(self._folder) from error
-                raise
 
     def _carry_out(self, chunk: Chunk, plan: bytes) -> None:
         for source, target in _planned(self._folder / WRITERS_NAME, plan, self._targets(chunk)):
@@ -198,11 +183,3 @@ def settle(folder: Path, writers: Path, writer: FileWriter, targets: Targets, st
     writer.sync()
     with disk_errors(place):
         shutil.rmtree(place)
-
-
-def _without_links(folder: Path) -> StoreError:
-    return StoreError(
-        f"{folder}: its file system has no hard links, by which several writers agree; compute the run in one process",
-        code="no-links",
-        context={"path": str(folder)},
-    )

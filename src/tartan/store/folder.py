@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tartan.base.files import FileWriter, disk_errors, is_parquet, remove_abandoned
-from tartan.base.lock import FolderLock, SharedLock
+from tartan.base.lock import WRITERS_NAME, FolderLock, SharedLock
 from tartan.base.zarr_input import refuse_unsafe
 from tartan.core.ledger import FAILED_ITEM, NOT_COMPUTED
 from tartan.errors import ConfigError, CorruptResultError, DiskFullError, StoreError
 from tartan.store import dense, healing, manifest
+from tartan.store.claims import NAME as CLAIMS_NAME
 from tartan.store.claims import Claims, settle
 from tartan.store.dense import Dense
 from tartan.store.failures import FailureLog, read_failures
@@ -27,6 +28,7 @@ from tartan.store.ledger import Ledger
 from tartan.store.manifest import Manifest
 from tartan.store.reduced import RESULT_NAME, Parts
 from tartan.store.seal import is_sealed, write_seal
+from tartan.store.shares import record_parts, recorded_parts
 from tartan.store.view import ResultView, output_name
 from tartan.store.writers import (
     GONE_NAME,
@@ -41,6 +43,9 @@ from tartan.store.writers import (
 
 if TYPE_CHECKING:
     import zarr
+
+COUNTED = "counted_writers"
+"""In ``stats.json``: writers whose statistics were added, in case their own could not be removed."""
 
 
 class RunFolder(Ledger):
@@ -75,6 +80,7 @@ class RunFolder(Ledger):
         candidates: np.ndarray | None = None,
         samples: Mapping[str, np.ndarray] | None = None,
         writer: FileWriter | None = None,
+        held: bool = False,
     ) -> RunFolder:
         """Create a run folder; it is a run from the moment its manifest exists.
 
@@ -91,6 +97,8 @@ class RunFolder(Ledger):
             A few scores of each output, from which the codec is chosen; it is fixed here.
         writer : FileWriter, optional
             Writer of files; default: a new one for ``path``.
+        held : bool
+            Whether the caller holds the lock of the folder.
 
         Raises
         ------
@@ -104,7 +112,7 @@ class RunFolder(Ledger):
         with disk_errors(path):
             path.mkdir(parents=True, exist_ok=True)
         refuse_occupied(path)
-        with FolderLock(path):
+        with contextlib.nullcontext() if held else FolderLock(path):
             refuse_occupied(path)
             remove_leftovers(path)
             writer = writer or FileWriter(path)
@@ -207,6 +215,42 @@ class RunFolder(Ledger):
                     self._lock, self._place, self._claims = None, self.path, None
                     self._writer, self._log = before
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether this object writes as one of several writers."""
+        return self._claims is not None
+
+    @property
+    def has_leftovers(self) -> bool:
+        """Whether several writers left something that is not taken over. Read anew each time."""
+        return any((self.path / name).exists() for name in (WRITERS_NAME, GONE_NAME, CLAIMS_NAME))
+
+    @property
+    def n_parts(self) -> int | None:
+        """Into how many parts the run is divided; None where it is not. Read anew each time."""
+        return recorded_parts(self.path)
+
+    def divide(self, n_parts: int) -> None:
+        """Record into how many parts the run is divided; the caller is one of several writers.
+
+        Raises
+        ------
+        ConfigError
+            If it is divided into another number of parts.
+        """
+        record_parts(self.path, n_parts, self._write_access())
+        self.refuse_other_division(n_parts)
+
+    def refuse_other_division(self, n_parts: int) -> None:
+        """Refuse another number of parts than the run is divided into; raises as ``divide``."""
+        recorded = self.n_parts
+        if recorded not in (None, n_parts):
+            raise ConfigError(
+                f"{self.path} is divided into {recorded} parts, not {n_parts}: give --part I/{recorded}, or let "
+                f"`tartan resume {self.path}` compute what is missing",
+                context={"option": "--part", "n_parts": recorded},
+            )
+
     def _take_over(self) -> None:
         """Publish what several writers decided for, keep what failed and what it cost, and remove the rest."""
         writer = self._write_access()
@@ -265,6 +309,9 @@ class RunFolder(Ledger):
     @property
     def stats(self) -> dict[str, Any]:
         """Statistics that the last ``write_stats`` recorded; empty before."""
+        return {name: value for name, value in self._recorded_stats().items() if name != COUNTED}
+
+    def _recorded_stats(self) -> dict[str, Any]:
         try:
             stats: dict[str, Any] = json.loads((self.path / STATISTICS_NAME).read_bytes())
         except FileNotFoundError:
@@ -381,14 +428,23 @@ class RunFolder(Ledger):
             self._lock.renew()
         return self._write_access().sync()
 
-    def write_stats(self, stats: Mapping[str, Any]) -> None:
-        """Replace ``stats.json``: of the run, or of this writer where it is one of several."""
-        text = json.dumps(dict(stats), indent=1, default=manifest.plain) + "\n"
+    def write_stats(self, stats: Mapping[str, Any], counted: Iterable[str] = ()) -> None:
+        """Replace ``stats.json``: of the run, or of this writer where it is one of several.
+
+        Parameters
+        ----------
+        stats : mapping
+        counted : iterable of str, optional
+            Writers whose statistics are in these, and count no more.
+        """
+        said = dict(stats) | ({COUNTED: sorted(counted)} if counted else {})
+        text = json.dumps(said, indent=1, default=manifest.plain) + "\n"
         self._write_access().replace(self._place / STATISTICS_NAME, [text.encode()])
 
     def writers_stats(self) -> dict[str, dict[str, Any]]:
         """Return the statistics of several writers that are not added to those of the run yet, by writer."""
-        return writers_statistics(self.path)
+        counted = self._recorded_stats().get(COUNTED, ())
+        return {name: stats for name, stats in writers_statistics(self.path).items() if name not in counted}
 
     def forget_writers_stats(self, names: Iterable[str]) -> None:
         """Remove statistics of several writers, which have been added up; the caller holds the lock."""

@@ -167,15 +167,23 @@ class Ledger:
         mirrored = isinstance(self.results, Dense) and self.pairs.both_ways and row != column
         return self.results.verify(row, column) and (not mirrored or self.results.verify(column, row))
 
-    def counts(self) -> np.ndarray:
-        """Return the number of scores of each code of the ledger, int64 (4,), over the wanted pairs."""
-        total = np.zeros(N_CODES, np.int64)
-        for row, column in self.pairs.chunks():
+    def counts(self, chunks: Iterable[tuple[int, int]] | None = None) -> np.ndarray:
+        """Return the number of scores of each code of the ledger, int64 (4,), over the wanted pairs.
+
+        Parameters
+        ----------
+        chunks : iterable of (I, J), optional
+            Where to count; default: all chunks of the run.
+        """
+        total, n_scores = np.zeros(N_CODES, np.int64), 0
+        for row, column in self.pairs.chunks() if chunks is None else chunks:
+            n_scores += 0 if chunks is None else self.pairs.n_scores(row, column)
             with contextlib.suppress(CorruptResultError):
                 counts = self._status.count(row, column, N_CODES)
                 if counts is not None:
-                    total += counts * (2 if self.pairs.both_ways and row != column else 1)
-        total[NOT_COMPUTED] = self.pairs.n_pairs - int(total[NOT_COMPUTED + 1 :].sum())
+                    total += counts * (2 if self._has_mirror((row, column)) else 1)
+        wanted = self.pairs.n_pairs if chunks is None else n_scores
+        total[NOT_COMPUTED] = wanted - int(total[NOT_COMPUTED + 1 :].sum())
         return total
 
     def n_known(self) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tartan.core.grid import Rect
+from tartan.core.shares import shares
 from tartan.core.workload import AllPairs, Candidates, Rectangle, Workload
 from tartan.errors import CorruptResultError
 from tartan.store.manifest import Manifest
@@ -71,6 +72,19 @@ class WantedPairs:
             for column in range(max(row, columns.start), columns.stop):
                 if row != column or self.workload.count(self.rect(row, column)):
                     yield row, column
+
+    def n_scores(self, row: int, column: int) -> int:
+        """Return the number of scores that a finished chunk has, with those of its mirror image where it has one."""
+        rect = self.rect(row, column)
+        n_cells = self.workload.count(rect)
+        if not self.both_ways:
+            return n_cells
+        return 2 * n_cells - (int(self.with_itself(rect.r0, rect.r1).sum()) if row == column else 0)
+
+    def shares(self, n_parts: int) -> list[list[tuple[int, int]]]:
+        """Return for each of some parts the chunks that it computes; what is done does not matter."""
+        chunks = list(self.chunks())
+        return shares(chunks, [self.workload.count(self.rect(*chunk)) for chunk in chunks], n_parts)
 
     def mask(self, row: int, column: int) -> np.ndarray:
         """Return which pairs of a chunk are wanted: bool (rows, columns), clipped to the items."""

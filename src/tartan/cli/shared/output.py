@@ -72,6 +72,21 @@ def describe_run(run: Any) -> dict[str, Any]:
     }
 
 
+def describe_parts(run: Any) -> list[dict[str, Any]]:
+    """Return what JSON objects say of the parts of a run that is computed in parts; empty for others."""
+    return [
+        {
+            "part": each.part,
+            "state": each.state,
+            "n_pairs": each.n_pairs,
+            "n_pairs_left": each.n_pairs_left,
+            "host": each.host,
+            "pid": each.pid,
+        }
+        for each in run.parts
+    ]
+
+
 def summary(about: Mapping[str, Any]) -> str:
     """Write what a run did in one or two lines."""
     text = f"{about['n_pairs_done']:,} of {about['n_pairs']:,} pairs of {about['n_items']:,} items"
