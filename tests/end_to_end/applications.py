@@ -29,6 +29,24 @@ class Distances(tartan.Application):
         return xp.abs(left - right.T)
 
 
+class Halting(Distances):
+    """Says so by the FIFO that the environment names, after some compare calls, and waits for its end."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+
+    def parameters(self) -> dict[str, Any]:
+        return {}
+
+    def compare(self, left: Any, right: Any, xp: Any) -> Any:
+        fifo = os.environ.get("TARTAN_TEST_FIFO")
+        self._calls += 1
+        if fifo and self._calls > 5:
+            Path(fifo).write_text("halted")
+            threading.Event().wait()
+        return super().compare(left, right, xp)
+
+
 class Logged(Distances):
     """Appends a line to a file for each item parsed and each tile compared.
 

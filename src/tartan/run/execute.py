@@ -36,7 +36,7 @@ from tartan.run.rank import Rank, open_rank
 from tartan.run.reopen import Given, refuse_other, reopened
 from tartan.run.request import Request
 from tartan.run.result import Run
-from tartan.run.share import CREATION_SECONDS, JOIN_SECONDS, Share, Waiting, created, joined
+from tartan.run.share import CREATION_SECONDS, JOIN_SECONDS, Share, Waiting, created, joined, say_if_uneven
 from tartan.run.statistics import Statistics, collect_statistics
 from tartan.runtime.committer import Committer
 from tartan.runtime.execution import Execution
@@ -282,6 +282,8 @@ class Session:
         quiet = self._options.quiet
         with Waiting(share, CREATION_SECONDS, quiet=quiet) as waiting:
             folder = created(path, lambda: self._create(path, held=True), waiting)
+        if folder is not None:
+            say_if_uneven(folder, share.n_parts, quiet=quiet)
         folder = folder or self._opened_again(path)
         with Waiting(share, JOIN_SECONDS, quiet=quiet) as waiting, joined(folder, share, waiting):
             chunks = share.chunks(folder)

@@ -29,6 +29,8 @@ CREATION_SECONDS = 900.0
 """How long a part waits for another one that creates the run folder."""
 JOIN_SECONDS = 30.0
 """How long it waits to join: the creator holds the folder for a moment longer than the folder is unfinished."""
+UNEVEN = 1.25
+"""Largest over mean share from which a new run says that its parts are uneven."""
 _POLL_SECONDS = 0.1
 _TEXT = re.compile(r"\s*(\d+)\s*/\s*(\d+)\s*")
 
@@ -210,6 +212,18 @@ def joined(folder: RunFolder, share: Share, waiting: Waiting) -> Iterator[RunFol
                 waiting.pause(error)
         folder.divide(share.n_parts)
         yield folder
+
+
+def say_if_uneven(folder: RunFolder, n_parts: int, *, quiet: bool) -> None:
+    """Say on stderr where one part of a new run has much more to do than the others: its chunks are too large."""
+    counts = [sum(folder.pairs.n_scores(*chunk) for chunk in chunks) for chunks in folder.pairs.shares(n_parts)]
+    largest, mean = max(counts), sum(counts) / n_parts
+    if not quiet and mean and largest > UNEVEN * mean:
+        with ProgressLine() as line:
+            line.say(
+                f"part {counts.index(largest) + 1} of {n_parts} has {largest / mean:.1f} times the pairs of the mean "
+                f"part; with --tile below {folder.manifest.chunk} parts are more alike"
+            )
 
 
 @dataclass(frozen=True)
