@@ -1,4 +1,4 @@
-"""Random attacks, a few of each kind with fixed seeds; ``make fuzz`` goes on without end."""
+"""Random attacks, a few of each kind with fixed seeds; ``make fuzz`` runs without end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def fuzz(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("part", "rounds"), [("corruption", 3), ("inputs", 5), ("commands", 3), ("kills", 1)])
+@pytest.mark.parametrize(("part", "rounds"), [("corruption", 3), ("inputs", 1), ("commands", 3), ("kills", 1)])
 def test_a_few_attacks_find_nothing(part: str, rounds: int) -> None:
     found = fuzz(part, "--seed", "1", "--rounds", str(rounds))
     assert (found.returncode, found.stderr) == (0, "")

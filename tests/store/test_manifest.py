@@ -40,6 +40,34 @@ def test_an_edited_manifest_is_refused() -> None:
         Manifest.from_json(text, PATH)
 
 
+FORGED: list[tuple[dict[str, Any], str]] = [
+    ({"application": None}, "application"),
+    ({"application": {"name": "x", "kind": "builtin", "source": "builtin:x", "outputs": {}}}, "outputs"),
+    ({"application": {"name": "x", "kind": "builtin", "source": "builtin:x", "outputs": {"s": "O"}}}, "no dtype"),
+    ({"application": {"name": "x", "kind": "builtin", "source": "builtin:x", "outputs": {"s": "a,"}}}, "no dtype"),
+    ({"workload": {"kind": "others"}}, "workload"),
+    ({"workload": {"kind": "rectangle"}}, "rectangle needs 'n_left'"),
+    ({"workload": {"kind": "rectangle", "n_left": 11}}, "more items than there are"),
+    ({"n_items": -1, "generations": [-1]}, "n_items"),
+    ({"n_items": 11}, "do not follow from the generations"),
+    ({"generations": [12, 10]}, "do not follow from the generations"),
+    ({"grid": {"chunk": 0}}, "no chunks"),
+    ({"grid": {"chunk": 2**70}}, "grid"),
+    ({"reduce": {"kind": "top-k"}}, "top-k needs 'k'"),
+    ({"reduce": {"kind": "top-k", "k": 2, "output": "other"}}, "no output 'other'"),
+    ({"reduce": {"kind": "threshold", "threshold": "x"}}, "threshold"),
+    ({"inputs": {"patterns": 3}}, "patterns"),
+    ({"created": 5}, "created"),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), FORGED, ids=lambda one: str(one)[:40])
+def test_a_forged_manifest_is_refused_although_its_checksum_fits(changes: dict[str, Any], words: str) -> None:
+    text = replace(describe(), **changes).to_json()
+    with pytest.raises(CorruptResultError, match=f"does not describe a run: .*{words}"):
+        Manifest.from_json(text, PATH)
+
+
 def test_a_newer_format_is_refused() -> None:
     body = json.loads(describe().to_json()) | {"format": 2, "surprise": True}
     with pytest.raises(StoreError, match="newer Tartan") as caught:

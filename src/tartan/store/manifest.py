@@ -128,6 +128,10 @@ class Manifest:
         known = {f.name for f in fields(cls)}
         if set(body) != known:
             raise _corrupt(path, f"has unknown or missing entries: {sorted(set(body) ^ known)}")
+        from tartan.store.manifest_schema import problem_of
+
+        if (problem := problem_of(body)) is not None:
+            raise _corrupt(path, f"does not describe a run: {problem}")
         return cls(**body)
 
     @classmethod

@@ -1,0 +1,113 @@
+"""What entries a manifest has and of which types: a run folder may come from anywhere.
+
+Entries that are not listed are let through: they change nothing that is read here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+_NUMBERS = re.compile(r"[<>=|]?[fiubc]\d+|(float|u?int|complex)\d+|bool")
+_Count = Annotated[int, Meta(ge=1, le=2**40)]
+_Size = Annotated[int, Meta(ge=0, le=2**40)]
+
+
+class _Item(TypedDict):
+    dtype: str
+    shape: list[_Size]
+
+
+class _ManifestApplication(TypedDict):
+    name: str
+    outputs: Annotated[dict[str, str], Meta(min_length=1)]
+    kind: NotRequired[str]
+    source: NotRequired[str]
+    source_hash: NotRequired[str | None]
+    parameters: NotRequired[dict[str, Any]]
+    symmetric: NotRequired[bool]
+    diagonal: NotRequired[bool]
+    releases_gil: NotRequired[bool]
+    similarity: NotRequired[bool | None]
+    ragged: NotRequired[bool | None]
+    item: NotRequired[_Item | None]
+    meaning: NotRequired[dict[str, dict[str, str | float | None]] | None]
+
+
+class _ManifestWorkload(TypedDict):
+    kind: Literal["all", "rectangle", "candidates"]
+    n_left: NotRequired[_Size]
+    file: NotRequired[str]
+
+
+class _ManifestReduce(TypedDict):
+    kind: Literal["top-k", "threshold"]
+    largest: NotRequired[bool]
+    output: NotRequired[str | None]
+    k: NotRequired[_Count]
+    threshold: NotRequired[float]
+
+
+class _ManifestInputs(TypedDict):
+    kind: NotRequired[str]
+    patterns: NotRequired[list[Any]]
+    shape: NotRequired[list[_Size]]
+    dtype: NotRequired[str]
+
+
+class _ManifestBody(TypedDict):
+    application: _ManifestApplication
+    workload: _ManifestWorkload
+    n_items: _Size
+    grid: dict[str, _Size]
+    generations: list[_Size]
+    reduce: _ManifestReduce | None
+    inputs: _ManifestInputs
+    options: dict[str, Any]
+    versions: dict[str, Any]
+    created: str
+
+
+def problem_of(body: dict[str, Any]) -> str | None:
+    """Return what is wrong with the entries of a manifest, or None."""
+    try:
+        msgspec.convert(body, _ManifestBody)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return _missing(body) or _contradiction(body)
+
+
+def _missing(body: dict[str, Any]) -> str | None:
+    """Return which entry is missing that others ask for, or has no meaning."""
+    for name, text in body["application"]["outputs"].items():
+        if not _is_number_dtype(text):
+            return f"output {name!r} has no dtype of numbers: {text!r}"
+    needed = {"top-k": "k", "threshold": "threshold", "rectangle": "n_left", "candidates": "file"}
+    for part in (body["workload"], body["reduce"] or {}):
+        if (entry := needed.get(part.get("kind", ""))) is not None and entry not in part:
+            return f"{part['kind']} needs {entry!r}"
+    return None if body["grid"].get("chunk") else "the grid has no chunks"
+
+
+def _is_number_dtype(text: str) -> bool:
+    """Whether NumPy knows a dtype; what it has not been asked for cannot warn or run."""
+    try:
+        return _NUMBERS.fullmatch(text) is not None and np.dtype(text).kind in "fiubc"
+    except TypeError:
+        return False
+
+
+def _contradiction(body: dict[str, Any]) -> str | None:
+    n_items, generations = body["n_items"], body["generations"]
+    if not generations or generations != sorted(generations) or generations[-1] != n_items:
+        return f"{n_items} items do not follow from the generations {generations[:9]}"
+    if body["workload"].get("n_left", 0) > n_items:
+        return "the first set has more items than there are"
+    output = (body["reduce"] or {}).get("output")
+    if output is not None and output not in body["application"]["outputs"]:
+        return f"there is no output {output!r} to reduce by"
+    return None
