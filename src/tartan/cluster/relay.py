@@ -235,15 +235,19 @@ class Relay:
         heard = time.monotonic()
         while not self._ending:
             await asyncio.sleep(self._task.beat_seconds)
-            if not self._directory.view.epoch:
-                heard = time.monotonic()  # the rank has not joined yet
-            elif self._process is not None and _is_running(self._process.pid):
-                with contextlib.suppress(OSError):
-                    await self._give_sign()
+            if not self._directory.view.epoch or not self._is_running():
+                heard = time.monotonic()  # there is no sign of life to give, so no answer to miss
+            else:
+                left = self._task.patience_seconds - (time.monotonic() - heard)
+                with contextlib.suppress(OSError, TimeoutError):
+                    await asyncio.wait_for(self._give_sign(), max(left, self._task.beat_seconds))
                     heard = time.monotonic()
             if time.monotonic() - heard > self._task.patience_seconds:
                 self._spawn(self.close(f"the driver was silent for {self._task.patience_seconds:g} s"))
                 return
+
+    def _is_running(self) -> bool:
+        return self._process is not None and _is_running(self._process.pid)
 
     async def _give_sign(self) -> None:
         answer = await self._to_driver("beat", name=self.name, epoch=self._directory.view.epoch)

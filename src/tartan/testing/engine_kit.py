@@ -116,7 +116,8 @@ class RankProgram:
     def run(self) -> None:
         """Take part until this rank is no member any more."""
         simple = {"echo": _echo, "fail": _fail, "large": _large, "pid": _pid}
-        self._engine.start({**simple, "order": self._take, "hold": self._hold, "go": self._go}, self._see)
+        late = {"order": self._take, "hold": self._hold, "go": self._go}
+        self._engine.start({**simple, **late, "resources": self._resources}, self._see)
         while (order := self._orders.get()) is not None:
             outcome = self._carry_out(order) if isinstance(order, _Errand) else _held(order)
             with contextlib.suppress(TartanError):
@@ -134,6 +135,9 @@ class RankProgram:
     def _hold(self, call: Call) -> bytes:
         self._orders.put(wire.decode(call.body, float))
         return b""
+
+    def _resources(self, _call: Call) -> bytes:
+        return wire.encode(list(self._engine.resources))
 
     def _go(self, _call: Call) -> bytes:
         self._orders.put(None)
