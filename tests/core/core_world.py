@@ -18,7 +18,7 @@ from tartan.core.actions import Action, AskSegments, Commit, Compare, Evict, Loa
 from tartan.core.cache import Room
 from tartan.core.grid import Grid, Tile
 from tartan.core.schedule import AdmissionLimits, DeviceSlots, Scheduler
-from tartan.core.setup import grant
+from tartan.core.setup import next_segments
 from tartan.core.sizing import Costs, Layout, choose_grid, choose_layout, device_room, make_order
 from tartan.core.workload import Workload
 
@@ -221,7 +221,8 @@ class World:
                     self._later(self._end_commit, chunk)
 
     def _grant(self, count: int) -> list[Action]:
-        return grant(self.scheduler, self.segments, count)
+        found, last = next_segments(self.segments, count)
+        return self.scheduler.granted(found, last=last)
 
     def _later(self, end: Callable[..., list[Action]], *args: object) -> None:
         self._pending.append(partial(end, *args))
