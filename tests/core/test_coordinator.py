@@ -160,8 +160,11 @@ class Cluster:
 
     def work(self, rank: VirtualRank) -> None:
         """Begin the next chunk."""
-        if rank.busy is None and not rank.chunks and rank.queue:
-            rank.chunks.extend(rank.queue.popleft().chunks())
+        while rank.busy is None and not rank.chunks and rank.queue:
+            first, rest = rank.queue.popleft().cut_stream(1)
+            rank.chunks.extend(first.chunks())
+            if rest.stream:
+                rank.queue.appendleft(rest)
         if not rank.queue:
             self.want(rank)
         if rank.busy is None and rank.chunks:
@@ -218,12 +221,12 @@ def test_uneven_speeds_that_were_guessed_equal_end_together() -> None:
 @pytest.mark.parametrize("affinity", ["marginal", "none"])
 def test_the_end_is_shed(affinity: str) -> None:
     """Much is granted at once, so that in the end a rank must give up what it has not begun."""
-    cluster = Cluster(all_pairs(24), ranks_of([1e4, 1e5], 12), ahead_seconds=100.0, affinity=affinity)
+    cluster = Cluster(all_pairs(48), ranks_of([1e2, 1e3], 24), ahead_seconds=1e4, affinity=affinity)
     cluster.run()
     cluster.check_complete()
     assert cluster.shed
     assert cluster.coordinator.counts.shed > 0
-    assert cluster.now <= cluster.pairs.sum() / 11e4 * 1.1
+    assert cluster.now <= cluster.pairs.sum() / 11e2 * 1.1
 
 
 @given(
@@ -253,6 +256,14 @@ def test_every_chunk_is_computed_whatever_is_lost_or_late(
     cluster.run()
     cluster.check_complete()
     assert cluster.coordinator.pairs_left == 0
+
+
+def test_ranks_on_the_leash_relieve_one_that_is_much_slower() -> None:
+    """In panels, with heights from speeds that were guessed equal: the first panel does not wait for the slow one."""
+    cluster = Cluster(all_pairs(48), ranks_of([1e2, 1e3], 12), ahead_seconds=1.0)
+    cluster.run()
+    cluster.check_complete()
+    assert cluster.now <= cluster.pairs.sum() / 11e2 * 1.2
 
 
 def test_what_a_lost_rank_committed_is_not_computed_again() -> None:
@@ -366,11 +377,11 @@ def leads(cluster: Cluster, until: float) -> Iterator[int]:
 
 
 def test_the_leash_holds_ranks_of_a_panel_together() -> None:
-    """One rank turns out to be three times slower; with few kept slots, a lead of two lines may be granted."""
+    """One rank turns out to be a quarter slower; with few kept slots, a lead of two lines may be granted."""
     short, long = (
-        Cluster(all_pairs(60), ranks_of([3e4, 3e4, 1e4], 4, kept=kept), ahead_seconds=0.001) for kept in (1, 1000)
+        Cluster(all_pairs(60), ranks_of([3e4, 3e4, 2.2e4], 4, kept=kept), ahead_seconds=0.001) for kept in (1, 1000)
     )
     assert 0 < max(leads(short, 1.0)) <= 6
-    assert max(leads(long, 1.0)) >= 20
+    assert max(leads(long, 1.0)) >= 9
     short.run()
     short.check_complete()

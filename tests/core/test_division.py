@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from core_problems import SEEDS, workloads
 from core_world import Problem, World
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tartan.core.allotment import Allotment
@@ -121,6 +121,8 @@ def test_what_is_split_off_is_no_more_than_asked_and_nothing_is_lost(
     np.testing.assert_array_equal(count([*kept, *taken], pairs), count(regions, pairs))
 
 
+@pytest.mark.slow
+@settings(max_examples=15)
 @given(
     n=st.integers(2, 40),
     chunk=st.integers(1, 9),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -58,8 +59,8 @@ class Allotment:
 
     def granted(self, regions: Sequence[Region]) -> None:
         """Add regions, after those granted before."""
-        self._regions.extend(regions)
         for region in regions:
+            self._regions.extend(self._fitting(region))
             self._uncommitted.update(region.chunks())
             self.left_pairs += int(self._pairs[region.area].sum())
 
@@ -71,7 +72,10 @@ class Allotment:
             if segment is not None:
                 found.append(segment)
             elif self._regions:
-                self._begin(self._regions.popleft())
+                first, rest = self._regions.popleft().cut_stream(1)
+                if rest.stream:
+                    self._regions.appendleft(rest)
+                self._begin(first)
             else:
                 break
         return found
@@ -97,6 +101,16 @@ class Allotment:
             self._uncommitted.difference_update(region.chunks())
             self.left_pairs -= int(self._pairs[region.area].sum())
         return GivenUp(asked.thief, tuple(given))
+
+    def _fitting(self, region: Region) -> Iterator[Region]:
+        """Cut a region whose band is higher than what can stay; they pass to and fro."""
+        region = region if self._strips_stream else replace(region, stays="rows")
+        high = max(1, self._panel_items // self._grid.chunk)
+        while len(region.band) > high:
+            first, region = region.cut_band(high)
+            yield first
+            region = replace(region, backwards=not region.backwards)
+        yield region
 
     def _begin(self, region: Region) -> None:
         self._band = frozenset(region.band)

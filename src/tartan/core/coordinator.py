@@ -44,6 +44,8 @@ Run = tuple[int, int, int]
 """Chunks in one row: row, first column, end."""
 
 NOBODY = -1
+#: A rank that waits for the slowest of its panel takes work from it when that is at least this share of what it has.
+RELIEF_SHARE = 0.25
 
 
 class Received(NamedTuple):
@@ -386,7 +388,7 @@ class Coordinator:
         """Grant a rank something; return whether it was possible."""
         if not rank.plan:
             self._find_work(rank)
-        if not rank.plan or self._leashed(rank):
+        if not rank.plan or (self._leashed(rank) and not self._relieve(rank)):
             return False
         budget = self._budget(rank)
         regions: list[Region] = []
@@ -446,10 +448,24 @@ class Coordinator:
         return position is not None and position >= self._leash_end()
 
     def _leash_end(self) -> int:
-        """Return where ranks that stream together must wait: half the kept slots of all ahead of the slowest one."""
+        """Return where ranks that stream together must wait: a quarter of all kept slots ahead of the slowest."""
         positions = [r.plan[0].position for r in self._ranks.values() if r.plan and r.plan[0].position is not None]
         kept = sum(rank.hello.kept_items for rank in self._ranks.values())
-        return min(p for p in positions if p is not None) + max(2, kept // 2 // self._setup.chunk)
+        return min(p for p in positions if p is not None) + max(2, kept // 4 // self._setup.chunk)
+
+    def _relieve(self, rank: _RankState) -> bool:
+        """Let a rank that must wait for the slowest take work from it instead, where that one would end much later."""
+        behind = [other for other in self._ranks.values() if other.plan and other.plan[0].position is not None]
+        victim = min(behind, key=lambda other: (other.plan[0].position or 0, other.number))
+        speed, other = self._speed(rank), self._speed(victim)
+        amount = (victim.left * speed - rank.left * other) / (speed + other)
+        if victim is rank or amount < victim.left * RELIEF_SHARE:
+            return False
+        plan, rank.plan = rank.plan, deque()
+        taken = self._take_from_plan(rank, victim, amount)
+        rank.plan.extend(plan)
+        self.counts.steals += taken
+        return taken
 
     # -- finding work ----------------------------------------------------------------------------------------
 

@@ -82,7 +82,7 @@ class Region:
 
 
 def covering(wanted: np.ndarray, like: Region | None = None) -> list[Region]:
-    """Cover the true entries of a matrix of chunks by rectangles, each entry once and no other.
+    """Cover the true entries of a matrix of chunks by rectangles, each entry once and no other in the upper triangle.
 
     Parameters
     ----------
@@ -92,7 +92,9 @@ def covering(wanted: np.ndarray, like: Region | None = None) -> list[Region]:
         Look only inside of it; the rectangles stay and stream as it does, and come in the order of its stream.
     """
     like = like or Region(0, wanted.shape[0], 0, wanted.shape[1])
-    view = wanted[like.area] if like.stays == "rows" else wanted[like.area].T
+    rows, columns = np.ogrid[like.area]
+    view = wanted[like.area] | (rows > columns)
+    view = view if like.stays == "rows" else view.T
     # Lines of the stream whose bands have the same runs lie in the same rectangles.
     found: list[Region] = []
     growing: dict[tuple[int, int], int] = {}
@@ -103,6 +105,7 @@ def covering(wanted: np.ndarray, like: Region | None = None) -> list[Region]:
             found.append(part.streams(like.stream.start + growing.pop(run), like.stream.start + line))
         for run in runs:
             growing.setdefault(run, line)
+    found = [region for region in found if wanted[region.area].any()]
     return sorted(found, key=lambda region: -region.stream.stop if like.backwards else region.stream.start)
 
 

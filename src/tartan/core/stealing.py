@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import Literal
 
 import numpy as np
@@ -53,28 +53,36 @@ def split_off(
     kept = [region for region in regions if region not in taken]
     amount -= sum(map(size, taken))
     if kept:
-        rest, tail = _cut_tail(kept[-1], amount, pairs)
-        kept[-1:] = rest
-        taken += tail
+        found = [cut for cut in _cuts(kept[-1], amount, pairs) if size(cut[1])]
+        if found:
+            # The first one where all cost the same.
+            rest, tail = min(found, key=lambda cut: cost(cut[1]) / size(cut[1]))
+            kept[-1:] = rest
+            taken.append(tail)
     return kept, taken
 
 
-def _cut_tail(region: Region, amount: float, pairs: np.ndarray) -> tuple[list[Region], list[Region]]:
-    """Cut off the last lines of a stream; where one line is too much, a part of it."""
-    first, last = region, region
-    lines = _fitting(pairs[region.area].sum(axis=0 if region.stays == "rows" else 1), amount, not region.backwards)
+def _cuts(region: Region, amount: float, pairs: np.ndarray) -> Iterator[tuple[list[Region], Region]]:
+    """Yield the ways to cut off an end of a region: what stays, and the end.
+
+    The last lines of the stream, with the whole band; the end of the band, with the whole stream; or, where both are
+    too much, a part of the last line.
+    """
+    counts = pairs[region.area] if region.stays == "rows" else pairs[region.area].T
+    lines = _fitting(counts.sum(axis=0), amount, not region.backwards)
     if lines:
         first, tail = region.cut_stream(len(region.stream) - lines)
-        return [first], [tail]
-    rest: list[Region] = []
-    if len(region.stream) > 1:
+        yield [first], tail
+    lines = _fitting(counts.sum(axis=1), amount, True)
+    if lines:
+        first, tail = region.cut_band(len(region.band) - lines)
+        yield [first], tail
+    elif len(region.stream) > 1:
         first, last = region.cut_stream(len(region.stream) - 1)
-        rest = [first]
-    lines = _fitting(pairs[last.area].sum(axis=1 if region.stays == "rows" else 0), amount, True)
-    if not lines:
-        return [region], []
-    staying, tail = last.cut_band(len(last.band) - lines)
-    return [*rest, staying], [tail]
+        lines = _fitting(counts[:, 0 if region.backwards else -1], amount, True)
+        if lines:
+            staying, tail = last.cut_band(len(last.band) - lines)
+            yield [first, staying], tail
 
 
 def _fitting(weights: np.ndarray, amount: float, from_end: bool) -> int:

@@ -1,0 +1,538 @@
+"""Drive division, coordinator and homes in virtual time, in chunks: what a cluster would do, before it does it.
+
+A *line* is the items of one chunk row or column. A rank computes its regions line by line: what stays and the line
+that streams must be in its slots; the next line is fetched meanwhile. The coordinator, the ranks' ``Homes`` and the
+choice of what is stolen are those of a real run; only the scheduler is simpler, because it knows no tiles. So a million
+items on a thousand nodes take minutes. Loads, fills, traffic, steals and time are predicted; the outcome is a function
+of the arguments.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from tartan.core.bound import cluster_fills_bound, cluster_loads_bound
+from tartan.core.coordinator import Coordinator, CoordinatorEvent, CoordinatorSetup, Lost, Received
+from tartan.core.homes import Ask, Copy, HomeAction, Homes, Read, Respond, Send
+from tartan.core.messages import Answer, Done, Fetch, FromRank, GivenUp, Grant, Hello, Shed, ToRank, View, Want, Welcome
+from tartan.core.rank_layout import KEPT_SHARE
+from tartan.core.region import Region
+from tartan.core.stealing import Affinity, split_off
+from tartan.errors import ConfigError, InternalError
+
+
+@dataclass(frozen=True)
+class ReplayedRank:
+    """One rank.
+
+    Attributes
+    ----------
+    slots : int
+        Host slots, those that it keeps for others included.
+    speed : float
+        Pairs a second, over all its devices.
+    load_seconds : float
+        Read and parse of one item, divided by what runs at once.
+    prepare_seconds : float
+        Preprocessing of one loaded item, during which the devices do not compare.
+    guess : float
+        What it believes its speed to be before it has measured it, in any unit.
+    """
+
+    slots: int
+    speed: float
+    load_seconds: float = 0.0
+    prepare_seconds: float = 0.0
+    guess: float = 1.0
+
+
+@dataclass(frozen=True)
+class ClusterNetwork:
+    """What joins the ranks.
+
+    Attributes
+    ----------
+    item_bytes, file_bytes : float
+        Of an item between ranks, and in storage.
+    link_bytes_per_second : float
+        Of one rank, each way.
+    storage_bytes_per_second : float
+        Of all ranks together.
+    latency_seconds : float
+        Of one message.
+    """
+
+    item_bytes: float = 0.0
+    file_bytes: float = 0.0
+    link_bytes_per_second: float = float("inf")
+    storage_bytes_per_second: float = float("inf")
+    latency_seconds: float = 1e-4
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """How a replay is driven.
+
+    Attributes
+    ----------
+    homes : bool
+        Whether ranks ask each other; otherwise each loads all it needs.
+    affinity : {"marginal", "none"}
+    losses : tuple of (float, int)
+        Ranks that are lost, and when.
+    ahead_seconds : float
+        See ``CoordinatorSetup``.
+    circle : bool
+        See ``Divider``.
+    """
+
+    homes: bool = True
+    affinity: Affinity = "marginal"
+    losses: tuple[tuple[float, int], ...] = ()
+    ahead_seconds: float = 2.0
+    circle: bool = True
+
+
+@dataclass(frozen=True)
+class ClusterPrediction:
+    """What came out.
+
+    Attributes
+    ----------
+    seconds : float
+    load_factor, load_factor_bound : float
+        F and its bound.
+    storage_load_factor, storage_load_factor_bound : float
+        R and its bound.
+    pairs : tuple of int
+        That each rank computed.
+    ends : tuple of float
+        When each rank had nothing left to compute.
+    busy_seconds : tuple of float
+        During which the devices of each rank worked.
+    steals, lost : int
+    bytes_between_ranks, bytes_from_storage : float
+    steps : tuple of (int, float, float, int)
+        Rank, begin, end and pairs of everything that was computed.
+    """
+
+    seconds: float
+    load_factor: float
+    load_factor_bound: float
+    storage_load_factor: float
+    storage_load_factor_bound: float
+    pairs: tuple[int, ...]
+    ends: tuple[float, ...]
+    busy_seconds: tuple[float, ...]
+    steals: int
+    lost: int
+    bytes_between_ranks: float
+    bytes_from_storage: float
+    steps: tuple[tuple[int, float, float, int], ...] = field(repr=False, default=())
+
+
+@dataclass(frozen=True)
+class RankLines:
+    """How the slots of a rank are divided, in lines."""
+
+    band: int
+    stream: int
+    kept: int
+
+
+def divide_lines(slots: int, chunk: int, n_items: int, all_slots: int) -> RankLines:
+    """Divide the slots of a rank into those of its band, of the stream, and those it keeps for others.
+
+    Parameters
+    ----------
+    slots : int
+        Of the rank.
+    chunk : int
+        Items of a line.
+    n_items : int
+    all_slots : int
+        Of all ranks together. Where that is less than the items, all ranks stream about the same lines, each of which
+        is kept for as long as the ranks differ; otherwise each item stays somewhere, and a line or two are enough.
+    """
+    lines = slots // chunk
+    kept = 1 if all_slots >= n_items else max(1, round(lines * KEPT_SHARE))
+    if lines < 4:
+        return RankLines(max(0, lines - 1), min(lines, 1), 0)
+    return RankLines(lines - 2 - kept, 2, kept)
+
+
+@dataclass
+class _Step:
+    """A line that passes what stays."""
+
+    region: Region
+    needs: tuple[int, ...]
+    pairs: int
+
+
+@dataclass(eq=False)
+class _Replayed:
+    """The state of one rank."""
+
+    index: int
+    about: ReplayedRank
+    lines: RankLines
+    number: int = -1
+    homes: Homes | None = None
+    queue: deque[Region] = field(default_factory=deque)
+    step: _Step | None = None
+    following: _Step | None = None
+    computing: bool = False
+    wanted: bool = False
+    alive: bool = True
+    there: dict[int, bool] = field(default_factory=dict)
+    """Lines in the slots, in the order of their last use, and whether they are ready."""
+    held: set[int] = field(default_factory=set)
+    """Those of them that stay."""
+    pins: dict[int, int] = field(default_factory=dict)
+    link_free: float = 0.0
+    device_free: float = 0.0
+    loader_free: float = 0.0
+    busy: float = 0.0
+    n_pairs: int = 0
+    ended: float = 0.0
+
+    @property
+    def peer(self) -> str:
+        return f"rank {self.index}"
+
+
+class ClusterReplay:
+    """One replay; ``run`` returns the prediction.
+
+    Parameters
+    ----------
+    pairs : ndarray of int64, shape (n_chunks, n_chunks)
+        Wanted pairs of every chunk.
+    chunk, n_items : int
+    ranks : sequence of ReplayedRank
+    network : ClusterNetwork
+    options : ClusterOptions
+    """
+
+    def __init__(
+        self,
+        pairs: np.ndarray,
+        chunk: int,
+        n_items: int,
+        ranks: Sequence[ReplayedRank],
+        network: ClusterNetwork = ClusterNetwork(),
+        options: ClusterOptions = ClusterOptions(),
+    ) -> None:
+        self._pairs = pairs
+        self._chunk = chunk
+        self._n_items = n_items
+        self._network = network
+        self._options = options
+        all_slots = sum(rank.slots for rank in ranks)
+        self._ranks = [
+            _Replayed(index, rank, divide_lines(rank.slots, chunk, n_items, all_slots))
+            for index, rank in enumerate(ranks)
+        ]
+        self._by_peer = {rank.peer: rank for rank in self._ranks}
+        self._by_number: dict[int, _Replayed] = {}
+        self._coordinator = Coordinator(
+            CoordinatorSetup(
+                pairs,
+                chunk,
+                n_expected=len(ranks),
+                ahead_seconds=options.ahead_seconds,
+                circle=options.circle,
+                affinity=options.affinity,
+            )
+        )
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._serial = 0
+        self._now = 0.0
+        self._storage_free = 0.0
+        self._n_loaded = self._n_moved = 0
+        self._committed = np.zeros(pairs.shape, dtype=bool)
+        self._steps: list[tuple[int, float, float, int]] = []
+
+    def run(self) -> ClusterPrediction:
+        """Replay to the end.
+
+        Raises
+        ------
+        InternalError
+            If all wait for each other.
+        """
+        for rank in self._ranks:
+            if rank.lines.band < 1:
+                raise ConfigError(f"a rank has {rank.about.slots} slots, too few for two lines of {self._chunk} items")
+            kept = rank.lines.kept * self._chunk
+            hello = Hello((), band_items=rank.lines.band * self._chunk, kept_items=kept, speed=rank.about.guess)
+            self._send(rank, hello)
+        for when, index in self._options.losses:
+            self._at(when, partial(self._lose, self._ranks[index]))
+        while self._events:
+            self._now, _, end = heapq.heappop(self._events)
+            end()
+        if not self._coordinator.finished:
+            raise InternalError("the replay came to a stop before its end")
+        return self._prediction()
+
+    # -- messages --------------------------------------------------------------------------------------------
+
+    def _at(self, when: float, end: Callable[[], None]) -> None:
+        self._serial += 1
+        heapq.heappush(self._events, (when, self._serial, end))
+
+    def _later(self, end: Callable[[], None]) -> None:
+        self._at(self._now + self._network.latency_seconds, end)
+
+    def _send(self, rank: _Replayed, message: FromRank) -> None:
+        self._later(partial(self._coordinate, Received(rank.peer, message)))
+
+    def _coordinate(self, event: CoordinatorEvent) -> None:
+        for outgoing in self._coordinator.handle(event, self._now):
+            self._later(partial(self._receive, self._by_peer[outgoing.peer], outgoing.message))
+
+    def _receive(self, rank: _Replayed, message: ToRank) -> None:
+        if not rank.alive:
+            return
+        match message:
+            case Welcome(number):
+                rank.number = number
+                rank.homes = Homes(number, rank.lines.kept, partial(self._is_there, rank))
+                self._by_number[number] = rank
+                self._want(rank)
+            case View() if self._options.homes and rank.homes is not None:
+                self._act(rank, rank.homes.view(message.members))
+            case Grant(regions):
+                rank.wanted = False
+                rank.queue.extend(part for region in regions for part in _cut(region, rank.lines.band))
+                self._advance(rank)
+            case Shed(thief, amount, lines):
+                band = frozenset(rank.step.region.band) if rank.step else frozenset()
+                kept, given = split_off(rank.queue, amount, self._pairs, thief=frozenset(lines), victim=band)
+                rank.queue = deque(kept)
+                self._send(rank, GivenUp(thief, tuple(given)))
+
+    def _lose(self, rank: _Replayed) -> None:
+        """End a rank; the coordinator gets to know what it has committed, and the others that it has gone."""
+        if not rank.alive or self._coordinator.finished:
+            return
+        rank.alive = False
+        had = [chunk for region in self._coordinator.granted(rank.peer) for chunk in region.chunks()]
+        self._coordinate(Lost(rank.peer, tuple((i, j, j + 1) for i, j in had if self._committed[i, j])))
+
+    def _want(self, rank: _Replayed) -> None:
+        if not rank.wanted:
+            rank.wanted = True
+            measured = rank.n_pairs / rank.busy if rank.busy else 0.0
+            self._send(rank, Want(0, measured))
+
+    # -- computing -------------------------------------------------------------------------------------------
+
+    def _advance(self, rank: _Replayed) -> None:
+        """Begin what can be begun: the next step, and the loads of the one after it."""
+        if not rank.alive:
+            return
+        if rank.step is None:
+            rank.step, rank.following = rank.following or self._next_step(rank), None
+        if rank.step is None:
+            rank.ended = self._now
+            self._want(rank)
+            return
+        if rank.following is None:
+            rank.following = self._next_step(rank)
+        self._fetch(rank, rank.step)
+        if rank.following is not None:
+            self._fetch(rank, rank.following)
+        if not rank.computing and all(rank.there.get(line) for line in rank.step.needs):
+            rank.computing = True
+            start = max(self._now, rank.device_free)
+            seconds = rank.step.pairs / rank.about.speed
+            rank.device_free = start + seconds
+            rank.busy += seconds
+            self._at(rank.device_free, partial(self._computed, rank, start))
+
+    def _next_step(self, rank: _Replayed) -> _Step | None:
+        """Take the next line of the stream from what was granted."""
+        if len(rank.queue) <= 1:
+            self._want(rank)
+        if not rank.queue:
+            return None
+        region, rest = rank.queue[0].cut_stream(1)
+        rank.queue.popleft()
+        if rest.stream:
+            rank.queue.appendleft(rest)
+        line = region.stream[0]
+        counts = self._pairs[region.area].ravel()
+        band = [still for still, count in zip(region.band, counts, strict=True) if count]
+        return _Step(region, tuple(dict.fromkeys([line, *band])), int(counts.sum()))
+
+    def _computed(self, rank: _Replayed, start: float) -> None:
+        step = rank.step
+        if not rank.alive or step is None:
+            return
+        rank.n_pairs += step.pairs
+        self._steps.append((rank.index, start, self._now, step.pairs))
+        self._committed[step.region.area] = True
+        runs = _runs_of(step.region)
+        self._send(rank, Done(runs))
+        rank.step, rank.computing = None, False
+        self._advance(rank)
+
+    # -- slots -----------------------------------------------------------------------------------------------
+
+    def _is_there(self, rank: _Replayed, line: int) -> bool:
+        return rank.there.get(line, False)
+
+    def _fetch(self, rank: _Replayed, step: _Step) -> None:
+        """Bring in what a step needs, as far as there is room."""
+        band = frozenset(step.region.band)
+        for line in step.needs:
+            stays = line in band
+            if line in rank.there:
+                rank.there[line] = rank.there.pop(line)
+            elif self._make_room(rank, step, stays):
+                rank.there[line] = False
+                assert rank.homes is not None
+                self._act(rank, rank.homes.source(line, stays=stays))
+            else:
+                return
+            (rank.held.add if stays else rank.held.discard)(line)
+
+    def _make_room(self, rank: _Replayed, step: _Step, stays: bool) -> bool:
+        """Evict a line that no step needs, used longest ago: what streams makes room for what streams, if it can."""
+        n_held = len(rank.held)
+        full = len(rank.there) >= rank.lines.band + rank.lines.stream
+        if not full and (stays or len(rank.there) - n_held < rank.lines.stream):
+            return True
+        used: set[int] = set(step.needs)
+        if rank.step is not None:
+            used |= {*rank.step.needs, *rank.step.region.band}
+        idle = [x for x, ready in rank.there.items() if ready and x not in used and not rank.pins.get(x)]
+        if not idle:
+            return not full and step is rank.step
+        victim = min(idle, key=lambda x: (x in rank.held) != stays)
+        del rank.there[victim]
+        rank.held.discard(victim)
+        return True
+
+    # -- items -----------------------------------------------------------------------------------------------
+
+    def _act(self, rank: _Replayed, actions: Iterable[HomeAction]) -> None:
+        for action in actions:
+            match action:
+                case Ask(other, fetch):
+                    self._later(partial(self._fetched, rank.number, other, fetch))
+                case Respond(other, answer):
+                    self._later(partial(self._answered, rank.number, other, answer))
+                case Read(line, kept):
+                    self._at(self._load_end(rank, line), partial(self._read, rank, line, kept))
+                case Copy(line, _):
+                    self._later(partial(self._copied, rank, line))
+                case Send(other, line, kept):
+                    if kept is None:
+                        rank.pins[line] = rank.pins.get(line, 0) + 1
+                    self._at(self._sent_end(rank, other, line), partial(self._sent, rank, other, line, kept))
+
+    def _fetched(self, asker: int, number: int, fetch: Fetch) -> None:
+        rank = self._by_number[number]
+        if rank.alive and rank.homes is not None:
+            self._act(rank, rank.homes.fetched(asker, fetch))
+
+    def _answered(self, answering: int, number: int, answer: Answer) -> None:
+        rank = self._by_number[number]
+        if rank.alive and rank.homes is not None:
+            self._act(rank, rank.homes.answered(answering, answer))
+
+    def _length(self, line: int) -> int:
+        return min(self._chunk, self._n_items - line * self._chunk)
+
+    def _load_end(self, rank: _Replayed, line: int) -> float:
+        """Return when a line is read, parsed and preprocessed."""
+        length = self._length(line)
+        self._n_loaded += length
+        n_bytes = length * self._network.file_bytes
+        self._storage_free = max(self._now, self._storage_free) + n_bytes / self._network.storage_bytes_per_second
+        rank.loader_free = max(self._storage_free, rank.loader_free) + length * rank.about.load_seconds
+        prepare = length * rank.about.prepare_seconds
+        rank.device_free = max(self._now, rank.device_free) + prepare
+        rank.busy += prepare
+        return rank.loader_free + prepare
+
+    def _sent_end(self, rank: _Replayed, other: int, line: int) -> float:
+        """Return when a line has gone over the links of two ranks."""
+        seconds = self._length(line) * self._network.item_bytes / self._network.link_bytes_per_second
+        there = self._by_number[other]
+        rank.link_free = max(self._now, rank.link_free) + seconds
+        there.link_free = max(rank.link_free, there.link_free + seconds)
+        return there.link_free + self._network.latency_seconds
+
+    def _read(self, rank: _Replayed, line: int, kept: int | None) -> None:
+        if rank.alive and rank.homes is not None:
+            if kept is None:
+                rank.there[line] = True
+            self._act(rank, rank.homes.read(line))
+            self._advance(rank)
+
+    def _copied(self, rank: _Replayed, line: int) -> None:
+        if rank.alive and rank.homes is not None:
+            rank.there[line] = True
+            self._act(rank, rank.homes.copied(line))
+            self._advance(rank)
+
+    def _sent(self, rank: _Replayed, other: int, line: int, kept: int | None) -> None:
+        if not rank.alive or rank.homes is None:
+            return
+        if kept is None:
+            rank.pins[line] -= 1
+        there = self._by_number[other]
+        self._act(rank, rank.homes.sent(line, kept))
+        if there.alive and there.homes is not None and there.homes.expects(line, rank.number):
+            self._n_moved += self._length(line)
+            there.there[line] = True
+            self._act(there, there.homes.received(line, rank.number))
+            self._advance(there)
+        self._advance(rank)
+
+    # -- the outcome -----------------------------------------------------------------------------------------
+
+    def _prediction(self) -> ClusterPrediction:
+        n, slots = self._n_items, [float(rank.about.slots) for rank in self._ranks]
+        computed = [(rank.n_pairs, room) for rank, room in zip(self._ranks, slots, strict=True)]
+        n_pairs = int(self._pairs.sum())
+        end = max((step[2] for step in self._steps), default=0.0)
+        return ClusterPrediction(
+            seconds=end,
+            load_factor=(self._n_loaded + self._n_moved) / n,
+            load_factor_bound=cluster_fills_bound(n, computed) / n,
+            storage_load_factor=self._n_loaded / n,
+            storage_load_factor_bound=cluster_loads_bound(n, n_pairs, slots) / n,
+            pairs=tuple(rank.n_pairs for rank in self._ranks),
+            ends=tuple(max((s[2] for s in self._steps if s[0] == rank.index), default=0.0) for rank in self._ranks),
+            busy_seconds=tuple(rank.busy for rank in self._ranks),
+            steals=self._coordinator.counts.steals,
+            lost=self._coordinator.counts.lost,
+            bytes_between_ranks=self._n_moved * self._network.item_bytes,
+            bytes_from_storage=self._n_loaded * self._network.file_bytes,
+            steps=tuple(self._steps),
+        )
+
+
+def _cut(region: Region, band: int) -> list[Region]:
+    """Cut a region whose band is higher than a rank can hold."""
+    if len(region.band) <= band:
+        return [region]
+    first, rest = region.cut_band(band)
+    return [first, *_cut(rest, band)]
+
+
+def _runs_of(region: Region) -> tuple[tuple[int, int, int], ...]:
+    runs = ((row, max(row, region.c0), region.c1) for row in range(region.r0, region.r1))
+    return tuple(run for run in runs if run[1] < run[2])

@@ -1,0 +1,113 @@
+"""How a run on several ranks is cut, and how each rank divides its host slots: band, stream, and kept for others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, isqrt
+from typing import Any
+
+from tartan.core.cache import Room
+from tartan.core.grid import Grid
+from tartan.core.sizing import Layout, choose_grid
+from tartan.core.workload import Workload
+
+#: Fewest chunks of a run on several ranks, where there are as many pairs; and for each share of the slowest rank.
+FEWEST_CHUNKS = 512
+CHUNKS_A_SHARE = 64
+#: The slots of a rank over the height of its strips: two of them stream.
+STRIPS_A_ROOM = 25
+#: The share of its slots that a rank keeps for others where the items do not fit all ranks together: all stream about
+#: the same items then, and each is kept while the ranks differ. Elsewhere items stay with some rank, and few slots do.
+KEPT_SHARE = 0.2
+
+
+def choose_cluster_grid(
+    workload: Workload, slots: int, shares: float, *, chunk: int | None = None, **facts: Any
+) -> Grid:
+    """Cut the pairs of a new run on several ranks: as for one, with more chunks and with strips that can stream.
+
+    Parameters
+    ----------
+    workload : Workload
+    slots : int
+        Room of the smallest host level, in items.
+    shares : float
+        Sum of the speeds over the slowest: how many shares like that of the slowest rank there are.
+    chunk : int, optional
+        Side of a chunk; then the grid is that of a run on one rank.
+    **facts
+        Further arguments of ``choose_grid``.
+    """
+    alone = choose_grid(workload, slots, chunk=chunk, **facts)
+    if chunk is not None:
+        return alone
+    side = isqrt(2 * max(FEWEST_CHUNKS, ceil(CHUNKS_A_SHARE * shares))) + 1
+    chunk = max(1, min(alone.chunk, workload.n_items // side))
+    strip = max(alone.span, min(alone.strip, slots // STRIPS_A_ROOM)) if slots < workload.n_items else alone.strip
+    return Grid(
+        workload.n_items,
+        chunk,
+        0,
+        max(1, min(strip, chunk)),
+        max(1, min(alone.span, chunk)),
+        workload.borders,
+        workload.has_diagonal,
+    )
+
+
+@dataclass(frozen=True)
+class RankSlots:
+    """The host slots of one rank of several.
+
+    Attributes
+    ----------
+    layout : Layout or None
+        Of what its tiles use; None where there is too little room for a tile: the rank is home only.
+    n_kept : int
+        Spans that it keeps for others, in slots behind all others: number k begins ``k * longest_span`` further on.
+    strips_stream : bool
+        See ``order.region_order``.
+    everything_stays : bool
+        Whether nothing that is loaded is ever evicted.
+    """
+
+    layout: Layout | None
+    n_kept: int
+    strips_stream: bool
+    everything_stays: bool
+
+    @property
+    def band_items(self) -> int:
+        """Items that can stay beside those that stream; 0 where the rank is home only."""
+        return self.layout.panel_items if self.layout is not None else 0
+
+
+def divide_slots(grid: Grid, slots: int, all_slots: int) -> RankSlots:
+    """Divide the addressed host slots of a rank.
+
+    Parameters
+    ----------
+    grid : Grid
+    slots : int
+        Of the rank, in items.
+    all_slots : int
+        Of all ranks together.
+    """
+    span, n = grid.longest_span, grid.n_items
+    if slots >= n:
+        return RankSlots(Layout(Room(n, 0), n, None, _open_chunks(grid, n)), 0, True, True)
+    strips_stream = 2 * grid.longest_strip * STRIPS_A_ROOM <= slots * 4
+    frame = max(span, grid.longest_strip) if strips_stream else span
+    streaming = 2 * frame if slots >= 3 * frame + grid.longest_strip else frame
+    n_kept = max(1, int(slots * KEPT_SHARE) // span if all_slots < n else 2)
+    n_kept = min(n_kept, max(0, slots - streaming - grid.longest_strip) // span)
+    rows = slots - streaming - n_kept * span
+    if rows < grid.longest_strip:
+        return RankSlots(None, slots // span, False, False)
+    room = Room(rows, streaming, column_frame=frame)
+    return RankSlots(Layout(room, rows, None, _open_chunks(grid, rows)), n_kept, strips_stream, False)
+
+
+def _open_chunks(grid: Grid, rows: int) -> int:
+    """Return how many chunks are open when one line of them ends while the next begins."""
+    return 2 * (ceil(rows / grid.chunk) + 1)
