@@ -168,7 +168,7 @@ def divide_lines(slots: int, chunk: int, n_items: int, all_slots: int) -> RankLi
 
 
 @dataclass
-class _Step:
+class _LineStep:
     """A line that passes what stays."""
 
     region: Region
@@ -186,8 +186,8 @@ class _Replayed:
     number: int = -1
     homes: Homes | None = None
     queue: deque[Region] = field(default_factory=deque)
-    step: _Step | None = None
-    following: _Step | None = None
+    step: _LineStep | None = None
+    following: _LineStep | None = None
     computing: bool = False
     wanted: bool = False
     alive: bool = True
@@ -359,7 +359,7 @@ class ClusterReplay:
             rank.busy += seconds
             self._at(rank.device_free, partial(self._computed, rank, start))
 
-    def _next_step(self, rank: _Replayed) -> _Step | None:
+    def _next_step(self, rank: _Replayed) -> _LineStep | None:
         """Take the next line of the stream from what was granted."""
         if len(rank.queue) <= 1:
             self._want(rank)
@@ -372,7 +372,7 @@ class ClusterReplay:
         line = region.stream[0]
         counts = self._pairs[region.area].ravel()
         band = [still for still, count in zip(region.band, counts, strict=True) if count]
-        return _Step(region, tuple(dict.fromkeys([line, *band])), int(counts.sum()))
+        return _LineStep(region, tuple(dict.fromkeys([line, *band])), int(counts.sum()))
 
     def _computed(self, rank: _Replayed, start: float) -> None:
         step = rank.step
@@ -391,7 +391,7 @@ class ClusterReplay:
     def _is_there(self, rank: _Replayed, line: int) -> bool:
         return rank.there.get(line, False)
 
-    def _fetch(self, rank: _Replayed, step: _Step) -> None:
+    def _fetch(self, rank: _Replayed, step: _LineStep) -> None:
         """Bring in what a step needs, as far as there is room."""
         band = frozenset(step.region.band)
         for line in step.needs:
@@ -406,7 +406,7 @@ class ClusterReplay:
                 return
             (rank.held.add if stays else rank.held.discard)(line)
 
-    def _make_room(self, rank: _Replayed, step: _Step, stays: bool) -> bool:
+    def _make_room(self, rank: _Replayed, step: _LineStep, stays: bool) -> bool:
         """Evict a line that no step needs, used longest ago: what streams makes room for what streams, if it can."""
         n_held = len(rank.held)
         full = len(rank.there) >= rank.lines.band + rank.lines.stream
