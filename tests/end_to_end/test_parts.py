@@ -15,6 +15,7 @@ from whole_program import APPLICATIONS, Command, Numbers, Start
 
 import tartan
 from tartan.apps.vectors import Vectors
+from tartan.base.lock import is_held
 from tartan.errors import ConfigError
 
 N = 60
@@ -136,6 +137,39 @@ def test_what_is_refused(numbers: Numbers, command: Command, tmp_path: Path) -> 
     shown = command("info", run)
     assert "1/2" in shown.out
     assert "unfinished: 0 of" in shown.out
+
+
+def test_a_part_with_other_inputs_is_refused(numbers: Numbers, command: Command, tmp_path: Path) -> None:
+    """Nodes may see other files under the same names; the fingerprints tell."""
+    folder, run = numbers(6), tmp_path / "run"
+    words = ("run", f"{APPLICATIONS}:Distances", folder, "-o", run, "--tile", 3)
+    assert command(*words, "--part", "1/2", "--quiet").status == 0
+    (folder / "004.txt").write_text("44")
+    refused = command(*words, "--part", "2/2")
+    assert (refused.status, "size of items has changed: 004.txt" in refused.err) == (1, True)
+    other = command("run", f"{APPLICATIONS}:Halting", folder, "-o", run, "--tile", 3, "--part", "2/2")
+    assert (other.status, "application" in other.err) == (2, True)
+
+
+@pytest.mark.slow
+def test_a_part_that_is_stopped_ends_cleanly(numbers: Numbers, start: Start, tmp_path: Path) -> None:
+    folder, fifo, run = numbers(N), tmp_path / "fifo", tmp_path / "run"
+    os.mkfifo(fifo)
+    words = ("run", f"{APPLICATIONS}:Halting", folder, "-o", run, "--tile", 4, "--workers", 1, "--part", "1/2")
+    stopped = start(*words, env={"TARTAN_TEST_FIFO": str(fifo)})
+    assert fifo.read_text() == "halted"
+    os.kill(stopped.process.pid, signal.SIGTERM)
+    assert stopped.finish().status == 143
+    assert stopped.family() == []
+    assert [entry.name for entry in (run / "writers").rglob("*")] != []
+    assert not is_held(run)
+    assert start(*words).finish().status == 0
+
+
+def test_a_single_item(numbers: Numbers, command: Command, tmp_path: Path) -> None:
+    words = ("run", f"{APPLICATIONS}:Distances", numbers(1), "-o", tmp_path / "run")
+    assert [command(*words, "--part", f"{index}/2", "--quiet").status for index in (1, 2)] == [0, 0]
+    assert command("resume", tmp_path / "run", "--quiet").status == 0
 
 
 def test_more_parts_than_chunks(command: Command, numbers: Numbers, tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 
 from tartan.base import lease, lock
+from tartan.base.files import FileWriter
 from tartan.base.lock import FolderLock, SharedLock, is_held, living_writers
 from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
-from tartan.errors import InternalError, StoreError
+from tartan.errors import DiskFullError, InternalError, StoreError
 from tartan.run.result import Run
 from tartan.store.folder import RunFolder
 from tartan.store.ledger import EncodedChunk
@@ -94,6 +95,14 @@ def test_writers_of_another_group_are_refused_by_name(tmp_path: Path, ways: dict
             pass
     with SharedLock(tmp_path, "h", **ways) as held:
         assert not held.lost
+
+
+def test_two_writers_of_one_name(tmp_path: Path, ways: dict[str, Any]) -> None:
+    with SharedLock(tmp_path, "g", name="node.1.00000000", **ways):
+        with pytest.raises(StoreError, match=r"a writer of the name node\.1\.00000000") as caught:
+            SharedLock(tmp_path, "g", name="node.1.00000000", **ways).__enter__()
+        assert caught.value.code == "name-taken"
+        assert len(living_writers(tmp_path)) == 1
 
 
 def test_a_straggler_is_named_and_a_killed_one_is_forgotten(tmp_path: Path) -> None:
@@ -315,6 +324,29 @@ def test_a_chunk_is_committed_again_where_pairs_were_left_out(tmp_path: Path) ->
     block = RunFolder.open(stage.path).read_chunk("scores", 0, 1)
     assert block is not None
     np.testing.assert_array_equal(block, np.where(half, 1, 2))
+    stage.stack.close()
+
+
+def test_a_full_disk_of_one_writer_stops_it_alone(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "run", **TWO_OUTPUTS)
+    full = False
+
+    def write(descriptor: int, buffers: Any) -> int:
+        if full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return os.writev(descriptor, buffers)
+
+    folder = RunFolder.open(stage.path, writable=True, writer=FileWriter(stage.path, write=write))
+    stage.stack.enter_context(folder.join("g"))
+    other = stage.writer()
+    full = True
+    with pytest.raises(DiskFullError):
+        stage.commit(folder, 1.0)
+    assert stage.values() == set()
+    assert stage.commit(other, 2.0)
+    full = False
+    assert not stage.commit(folder, 1.0)
+    assert [path.name for path in (stage.path / "writers").rglob("*") if path.is_file()] == ["lease", "lease"]
     stage.stack.close()
 
 

@@ -194,6 +194,12 @@ class FileWriter:
         with disk_errors(root):
             self._temporary.mkdir(exist_ok=True)
 
+    def beside(self, temporary: Path) -> FileWriter:
+        """Return a writer of the same folder and by the same means, with another folder of unfinished files."""
+        root = temporary.parents[1]
+        means = {"write": self._write, "force": self._force, "force_all": self._force_all}
+        return FileWriter(root, **means, temporary=temporary)
+
     def replace(self, target: Path, buffers: Sequence[Buffer]) -> None:
         """Give ``target`` the contents of the buffers, in order, whole or not at all."""
         with self.new_file(target) as temporary:
@@ -216,8 +222,14 @@ class FileWriter:
             self._rename(staged, target)
         self._owe(target)
 
-    def link(self, staged: Path, target: Path) -> bool:
+    def link(self, staged: Path, target: Path, *, lasting: bool = True) -> bool:
         """Give a staged file a second name, unless there is one: the one atomic act by which several writers agree.
+
+        Parameters
+        ----------
+        staged, target : Path
+        lasting : bool
+            Whether the second name shall survive a power cut.
 
         Returns
         -------
@@ -239,7 +251,8 @@ class FileWriter:
                 if error.errno in _NO_LINKS:
                     raise _without_links(target) from error
                 raise
-        self._owe(target)
+        if lasting:
+            self._owe(target)
         return True
 
     def discard(self, staged: Iterable[Path]) -> None:

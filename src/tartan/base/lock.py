@@ -199,7 +199,10 @@ class SharedLock:
     def _register(self) -> None:
         lease = Lease(self.place / WRITER_LEASE_NAME)
         with disk_errors(self.place):
-            self.place.mkdir(parents=True)
+            try:
+                self.place.mkdir(parents=True)
+            except FileExistsError:
+                raise _named_twice(self._folder, self.place.name) from None
             lease.write(self._about)
         self._lease = lease
 
@@ -333,6 +336,14 @@ def _locked(folder: Path, holders: list[Holder]) -> StoreError:
         code="locked",
         context={"path": str(folder), **holders[0]},
         retryable=True,
+    )
+
+
+def _named_twice(folder: Path, name: str) -> StoreError:
+    return StoreError(
+        f"{folder}: a writer of the name {name} is there already; give each writer a name of its own",
+        code="name-taken",
+        context={"path": str(folder), "name": name},
     )
 
 

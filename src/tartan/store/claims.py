@@ -103,7 +103,7 @@ class Claims:
             staged.append(self._writer.stage([own]))
             self._step("claim")
             claim, needed = self._path(chunk, state), True
-            self._writer.link(staged[-1], claim)
+            self._writer.link(staged[-1], claim, lasting=False)
             decided = claim.read_bytes()
             needed = decided == own
             self._carry_out(chunk, decided)

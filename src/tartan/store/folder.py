@@ -202,7 +202,7 @@ class RunFolder(Ledger):
             self._adopt(Manifest.load(self.path))
             if self.healing:
                 raise _healing(self.path)
-            writer = FileWriter(self.path, temporary=held.place)
+            writer = before[0].beside(held.place)
             self._lock, self._place, self._writer = held, held.place, writer
             self._log = FailureLog(self.path, writer, held.place)
             self._claims = Claims(self.path, writer, held.place, self.targets, **step)
