@@ -20,12 +20,20 @@ class DaskCrew:
 
     own_processes = True
 
-    def __init__(self, client: object, driver: ClusterEngine) -> None:
-        self.driver = driver
+    def __init__(self, client: object, driver: DaskEngine) -> None:
+        self.driver: ClusterEngine = driver
+        self._engine = driver
         self._cluster = client.cluster  # type: ignore[attr-defined]
         self._n_ranks = len(self._cluster.workers)
         self.rank_pids: dict[str, int] = {}
         self._ends: dict[str, int] = {}
+
+    def ports(self) -> list[int]:
+        """Return those of the scheduler, of every worker, of its nanny and of the driver."""
+        nannies = self._cluster.workers.values()
+        workers = [address for nanny in nannies for address in (nanny.address, nanny.worker_address)]
+        addresses = [self._cluster.scheduler_address, *workers, self._engine.address]
+        return [int(address.rpartition(":")[2]) for address in addresses]
 
     def join(self) -> None:
         self._n_ranks += 1

@@ -18,8 +18,9 @@ from tartan.cli.shared.output import print_json, print_table
 _PACKAGES = (
     "numpy", "scipy", "zarr", "pyarrow", "fsspec", "rich", "array-api-compat", "cloudpickle", "threadpoolctl",
     "simplejpeg", "pillow", "scikit-learn", "cupy-cuda12x", "mpi4py", "distributed",
+    "cryptography",
 )  # fmt: skip
-_OPTIONAL = ("scikit-learn", "cupy-cuda12x", "mpi4py", "distributed")
+_OPTIONAL = ("scikit-learn", "cupy-cuda12x", "mpi4py", "distributed", "cryptography")
 _MIN_FREE_BYTES = 10**9
 _MIN_OPEN_FILES = 1024
 

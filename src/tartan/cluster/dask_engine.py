@@ -87,6 +87,11 @@ class DaskEngine(Station):
         self._server = Server({self._service: self._take}, needs_workdir=False, connection_args=keys)
         self._courier = Courier(partial(send, self._server, self._service))
 
+    @property
+    def address(self) -> str:
+        """Where ranks reach the driver, once it is started."""
+        return str(self._server.address)
+
     # Station
 
     def silence_seconds(self, peer: str) -> float:
