@@ -12,6 +12,7 @@ from tartan.run.result import Run
 
 if TYPE_CHECKING:
     from tartan.analytics import Tree
+    from tartan.run.cluster_run import ClusterWays
 
 __all__ = ["Run", "add", "allpairs", "open", "resume", "supported_tree"]
 
@@ -26,6 +27,9 @@ def allpairs(
     reduce: Mapping[str, Any] | None = None,
     tile: int | None = None,
     part: str | None = None,
+    cluster: Any = None,
+    insecure: bool = False,
+    rank_timeout: float | None = None,
     application_source: dict[str, Any] | None = None,
     host_cache: str | int | None = None,
     device_cache: str | int | None = None,
@@ -84,6 +88,14 @@ def allpairs(
         Fingerprint the contents of files; write ``trace.json``.
     quiet : bool, optional
         Without progress on stderr. Default: progress where stderr is a terminal or belongs to a notebook.
+    cluster : str or distributed.Client, optional
+        Compute on several processes that work together: "local:4" starts four on this machine, "tls://host:port" is
+        the address of a Dask scheduler, a ``distributed.Client`` is connected to one. Needs the extra cluster. With
+        ``host_cache`` and ``workers`` as given, or a share of the machine, for each of them.
+    insecure : bool
+        Accept a cluster whose connections beyond this machine are not encrypted.
+    rank_timeout : float, optional
+        Seconds after which a silent process of a cluster counts as lost; default: 15.
 
     Returns
     -------
@@ -113,7 +125,8 @@ def allpairs(
 
     share = None if part is None else parse_share(part)
     ways = {"against": against, "pairs": pairs, "reduce": reduce, "described": application_source}
-    return start(request(app, items, run_options(given), registry=apps, **ways), out, share)
+    asked = request(app, items, run_options(given), registry=apps, **ways)
+    return start(asked, out, share, _ranks(cluster, insecure, rank_timeout))
 
 
 def resume(
@@ -134,6 +147,9 @@ def resume(
     tile_timeout: float | None = None,
     verify: bool | None = None,
     trace: bool | None = None,
+    cluster: Any = None,
+    insecure: bool = False,
+    rank_timeout: float | None = None,
     quiet: bool | None = None,
 ) -> Run:
     """Compute what a run lacks, with the application and the inputs that its folder names.
@@ -155,7 +171,7 @@ def resume(
         Run the code that the folder names although the folder was not made by this user on this machine. Built-in
         applications, and code given as ``app``, need no trust.
     host_cache, device_cache, disk_cache, workers, order, device, on_error, max_failures, tile_timeout, verify, trace, \
-quiet
+cluster, insecure, rank_timeout, quiet
         As in ``allpairs``.
 
     Raises
@@ -170,7 +186,13 @@ quiet
     from tartan.run.reopen import Given
     from tartan.run.request import run_options
 
-    return execute.resume(path, run_options(given), apps, Given(app, previous, trust, retry_failed))
+    return execute.resume(
+        path,
+        run_options(given),
+        apps,
+        Given(app, previous, trust, retry_failed),
+        _ranks(cluster, insecure, rank_timeout),
+    )
 
 
 def add(
@@ -192,6 +214,9 @@ def add(
     tile_timeout: float | None = None,
     verify: bool | None = None,
     trace: bool | None = None,
+    cluster: Any = None,
+    insecure: bool = False,
+    rank_timeout: float | None = None,
     quiet: bool | None = None,
 ) -> Run:
     """Add items to a run: only pairs with a new item are computed.
@@ -210,7 +235,7 @@ def add(
     trust : bool
         As in ``resume``.
     host_cache, device_cache, disk_cache, workers, order, device, on_error, max_failures, tile_timeout, verify, trace, \
-quiet
+cluster, insecure, rank_timeout, quiet
         As in ``allpairs``.
 
     Raises
@@ -227,7 +252,8 @@ quiet
     from tartan.run.request import run_options
 
     options = run_options(given)
-    run = extend(path, items, options, apps, Given(app, previous, trust))
+    ranks = _ranks(cluster, insecure, rank_timeout)
+    run = extend(path, items, options, apps, Given(app, previous, trust), ranks)
     if extend_map and (problem := grow_map(run, quiet=options.quiet).problem) is not None:
         warnings.warn(
             f"all scores of {run.path} are there, but its map was not extended: {problem}; mend that and call "
@@ -303,3 +329,12 @@ def open(path: str | Path) -> Run:  # noqa: A001 - tartan.open, as zarr.open
     from tartan.run.meaning import declared_run
 
     return declared_run(path, apps)
+
+
+def _ranks(cluster: Any, insecure: bool, rank_timeout: float | None) -> ClusterWays | None:
+    """Return where the ranks of a call are; None, and nothing imported, where this process computes."""
+    if cluster is None:
+        return None
+    from tartan.run.cluster_run import cluster_ways
+
+    return cluster_ways(cluster, insecure=insecure, rank_timeout=rank_timeout)

@@ -207,7 +207,8 @@ class SharedLock:
         self._lease = lease
 
     def _refuse_other_groups(self) -> None:
-        others = [holder for holder in living_writers(self._folder) if holder.get("group") != self._group]
+        # One that is about to write its lease has no group yet; it will see the lease of this one.
+        others = [one for one in living_writers(self._folder) if one.get("group") not in (None, self._group)]
         if others:
             raise _locked(self._folder, others)
 

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
@@ -316,6 +317,7 @@ def local_client(n_ranks: int, security: Security) -> Iterator[Client]:
     dashboard = "127.0.0.1:0"
     with (
         dask.config.set(SETTINGS),
+        _without_main(),
         LocalCluster(
             n_workers=n_ranks,
             threads_per_worker=1,
@@ -330,6 +332,20 @@ def local_client(n_ranks: int, security: Security) -> Iterator[Client]:
         Client(cluster) as client,
     ):
         yield client
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Hide the program of this process from those that are started meanwhile, which would run it."""
+    main = sys.modules["__main__"]
+    found = {name: getattr(main, name) for name in ("__file__", "__spec__") if hasattr(main, name)}
+    try:
+        for name in found:
+            setattr(main, name, None)
+        yield
+    finally:
+        for name, value in found.items():
+            setattr(main, name, value)
 
 
 @contextlib.contextmanager

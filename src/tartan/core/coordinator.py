@@ -196,6 +196,11 @@ class Coordinator:
     # -- questions -------------------------------------------------------------------------------------------
 
     @property
+    def n_welcomed(self) -> int:
+        """Ranks that have come, those included that have gone."""
+        return self._n_welcomed
+
+    @property
     def finished(self) -> bool:
         """Whether every chunk is committed."""
         return self.pairs_left == 0

@@ -36,6 +36,8 @@ class Hello:
     cores : int
     host : str
         Identifies the machine.
+    pid : int
+        The process.
     address : str
         Where the rank sends items from.
     speed : float
@@ -48,6 +50,7 @@ class Hello:
     kept_items: int = 0
     cores: int = 1
     host: str = ""
+    pid: int = 0
     address: str = ""
     speed: float = 1.0
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, sqrt
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from tartan.core.shares import ShareOf
 from tartan.core.workload import NewAgainstOld, Rectangle, Workload
 from tartan.errors import ConfigError
 
+# With as many chunks for each rank, the last one idles for a few percent of the time at most.
+SHARED_CHUNKS_A_RANK = 64
+LEAST_SHARED_CHUNKS = 512
+LEAST_SHARED_SIDE = 4
 LARGEST_CHUNK = 2048
 # Of a reduced run, whose chunks take a byte a pair and are committed for the same price at any size.
 LARGEST_REDUCED_CHUNK = 4096
@@ -139,6 +143,12 @@ def choose_grid(
 
 def _default_chunk(n: int, largest: int = LARGEST_CHUNK) -> int:
     return max(min(largest, ceil(n / 8)), min(n, 32), ceil(n / 4096))
+
+
+def shared_chunk(n: int, n_ranks: int) -> int:
+    """Return the side of a chunk where several ranks share a run: a chunk is the least that one of them is granted."""
+    n_lines = ceil(sqrt(2 * max(LEAST_SHARED_CHUNKS, SHARED_CHUNKS_A_RANK * n_ranks)))
+    return max(ceil(n / n_lines), min(n, LEAST_SHARED_SIDE))
 
 
 def _quadrant_side(slots: int, device_slots: int | None, costs: Costs, longest: float) -> int:

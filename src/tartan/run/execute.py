@@ -11,10 +11,10 @@ import json
 import tempfile
 import time
 import weakref
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tartan.base.files import disk_errors
 from tartan.base.progress import Progress
@@ -24,14 +24,14 @@ from tartan.base.user_key import user_key
 from tartan.core.grid import Grid
 from tartan.core.ledger import NOT_COMPUTED
 from tartan.core.shares import Chunk
-from tartan.core.verdict import FailureRules
+from tartan.core.verdict import FailureRules, NodeReport
 from tartan.devices.protocol import Device
 from tartan.errors import ConfigError, DeviceMemoryError, StoreError, TartanError
 from tartan.options import RunOptions, Size, parse_bytes
 from tartan.run.healing import decide, failed_items
 from tartan.run.meaning import declared, declared_run
 from tartan.run.oversight import Oversight
-from tartan.run.plan import ItemFacts, KnownForm, MemoryPlan, learn, plan_grid, plan_run
+from tartan.run.plan import ItemFacts, KnownForm, MemoryPlan, host_slots, learn, plan_grid, plan_run
 from tartan.run.rank import Rank, open_rank
 from tartan.run.reopen import Given, refuse_other, reopened
 from tartan.run.request import Request
@@ -39,9 +39,10 @@ from tartan.run.result import Run
 from tartan.run.share import CREATION_SECONDS, JOIN_SECONDS, Share, Waiting, created, joined, say_if_uneven
 from tartan.run.statistics import Statistics, collect_statistics
 from tartan.runtime.committer import Committer
-from tartan.runtime.execution import Execution
+from tartan.runtime.execution import Execution, Wanted
 from tartan.runtime.node import Node
 from tartan.runtime.remaining import Remaining
+from tartan.runtime.segments import SegmentSource
 from tartan.runtime.sink import ChunkSink
 from tartan.sources.items import join_sources, open_source
 from tartan.store.dense import plain_bytes, refuse_too_large
@@ -55,7 +56,7 @@ from tartan.workers.shipping import Registry, names_builtin
 DEVICE_MEMORY_TRIES = 4
 
 
-def start(asked: Request, out: str | Path | None, share: Share | None = None) -> Run:
+def start(asked: Request, out: str | Path | None, share: Share | None = None, ranks: Ranks | None = None) -> Run:
     """Compute what is asked for, in a new run folder or in one that holds this very run.
 
     Parameters
@@ -65,6 +66,8 @@ def start(asked: Request, out: str | Path | None, share: Share | None = None) ->
         None keeps the result in a temporary folder for as long as the returned object and what reads from it.
     share : Share, optional
         Compute this part of the run alone.
+    ranks : Ranks, optional
+        Compute on these; default: in this process.
 
     Raises
     ------
@@ -83,7 +86,7 @@ def start(asked: Request, out: str | Path | None, share: Share | None = None) ->
             new = not (path / MANIFEST_NAME).exists()
         if new:
             asked.check_files()
-        with Session(asked) as session:
+        with Session(asked, ranks) as session:
             if share is not None:
                 session.execute_share(path, share)
             else:
@@ -106,7 +109,7 @@ def _refuse_for_share(options: RunOptions, out: str | Path | None) -> None:
         raise ConfigError("--trace: parts have no clock in common; leave it out", context={"option": "--trace"})
 
 
-def resume(path: str | Path, options: RunOptions, registry: Registry, given: Given) -> Run:
+def resume(path: str | Path, options: RunOptions, registry: Registry, given: Given, ranks: Ranks | None = None) -> Run:
     """Compute what a run lacks, and what failed if that is asked for; see ``tartan.resume``."""
     folder = RunFolder.open(path, writable=True)
     if folder.has_leftovers:
@@ -119,7 +122,7 @@ def resume(path: str | Path, options: RunOptions, registry: Registry, given: Giv
     if retry or not folder.finished:
         asked = reopened(folder, options, registry, given)
         refuse_other(folder, asked, mended=retried)
-        with Session(asked) as session:
+        with Session(asked, ranks) as session:
             if retry:
                 session.heal(folder)
             if not folder.finished:
@@ -139,7 +142,14 @@ def _mend(folder: RunFolder) -> None:
                 merge_parts(folder)
 
 
-def extend(path: str | Path, items: Any, options: RunOptions, registry: Registry, given: Given) -> Run:
+def extend(
+    path: str | Path,
+    items: Any,
+    options: RunOptions,
+    registry: Registry,
+    given: Given,
+    ranks: Ranks | None = None,
+) -> Run:
     """Add items to a run and compute their pairs; see ``tartan.add``."""
     folder = RunFolder.open(path, writable=True)
     if folder.manifest.workload["kind"] != "all":
@@ -148,7 +158,7 @@ def extend(path: str | Path, items: Any, options: RunOptions, registry: Registry
     refuse_other(folder, old)
     new = open_source(items, suffixes=old.app.item_suffixes)
     asked = replace(old, source=join_sources(old.source, new))
-    with Session(asked) as session:
+    with Session(asked, ranks) as session:
         session.expect(folder)
         session.facts  # noqa: B018 - nothing is extended before an item of the run could be loaded
         after, before = (plain_bytes(folder.manifest, n) for n in (asked.source.n_items, folder.manifest.n_items))
@@ -159,16 +169,58 @@ def extend(path: str | Path, items: Any, options: RunOptions, registry: Registry
     return declared_run(path, registry)
 
 
+@dataclass(frozen=True)
+class Lead:
+    """What stands above the node of an execution.
+
+    Attributes
+    ----------
+    remaining : Wanted
+    report : callable
+        Adds up what the node reports.
+    segments : SegmentSource or None
+        Where its work comes from; None: the whole order.
+    """
+
+    remaining: Wanted
+    report: Callable[[NodeReport], None]
+    segments: SegmentSource | None = None
+
+
+class Ranks(Protocol):
+    """Processes that compute a run together.
+
+    Attributes
+    ----------
+    n_local : int
+        How many of them share this machine; 0 where that is not known.
+    n_expected : int
+        How many there are when the run begins.
+    """
+
+    @property
+    def n_local(self) -> int: ...
+
+    @property
+    def n_expected(self) -> int: ...
+
+    def execute(self, session: Session, folder: RunFolder) -> None:
+        """Compute what a folder lacks."""
+
+
 class Session:
     """A request and what this rank has to fulfil it; a context manager.
 
     Parameters
     ----------
     asked : Request
+    ranks : Ranks, optional
+        Who computes what a folder lacks; default: this process.
     """
 
-    def __init__(self, asked: Request) -> None:
+    def __init__(self, asked: Request, ranks: Ranks | None = None) -> None:
         self.asked = asked
+        self._ranks = ranks
         self._options = asked.options
         self._opened = contextlib.ExitStack()
         self._rank: Rank | None = None
@@ -183,7 +235,12 @@ class Session:
         self._opened.close()
 
     def _open(self) -> None:
-        self._rank = self._opened.enter_context(open_rank(self.asked.app, self._options))
+        self._rank = self._opened.enter_context(open_rank(self.asked.app, self._options, self._n_sharing))
+
+    @property
+    def _n_sharing(self) -> int:
+        """Ranks that share this machine."""
+        return 1 if self._ranks is None else max(1, self._ranks.n_local)
 
     @property
     def rank(self) -> Rank:
@@ -236,11 +293,23 @@ class Session:
             manifest.application["item"] = {"dtype": form.dtype.str, "shape": list(form.shape)}
         manifest.application["meaning"] = declared(asked.app, manifest)
         grid = plan_grid(
-            workload, self.facts, self._options, self.rank.capacity, asked.app, reduced=asked.reduce is not None
+            workload,
+            self.facts,
+            self._options,
+            self.rank.capacity,
+            asked.app,
+            reduced=asked.reduce is not None,
+            n_ranks=1 if self._ranks is None else self._ranks.n_expected,
         )
         manifest.grid = grid.parameters()
         refuse_too_large(path, plain_bytes(manifest, manifest.n_items))
         return RunFolder.create(path, manifest, table, candidates=asked.candidates, held=held)
+
+    def holds_all(self, folder: RunFolder) -> bool:
+        """Whether all items of a run fit the memory of this rank."""
+        self.expect(folder)
+        n = folder.manifest.n_items
+        return host_slots(n, self.facts, self._options, self.rank.capacity) >= n
 
     def heal(self, folder: RunFolder) -> None:
         """Try again what failed in a run folder, and take back what is to be computed for it.
@@ -262,9 +331,12 @@ class Session:
         TartanError
             As ``Node.run``; the folder can then be resumed.
         """
+        if self._ranks is not None:
+            self._ranks.execute(self, folder)
+            return
         with folder.lock():
             collect_statistics(folder)
-            self._compute(folder)
+            self.compute(folder)
             if folder.manifest.reduce is not None:
                 merge_parts(folder)
 
@@ -288,9 +360,9 @@ class Session:
         with Waiting(share, JOIN_SECONDS, quiet=quiet) as waiting, joined(folder, share, waiting):
             chunks = share.chunks(folder)
             if folder.counts(chunks)[NOT_COMPUTED]:
-                self._compute(folder, chunks)
+                self.compute(folder, chunks)
 
-    def _compute(self, folder: RunFolder, share: Sequence[Chunk] | None = None) -> None:
+    def compute(self, folder: RunFolder, share: Sequence[Chunk] | None = None) -> None:
         """Compute what a folder lacks, or what it lacks of some chunks; the caller may write to it."""
         self.expect(folder)
         grid = folder_grid(folder)
@@ -331,10 +403,9 @@ class Session:
         def write_statistics() -> None:
             statistics.write(node.stats(time.perf_counter() - begun))
 
-        rules = FailureRules(self._options.on_error, self._options.max_failures)
-        oversight = Oversight(folder, rules, progress, remaining.share)
+        lead = self._lead(folder, remaining, plan, progress)
         sink = Committer(folder, tracer, write_statistics)
-        node = Node(self._execution(folder, remaining, plan, sink, oversight, tracer))
+        node = Node(self._execution(folder, plan, sink, lead, tracer))
         write_statistics()  # an execution counts, however it ends
         try:
             with cancel_on_signals(node.cancel):
@@ -345,15 +416,12 @@ class Session:
                 with contextlib.suppress(OSError, TartanError):
                     tracer.write(folder.path / "trace.json")
 
-    def _execution(
-        self,
-        folder: RunFolder,
-        remaining: Remaining,
-        plan: MemoryPlan,
-        sink: ChunkSink,
-        oversight: Oversight,
-        tracer: Tracer,
-    ) -> Execution:
+    def _lead(self, folder: RunFolder, remaining: Remaining, plan: MemoryPlan, progress: Progress) -> Lead:
+        """Return what stands above the node: here the whole order, and the verdict on what failed."""
+        rules = FailureRules(self._options.on_error, self._options.max_failures)
+        return Lead(remaining, Oversight(folder, rules, progress, remaining.share).report)
+
+    def _execution(self, folder: RunFolder, plan: MemoryPlan, sink: ChunkSink, lead: Lead, tracer: Tracer) -> Execution:
         options, rank = self._options, self.rank
         return Execution(
             source=self.asked.source,
@@ -361,7 +429,7 @@ class Session:
             outputs=folder.manifest.outputs,
             both_ways=folder.pairs.both_ways,
             grid=folder_grid(folder),
-            remaining=remaining,
+            remaining=lead.remaining,
             layout=plan.layout,
             item_plan=plan.item_plan,
             substitute=self.facts.substitute,
@@ -372,7 +440,8 @@ class Session:
             span_bytes=plan.span_bytes,
             order=options.order,
             sink=sink,
-            report=oversight.report,
+            report=lead.report,
+            segments=lead.segments,
             timeout_seconds=options.tile_timeout_seconds,
             tracer=tracer,
             disk_cache=_disk_cache(folder, options),

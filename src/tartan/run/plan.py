@@ -19,7 +19,7 @@ from tartan.base.machine import memory
 from tartan.core.cache import Room
 from tartan.core.grid import Grid
 from tartan.core.setup import prepares_on_device
-from tartan.core.sizing import Costs, Layout, choose_grid, choose_layout, device_room
+from tartan.core.sizing import Costs, Layout, choose_grid, choose_layout, device_room, shared_chunk
 from tartan.core.workload import Workload
 from tartan.errors import ConfigError, RunCancelledError, RunFailedError
 from tartan.options import RunOptions, Size
@@ -321,15 +321,19 @@ def plan_grid(
     app: Application,
     *,
     reduced: bool = False,
+    n_ranks: int = 1,
 ) -> Grid:
-    """Cut the pairs of a new run; a reduced one keeps less than the matrix."""
+    """Cut the pairs of a new run; a reduced one keeps less than the matrix, and several ranks need finer chunks."""
     n = workload.n_items
+    tile = options.tile
+    if tile is None and n_ranks > 1:
+        tile = shared_chunk(n, n_ranks)
     own = [slots for slots in device_slots(n, facts, options, capacity) if slots is not None]
     return choose_grid(
         workload,
         _planned_slots(host_slots(n, facts, options, capacity), n, facts),
         device_slots=min(own) if own else None,
-        chunk=None if options.tile is None else min(options.tile, n),
+        chunk=None if tile is None else min(tile, n),
         order=options.order,
         costs=facts.costs,
         tile_side=_pair_tile_side(facts.costs) if compares_pairs(app) else app.tile_side,

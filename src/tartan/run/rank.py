@@ -51,8 +51,15 @@ class Rank:
 
 
 @contextlib.contextmanager
-def open_rank(app: Application, options: RunOptions) -> Iterator[Rank]:
+def open_rank(app: Application, options: RunOptions, n_sharing: int = 1) -> Iterator[Rank]:
     """Open the devices of a run and start its workers; both are closed at the end, whatever happens.
+
+    Parameters
+    ----------
+    app : Application
+    options : RunOptions
+    n_sharing : int
+        Ranks of the run on this machine, this one included: memory and cores that no option names are divided by it.
 
     Raises
     ------
@@ -64,10 +71,10 @@ def open_rank(app: Application, options: RunOptions) -> Iterator[Rank]:
         for name in options.device:
             devices.append(open_device(name))
             stack.callback(devices[-1].close)
-        executor = open_executor(app, options.workers or usable_cores())
+        executor = open_executor(app, options.workers or max(1, usable_cores() // n_sharing))
         stack.callback(executor.close, kill=True)
         capacity = Capacity(
-            _host_bytes(),
+            _host_bytes(n_sharing),
             tuple(device.name for device in devices),
             tuple(None if one.shares_host_memory else int(one.free_bytes() * DEVICE_SHARE) for one in devices),
             executor.in_processes,
@@ -75,9 +82,9 @@ def open_rank(app: Application, options: RunOptions) -> Iterator[Rank]:
         yield Rank(tuple(devices), executor, capacity)
 
 
-def _host_bytes() -> int:
+def _host_bytes(n_sharing: int) -> int:
     """Return a share of the memory that is free.
 
     It is a power of two: what other programs use at the moment does not change how pairs are cut.
     """
-    return 1 << max(int(memory().available_bytes * HOST_SHARE).bit_length() - 1, LEAST_HOST_BITS)
+    return 1 << max(int(memory().available_bytes * HOST_SHARE / n_sharing).bit_length() - 1, LEAST_HOST_BITS)

@@ -12,6 +12,7 @@ from collections.abc import Collection
 
 import numpy as np
 
+from tartan.core.division import chunk_pairs
 from tartan.core.grid import Grid, Rect, Tile
 from tartan.core.shares import ShareOf
 from tartan.core.workload import AllPairs, NewAgainstOld, Workload
@@ -28,11 +29,11 @@ class Remaining:
     Parameters
     ----------
     folder : RunFolder
-        Locked for writing: chunks that do not match their checksums lose their place in the ledger.
+        Locked for writing: chunks that do not match their checksums lose their place in the ledger. One of several
+        writers verifies nothing: what is damaged is for the next process that holds the folder alone.
     grid : Grid
     share : collection of (I, J), optional
-        Chunks to which one of several writers is restricted. Nothing is verified then: what is damaged is for the next
-        process that holds the folder alone.
+        Chunks to which one of several writers is restricted.
 
     Attributes
     ----------
@@ -52,6 +53,13 @@ class Remaining:
         self.workload = self._restricted(old_pairs_are_there)
         if self.share is not None:
             self.workload = ShareOf(self.workload, grid.chunk, self.share)
+
+    def wanted_pairs(self) -> np.ndarray:
+        """Count the pairs to compute in every chunk: int64 (n_chunks, n_chunks); all of a chunk that lacks some."""
+        pairs = chunk_pairs(self._grid, self.workload)
+        for chunk in self._complete:
+            pairs[chunk] = 0
+        return pairs
 
     def needs(self, tile: Tile) -> bool:
         """Whether a pair of a tile is to be computed."""
@@ -95,7 +103,7 @@ class Remaining:
 
     def _sort(self, chunk: Chunk) -> np.ndarray | None:
         """Look at a committed chunk; return what it lacks where that is only some of its pairs."""
-        missing = self._folder.missing([chunk], verify=self.share is None)
+        missing = self._folder.missing([chunk], verify=not self._folder.is_shared)
         if not missing:
             self._complete.add(chunk)
         elif self._folder.chunk_status(*chunk) is not None:

@@ -92,6 +92,10 @@ class MappedSource(ArraySource):
         assert isinstance(array.base, mmap.mmap)
         self._mapping: Any = array.base
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to another process by the path, not by the rows."""
+        return _open_npy, (absolute(str(self.path)),)
+
     def read_block(self, start: int, stop: int) -> np.ndarray:
         """Return rows, and give back the pages of all others; those still in use are found again in the page cache."""
         self._mapping.madvise(mmap.MADV_DONTNEED)

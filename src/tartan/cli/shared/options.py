@@ -47,6 +47,10 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--verify", action="store_true", default=None, help="fingerprint the contents of the files")
     add("--trace", action="store_true", default=None, help="write trace.json for Perfetto or chrome://tracing")
+    add("--cluster", metavar="WHERE", help="compute on several ranks: local:4, or tls://host:port of a Dask scheduler")
+    add("--scheduler-file", metavar="FILE", help="the file that `dask scheduler --scheduler-file` wrote")
+    add("--insecure", action="store_true", help="accept a cluster whose connections are not encrypted")
+    add("--rank-timeout", type=positive_float, metavar="SECONDS", help="a rank silent for longer is lost; default: 15")
     add("--quiet", action="store_true", help="no progress and no summary")
 
 
@@ -68,7 +72,17 @@ def execution_options(args: argparse.Namespace) -> dict[str, Any]:
     given = {name: getattr(args, name) for name in _EXECUTION if getattr(args, name) is not None}
     if args.device:
         given["device"] = args.device[0] if len(args.device) == 1 else tuple(args.device)
+    given |= _cluster(args)
     return given | {"quiet": args.quiet}
+
+
+def _cluster(args: argparse.Namespace) -> dict[str, Any]:
+    if args.cluster is None and args.scheduler_file is None:
+        return {}
+    from tartan.cluster.launch import parse_cluster
+
+    target = parse_cluster(args.cluster, scheduler_file=args.scheduler_file, insecure=args.insecure)
+    return {"cluster": target, "insecure": args.insecure, "rank_timeout": args.rank_timeout}
 
 
 def add_settings(parser: argparse.ArgumentParser, what: str) -> None:

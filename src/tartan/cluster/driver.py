@@ -1,0 +1,322 @@
+"""The driver of a run on several ranks: brings messages and losses to the coordinator, and its answers to the ranks.
+
+One loop, in the thread that calls ``run``; the engine's thread only puts events into its inbox.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tartan.cluster import wire
+from tartan.cluster.engine import DRIVER, Call, ClusterEngine, ClusterView, Handler, StaleEpoch
+from tartan.cluster.rank import RankEnd
+from tartan.core.coordinator import Coordinator, Lost, Outgoing, Received, Run, Tick
+from tartan.core.messages import Done, FromRank, GivenUp, Hello, Leave, Report, Stop, Want
+from tartan.core.region import Region
+from tartan.core.verdict import NodeReport
+from tartan.errors import ClusterError, TartanError
+
+TICK_SECONDS = 0.5
+FAREWELL_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
+JOB_PIECE_BYTES = 900_000
+
+_KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in (Hello, Want, GivenUp, Done, Report, Leave)}
+
+
+class Ended(NamedTuple):
+    """A rank said its last."""
+
+    peer: str
+    end: RankEnd
+
+
+class Viewed(NamedTuple):
+    """The members have changed."""
+
+    view: ClusterView
+
+
+class Stopped(NamedTuple):
+    """The run must end before it is complete."""
+
+    error: BaseException
+
+
+DriverEvent = Received | Ended | Viewed | Stopped
+
+
+@dataclass(frozen=True)
+class RankRecord:
+    """A rank as the driver knows it.
+
+    Attributes
+    ----------
+    name : str
+        As the engine calls it.
+    hello : Hello or None
+        None before it came.
+    end : RankEnd or None
+        None while it works, and where it was lost.
+    """
+
+    name: str
+    hello: Hello | None = None
+    end: RankEnd | None = None
+
+
+@dataclass
+class Watch:
+    """What the driver tells of a run while it goes on; all are called in its loop.
+
+    Attributes
+    ----------
+    report : callable
+        Adds up what a rank did; raises RunFailedError if the run must stop.
+    committed : callable
+        Returns which chunks of regions the ledger has.
+    ranks : callable
+        Receives the live ranks whenever they change.
+    """
+
+    report: Callable[[NodeReport], None]
+    committed: Callable[[Sequence[Region]], tuple[Run, ...]]
+    ranks: Callable[[Sequence[RankRecord]], None] = lambda ranks: None
+
+
+@dataclass
+class Summary:
+    """How a run on several ranks went.
+
+    Attributes
+    ----------
+    ends : list of RankEnd
+        What the ranks did that said so.
+    lost : list of str
+        Ranks that were lost, each with the reason.
+    """
+
+    ends: list[RankEnd] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+
+
+class Driver:
+    """Drives one run on several ranks to its end.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+        Not started yet; the driver's.
+    coordinator : Coordinator
+    job : bytes
+        What ranks must know to begin; they fetch it in pieces.
+    watch : Watch
+    patience_seconds : float
+        How long the run waits for a rank when there is none: others may join.
+    clock : callable
+        Seconds.
+    """
+
+    def __init__(
+        self,
+        engine: ClusterEngine,
+        coordinator: Coordinator,
+        job: bytes,
+        watch: Watch,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._coordinator = coordinator
+        self._job = job
+        self._watch = watch
+        self._patience = patience_seconds
+        self._clock = clock
+        self._alone_since: float | None = None
+        self._inbox: queue.SimpleQueue[DriverEvent] = queue.SimpleQueue()
+        self._ranks: dict[str, RankRecord] = {}
+        self._present: set[str] = set()
+        self._ended: set[str] = set()
+        self._gone: set[str] = set()
+        self._error: BaseException | None = None
+        self._farewell: float | None = None
+        self.summary = Summary()
+
+    def run(self) -> Summary:
+        """Let the ranks compute what is missing.
+
+        Raises
+        ------
+        RunFailedError
+            If too much failed.
+        RunCancelledError
+            If ``cancel`` was called.
+        ClusterError
+            If no rank is left.
+        """
+        self._engine.start(self._handlers(), lambda view: self._inbox.put(Viewed(view)))
+        try:
+            while not self._over():
+                self._step()
+        finally:
+            self._engine.leave("the run has ended")
+        if self._error is not None:
+            raise self._error
+        return self.summary
+
+    def cancel(self, error: BaseException) -> None:
+        """Ask for a clean stop; may be called from a signal handler."""
+        self._inbox.put(Stopped(error))
+
+    # -- the loop ------------------------------------------------------------------------------------------------
+
+    def _over(self) -> bool:
+        ending = self._coordinator.finished or self._error is not None
+        if not ending:
+            return False
+        if self._farewell is None:
+            self._farewell = self._clock() + FAREWELL_SECONDS
+        self._send_home()
+        return self._present <= self._ended or self._clock() > self._farewell
+
+    def _send_home(self) -> None:
+        """Stop ranks that came too late to be known to the coordinator: they may be writers already."""
+        late = self._present - self._ended - self._ranks.keys()
+        self._deliver([Outgoing(peer, Stop("" if self._error is None else str(self._error))) for peer in sorted(late)])
+
+    def _alive(self) -> list[RankRecord]:
+        return [rank for rank in self._ranks.values() if rank.end is None]
+
+    def _step(self) -> None:
+        try:
+            event = self._inbox.get(timeout=TICK_SECONDS)
+        except queue.Empty:
+            self._cut_off_silent()
+            self._give_up_when_alone()
+            self._deliver(self._coordinator.handle(Tick(), self._clock()))
+            return
+        try:
+            self._take(event)
+        except TartanError as error:
+            self._stop(error)
+
+    def _take(self, event: DriverEvent) -> None:
+        match event:
+            case Received(peer, message):
+                self._receive(peer, message)
+            case Ended(peer, end):
+                self._note_end(peer, end)
+            case Viewed(view):
+                self._present = set(view.ranks)
+                for peer, reason in view.gone.items():
+                    self._lose(peer, reason)
+                if DRIVER not in view.members and view.epoch:
+                    raise ClusterError(view.gone.get(DRIVER, "the cluster is gone"))
+            case Stopped(error):
+                self._stop(error)
+
+    def _receive(self, peer: str, message: FromRank) -> None:
+        if isinstance(message, Hello):
+            self._ranks[peer] = RankRecord(peer, message)
+            self._watch.ranks(self._alive())
+        self._deliver(self._coordinator.handle(Received(peer, message), self._clock()))
+        if isinstance(message, Report) and self._error is None:
+            self._watch.report(message.node)
+
+    def _note_end(self, peer: str, end: RankEnd) -> None:
+        self._ended.add(peer)
+        rank = self._ranks.get(peer)
+        if rank is None:
+            if self._error is None and end.error and not self._coordinator.finished:
+                self.summary.lost.append(f"{peer}: {end.error}")
+                self._give_up_without_ranks(end)
+            return
+        self._ranks[peer] = RankRecord(peer, rank.hello, end)
+        self.summary.ends.append(end)
+        if end.error and self._error is None:
+            self._lose(peer, end.error)
+            self._give_up_without_ranks(end)
+        self._watch.ranks(self._alive())
+
+    def _give_up_when_alone(self) -> None:
+        if self._alive() or self._error is not None:
+            self._alone_since = None
+            return
+        now = self._clock()
+        self._alone_since = now if self._alone_since is None else self._alone_since
+        if now - self._alone_since >= self._patience:
+            last = f"; lost: {', '.join(self.summary.lost)}" if self.summary.lost else ""
+            self._stop(ClusterError(f"no rank is left, and none has joined for {self._patience:g} s{last}"))
+
+    def _give_up_without_ranks(self, end: RankEnd) -> None:
+        if not self._alive() and not self._coordinator.finished:
+            self._stop(ClusterError(f"no rank is left; the last one ended: {end.error}", code=end.code or None))
+
+    def _lose(self, peer: str, reason: str) -> None:
+        """Take back what a rank was granted, less what the ledger has."""
+        if peer in self._gone:
+            return
+        self._gone.add(peer)
+        rank = self._ranks.get(peer)
+        if rank is None or (rank.end is not None and not rank.end.error):
+            return
+        if rank.end is None:
+            self._ranks[peer] = RankRecord(peer, rank.hello, RankEnd(reason))
+        self.summary.lost.append(f"{peer}: {reason}")
+        committed = self._watch.committed(self._coordinator.granted(peer))
+        self._deliver(self._coordinator.handle(Lost(peer, committed), self._clock()))
+        self._watch.ranks(self._alive())
+
+    def _cut_off_silent(self) -> None:
+        for peer in self._coordinator.silent(self._clock()):
+            self._engine.expel(peer, "it was silent for too long")
+            self._lose(peer, "it was silent for too long")
+
+    def _stop(self, error: BaseException) -> None:
+        if self._error is None:
+            self._error = error
+            self._deliver(self._coordinator.stop(str(error)))
+
+    def _deliver(self, messages: Sequence[Outgoing]) -> None:
+        for peer, message in messages:
+            try:
+                self._engine.post(peer, type(message).__name__.lower(), wire.encode(message))
+            except StaleEpoch as error:
+                raise ClusterError(f"the cluster has given up its driver: {error}") from error
+
+    # -- what arrives (the engine's thread) ------------------------------------------------------------------------
+
+    def _handlers(self) -> Mapping[str, Handler]:
+        handlers: dict[str, Handler] = {name: self._receiver(kind) for name, kind in _KINDS.items()}
+        return handlers | {"ended": self._take_end, "job": self._take_job}
+
+    def _receiver(self, kind: type[Any]) -> Handler:
+        def handle(call: Call) -> bytes:
+            self._inbox.put(Received(call.sender, wire.decode(call.body, kind)))
+            return b""
+
+        return handle
+
+    def _take_end(self, call: Call) -> bytes:
+        self._inbox.put(Ended(call.sender, wire.decode(call.body, RankEnd)))
+        return b""
+
+    def _take_job(self, call: Call) -> bytes:
+        """Return a piece of the job, from an offset on; nothing at its end."""
+        offset = wire.decode(call.body, int)
+        return self._job[offset : offset + JOB_PIECE_BYTES]
+
+
+def fetch_job(engine: ClusterEngine, timeout_seconds: float = 60.0) -> bytes:
+    """Fetch what a rank must know to begin."""
+    job = bytearray()
+    while True:
+        piece = engine.request(DRIVER, "job", wire.encode(len(job)), timeout_seconds=timeout_seconds)
+        job += piece
+        if len(piece) < JOB_PIECE_BYTES:
+            return bytes(job)

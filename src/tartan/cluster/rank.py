@@ -1,0 +1,306 @@
+"""One rank of a run on several: takes work from the coordinator, and tells it what became of it.
+
+The engine's thread and the threads of the node meet here, under one lock; what is done is told twice a second, by a
+thread that does nothing else: that is the sign of life, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+
+from tartan.cluster import wire
+from tartan.cluster.engine import DRIVER, Call, ClusterEngine, ClusterView
+from tartan.core.allotment import Allotment
+from tartan.core.messages import Done, FromRank, Grant, Hello, Refused, Report, Shed, Stop, View, Want, Welcome
+from tartan.core.region import Chunk
+from tartan.core.verdict import NodeReport, PairCounts
+from tartan.errors import ClusterError, RunCancelledError
+from tartan.runtime.events import Event, NodeBroken, SegmentsGranted
+
+BEAT_SECONDS = 0.5
+WELCOME_SECONDS = 60.0
+FAREWELL_SECONDS = 10.0
+MOST_TOLD = 500
+"""Failures, or runs of chunks, in one message."""
+FADING = 0.9
+"""How much of a measured speed is left after a beat: it follows what the rank does now."""
+
+
+@dataclass(frozen=True)
+class RankEnd:
+    """Last message of a rank.
+
+    Attributes
+    ----------
+    error, code : str
+        Why it could not continue; empty where all went well.
+    """
+
+    error: str = ""
+    code: str = ""
+
+
+class RankLink:
+    """The connection of a rank to the coordinator; the ``SegmentSource`` of its node.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+        Not started yet.
+    clock : callable
+        Seconds.
+    """
+
+    def __init__(self, engine: ClusterEngine, clock: Callable[[], float] = time.monotonic) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._welcomed: Future[int] = Future()
+        self._allotment: Allotment | None = None
+        self._post: Callable[[Event], None] | None = None
+        self._most = 1
+        self._wanting = False
+        self._idle = True
+        self._stopped: Stop | None = None
+        self._done: set[Chunk] = set()
+        self._reports: list[NodeReport] = []
+        self._meter = _Meter(clock)
+        self._ended = threading.Event()
+        self._beats = threading.Thread(target=self._beat, name="tartan-beat", daemon=True)
+
+    @property
+    def name(self) -> str:
+        """Name of this rank among the members."""
+        return self._engine.me
+
+    def start(self) -> None:
+        """Become a member of the cluster."""
+        kinds = {"welcome": Welcome, "refused": Refused, "view": View, "grant": Grant, "shed": Shed, "stop": Stop}
+        takers = {name: getattr(self, f"_take_{name}") for name in kinds}
+
+        def handler(name: str) -> Callable[[Call], bytes]:
+            def handle(call: Call) -> bytes:
+                takers[name](wire.decode(call.body, kinds[name]))
+                return b""
+
+            return handle
+
+        self._engine.start({name: handler(name) for name in kinds}, self._viewed)
+
+    def join(self, hello: Hello, allotment: Allotment) -> int:
+        """Offer what the rank has, and begin to report; return its number.
+
+        Raises
+        ------
+        ClusterError
+            If the coordinator refuses this rank, or does not answer.
+        """
+        self._allotment = allotment
+        self._send(hello)
+        try:
+            number = self._welcomed.result(WELCOME_SECONDS)
+        except FutureTimeoutError:
+            raise ClusterError(f"the coordinator did not answer {self._engine.me}") from None
+        self._beats.start()
+        return number
+
+    def end(self, end: RankEnd) -> None:
+        """Tell everything that is not told yet, and how the rank ended."""
+        self._ended.set()
+        if self._beats.is_alive():
+            self._beats.join()
+        self._tell()
+        with contextlib.suppress(ClusterError):  # the driver is gone, or has given this rank up
+            self._engine.request(DRIVER, "ended", wire.encode(end), timeout_seconds=FAREWELL_SECONDS)
+
+    # -- the node's side -------------------------------------------------------------------------------------
+
+    def ask(self, most: int, post: Callable[[Event], None]) -> None:
+        """Post what may be computed; what comes later is posted then. See ``SegmentSource``."""
+        with self._lock:
+            self._post, self._most = post, most
+            event = self._next()
+        post(event)
+
+    def committed(self, chunks: Iterable[Chunk]) -> None:
+        """Take note of chunks that are in the ledger."""
+        with self._lock:
+            self._note(chunks)
+
+    def report(self, report: NodeReport) -> None:
+        """Take note of what happened; see ``Execution.report``."""
+        with self._lock:
+            self._reports.append(report)
+            ended = report.pairs
+            self._meter.add(ended.good + ended.without_item + ended.failed)
+
+    # -- the coordinator's side (the engine's thread) ----------------------------------------------------------
+
+    def _take_welcome(self, message: Welcome) -> None:
+        if not self._welcomed.done():
+            self._welcomed.set_result(message.rank)
+
+    def _take_refused(self, message: Refused) -> None:
+        if not self._welcomed.done():
+            self._welcomed.set_exception(ClusterError(f"{self._engine.me} is refused: {message.reason}"))
+
+    def _take_view(self, message: View) -> None:
+        pass
+
+    def _take_grant(self, message: Grant) -> None:
+        with self._lock:
+            if self._allotment is None:
+                return
+            self._allotment.granted(message.regions)
+            self._wanting = False
+            self._serve_if_idle()
+
+    def _take_shed(self, message: Shed) -> None:
+        with self._lock:
+            if self._allotment is not None:
+                self._send(self._allotment.shed(message))
+
+    def _take_stop(self, message: Stop) -> None:
+        with self._lock:
+            if self._stopped is not None:
+                return
+            self._stopped = message
+            if not self._welcomed.done():
+                self._welcomed.set_exception(ClusterError(message.reason or "the run is complete"))
+            if message.reason and self._post is not None:
+                self._post(NodeBroken(RunCancelledError(message.reason)))
+            self._serve_if_idle()
+
+    def _viewed(self, view: ClusterView) -> None:
+        if view.epoch and self._engine.me in view.gone:
+            self._take_stop(Stop(f"this rank was given up: {view.gone[self._engine.me]}"))
+        elif view.epoch and DRIVER not in view.members:
+            self._take_stop(Stop("the driver of the run is gone"))
+
+    # -- under the lock ----------------------------------------------------------------------------------------
+
+    def _next(self) -> SegmentsGranted:
+        """Return what there is for the node, and ask for more where that is the last."""
+        if self._stopped is not None:
+            return SegmentsGranted([], last=not self._stopped.reason)
+        assert self._allotment is not None
+        found = self._allotment.segments(self._most)
+        self._note(self._allotment.without_work())
+        self._idle = not found
+        self._meter.busy(not self._idle)
+        if self._allotment.low and not self._wanting:
+            self._wanting = True
+            self._send(Want(self._allotment.left_pairs, self._meter.speed))
+        return SegmentsGranted(found, last=False)
+
+    def _serve_if_idle(self) -> None:
+        if self._idle and self._post is not None:
+            event = self._next()
+            if event.segments or event.last:
+                self._post(event)
+
+    def _note(self, chunks: Iterable[Chunk]) -> None:
+        for chunk in chunks:
+            if self._allotment is not None:
+                self._allotment.committed(chunk)
+            self._done.add(chunk)
+
+    def _send(self, message: FromRank) -> None:
+        self._engine.post(DRIVER, type(message).__name__.lower(), wire.encode(message))
+
+    # -- the thread that tells -----------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        while not self._ended.wait(BEAT_SECONDS):
+            self._tell()
+
+    def _tell(self) -> None:
+        """Send what was done since the last call; an engine that carries nothing any more has said so elsewhere."""
+        with self._lock:
+            done, self._done = self._done, set()
+            reports, self._reports = self._reports, []
+            speed = self._meter.speed
+        try:
+            for runs in _cut(list(runs_of(done))):
+                self._send(Done(runs))
+            for report in merged(reports):
+                self._send(Report(report, speed))
+        except ClusterError as error:
+            self._take_stop(Stop(f"this rank cannot reach the driver of the run: {error}"))
+            self._ended.set()
+
+
+class _Meter:
+    """Pairs a second while there is work, fading."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since: float | None = None
+        self._seconds = 0.0
+        self._pairs = 0.0
+
+    def busy(self, busy: bool) -> None:
+        self._settle()
+        self._since = self._clock() if busy else None
+
+    def add(self, pairs: int) -> None:
+        self._pairs += pairs
+
+    @property
+    def speed(self) -> float:
+        """Pairs a second; 0 while that is not known."""
+        self._settle()
+        if self._seconds < BEAT_SECONDS or not self._pairs:
+            return 0.0
+        return self._pairs / self._seconds
+
+    def _settle(self) -> None:
+        if self._since is None:
+            return
+        now = self._clock()
+        fading = FADING ** ((now - self._since) / BEAT_SECONDS)
+        self._seconds = self._seconds * fading + now - self._since
+        self._pairs *= fading
+        self._since = now
+
+
+def runs_of(chunks: Iterable[Chunk]) -> Iterator[tuple[int, int, int]]:
+    """Return chunks as runs in rows: (row, first column, end)."""
+    run: tuple[int, int, int] | None = None
+    for row, column in sorted(chunks):
+        if run is not None and (row, column) == (run[0], run[2]):
+            run = (row, run[1], column + 1)
+            continue
+        if run is not None:
+            yield run
+        run = (row, column, column + 1)
+    if run is not None:
+        yield run
+
+
+def merged(reports: Iterable[NodeReport]) -> list[NodeReport]:
+    """Add reports up, to as few as have one death and not too many failures each; at least one, a sign of life."""
+    found = [NodeReport()]
+    for report in reports:
+        last = found[-1]
+        if (last.death and report.death) or len(last.failures) + len(report.failures) > MOST_TOLD:
+            found.append(report)
+            continue
+        found[-1] = NodeReport(
+            last.n_loads + report.n_loads,
+            PairCounts(*(a + b for a, b in zip(last.pairs, report.pairs, strict=True))),
+            [*last.failures, *report.failures],
+            last.death or report.death,
+            last.survived or report.survived,
+        )
+    return found
+
+
+def _cut(runs: list[tuple[int, int, int]]) -> Iterator[tuple[tuple[int, int, int], ...]]:
+    for begin in range(0, len(runs), MOST_TOLD):
+        yield tuple(runs[begin : begin + MOST_TOLD])

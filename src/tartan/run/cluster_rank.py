@@ -1,0 +1,150 @@
+"""One rank of a run on several, in a process of its own: what it is told, what it opens, and how it ends."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import traceback
+from dataclasses import dataclass
+
+import numpy as np
+
+from tartan.base.machine import package_version, tartan_version
+from tartan.base.progress import Progress
+from tartan.cluster.driver import fetch_job
+from tartan.cluster.engine import ClusterEngine
+from tartan.cluster.rank import RankEnd, RankLink
+from tartan.core.allotment import Allotment
+from tartan.core.grid import Tile
+from tartan.core.messages import Hello
+from tartan.core.workload import Workload
+from tartan.errors import TartanError
+from tartan.run.execute import Lead, Session, folder_grid
+from tartan.run.plan import MemoryPlan
+from tartan.run.request import Request
+from tartan.runtime.execution import Wanted
+from tartan.runtime.remaining import Remaining
+from tartan.store.folder import RunFolder
+from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
+from tartan.workers.shipping import load
+
+ENTRY = f"{__name__}:main"
+
+
+@dataclass(frozen=True)
+class RankJob:
+    """What a rank must know to begin; travels as the application to worker processes does.
+
+    Attributes
+    ----------
+    path : str
+        The run folder.
+    group : str
+        Under which the ranks of this execution write to it.
+    asked : Request
+    n_sharing : int
+        Ranks on this machine.
+    """
+
+    path: str
+    group: str
+    asked: Request
+    n_sharing: int
+
+
+def main(engine: ClusterEngine) -> None:
+    """Be a rank until the run is complete, or this rank cannot continue; the driver learns why."""
+    link = RankLink(engine)
+    link.start()
+    try:
+        link.end(_serve(load(fetch_job(engine)), link))
+    except TartanError as error:
+        link.end(RankEnd(str(error), error.code))
+    except Exception as error:
+        link.end(RankEnd(f"{type(error).__name__}: {error}\n{traceback.format_exc()}", "internal"))
+
+
+def _serve(job: RankJob, link: RankLink) -> RankEnd:
+    folder = RunFolder.open(job.path, writable=True)
+    about = {"what": f"rank {link.name}"}
+    with RankSession(job, link) as session, folder.join(job.group, about):
+        session.compute(folder)
+    return RankEnd()
+
+
+def identity_of(folder: RunFolder) -> tuple[tuple[str, str], ...]:
+    """Return what must be the same on all ranks of a run."""
+    manifest = hashlib.sha256((folder.path / MANIFEST_NAME).read_bytes()).hexdigest()
+    return (
+        ("Tartan", tartan_version()),
+        ("numpy", str(package_version("numpy"))),
+        ("the manifest", manifest),
+    )
+
+
+class RankSession(Session):
+    """A session whose work comes from the coordinator.
+
+    Parameters
+    ----------
+    job : RankJob
+    link : RankLink
+
+    """
+
+    def __init__(self, job: RankJob, link: RankLink) -> None:
+        super().__init__(job.asked)
+        self._job = job
+        self._link = link
+
+    @property
+    def _n_sharing(self) -> int:
+        return self._job.n_sharing
+
+    def _lead(self, folder: RunFolder, remaining: Remaining, plan: MemoryPlan, progress: Progress) -> Lead:
+        grid = folder_grid(folder)
+        allotment = Allotment(
+            grid,
+            remaining.wanted_pairs(),
+            plan.layout.panel_items,
+            remaining.needs,
+            strips_stream=plan.slots >= grid.n_items,
+        )
+        capacity = self.rank.capacity
+        hello = Hello(
+            identity_of(folder),
+            devices=capacity.devices,
+            band_items=plan.layout.panel_items,
+            cores=self.rank.executor.n_workers,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+        )
+        self._link.join(hello, allotment)
+        return Lead(Told(remaining, self._link), self._link.report, self._link)
+
+
+class Told(Wanted):
+    """What is still to be computed; tells the coordinator what is committed."""
+
+    def __init__(self, remaining: Remaining, link: RankLink) -> None:
+        self._remaining = remaining
+        self._link = link
+
+    @property
+    def workload(self) -> Workload:  # type: ignore[override]
+        """Which pairs are wanted."""
+        return self._remaining.workload
+
+    def needs(self, tile: Tile) -> bool:
+        """Whether a pair of a tile is to be computed."""
+        return self._remaining.needs(tile)
+
+    def pairs(self, tile: Tile) -> np.ndarray | None:
+        """Return which pairs of a tile are to be computed."""
+        return self._remaining.pairs(tile)
+
+    def committed(self, chunk: tuple[int, int]) -> None:
+        """Note that a chunk needs nothing any more, here and at the coordinator."""
+        self._remaining.committed(chunk)
+        self._link.committed([chunk])

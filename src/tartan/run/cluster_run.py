@@ -1,0 +1,221 @@
+"""An execution on several ranks, seen from the driver: what they are told, how far they are, what they leave."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tartan.base.checks import POSITIVE, number
+from tartan.base.progress import Progress
+from tartan.base.signals import cancel_on_signals
+from tartan.cluster.driver import PATIENCE_SECONDS, Driver, RankRecord, Summary, Watch
+from tartan.cluster.engine import ClusterEngine
+from tartan.cluster.launch import ClusterTarget, open_engine, parse_cluster
+from tartan.cluster.rank import runs_of
+from tartan.core.coordinator import Coordinator, CoordinatorSetup, Run
+from tartan.core.ledger import NOT_COMPUTED
+from tartan.core.region import Region
+from tartan.core.verdict import FailureRules
+from tartan.errors import ClusterError, RunCancelledError
+from tartan.run.cluster_rank import ENTRY, RankJob, identity_of
+from tartan.run.execute import Session, folder_grid
+from tartan.run.oversight import Oversight
+from tartan.run.statistics import collect_statistics
+from tartan.runtime.remaining import Remaining
+from tartan.store.folder import RunFolder
+from tartan.store.tables import merge_parts
+from tartan.workers.shipping import dump
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+RANKS_NAME = "ranks.json"
+
+
+@dataclass(frozen=True)
+class ClusterWays:
+    """Where the ranks of an execution are, and when one counts as lost.
+
+    Attributes
+    ----------
+    target : ClusterTarget or distributed.Client
+    insecure : bool
+        Accept connections beyond this machine that anyone may read and forge.
+    rank_timeout_seconds : float
+        A rank that is silent for longer is lost.
+    patience_seconds : float
+        How long a run without a rank waits for one.
+    """
+
+    target: ClusterTarget | Client
+    insecure: bool = False
+    rank_timeout_seconds: float = 15.0
+    patience_seconds: float = PATIENCE_SECONDS
+
+    @property
+    def n_local(self) -> int:
+        """Ranks that are started on this machine; 0 where they run already."""
+        return self.target.n_local if isinstance(self.target, ClusterTarget) else 0
+
+    @property
+    def n_expected(self) -> int:
+        """Ranks that are waited for."""
+        if isinstance(self.target, ClusterTarget):
+            return self.target.n_local or 1
+        return max(1, len(self.target.scheduler_info(n_workers=-1)["workers"]))
+
+    def engine(self, run: str) -> contextlib.AbstractContextManager[ClusterEngine]:
+        """Return the driver's engine, for as long as its context lasts."""
+        return open_engine(self.target, run, entry=ENTRY, insecure=self.insecure)
+
+    def execute(self, session: Session, folder: RunFolder) -> None:
+        """Compute what a run lacks.
+
+        Parameters
+        ----------
+        session : Session
+            Of the driver, which computes nothing itself.
+        folder : RunFolder
+
+        Raises
+        ------
+        TartanError
+            As ``Node.run``, and ClusterError if no rank is left; the folder can then be resumed.
+        """
+        _execute(session, folder, self)
+
+
+def cluster_ways(cluster: Any, *, insecure: bool, rank_timeout: float | None) -> ClusterWays:
+    """Return where the ranks of a call are.
+
+    Parameters
+    ----------
+    cluster : str, ClusterTarget or distributed.Client
+        A text as of ``parse_cluster``.
+    insecure : bool
+    rank_timeout : float or None
+        Seconds after which a silent rank counts as lost; default 15.
+
+    Raises
+    ------
+    ConfigError
+        If one of them is not understood.
+    """
+    target = parse_cluster(cluster, insecure=insecure) if isinstance(cluster, str) else cluster
+    ways = ClusterWays(target, insecure)
+    if rank_timeout is None:
+        return ways
+    seconds = number("rank_timeout", rank_timeout, POSITIVE, option="--rank-timeout")
+    return replace(ways, rank_timeout_seconds=seconds)
+
+
+def _execute(session: Session, folder: RunFolder, ways: ClusterWays) -> None:
+    with folder.lock():
+        collect_statistics(folder)
+        remaining = Remaining(folder, folder_grid(folder))
+        if folder.manifest.reduce is not None:
+            folder.forget_result()
+    setup = CoordinatorSetup(
+        remaining.wanted_pairs(),
+        folder.manifest.chunk,
+        identity_of(folder),
+        n_expected=ways.n_expected,
+        rank_timeout_seconds=ways.rank_timeout_seconds,
+        circle=session.holds_all(folder),
+    )
+    coordinator = Coordinator(setup)
+    try:
+        _drive(session, folder, ways, coordinator)
+    finally:
+        with folder.lock():
+            collect_statistics(folder)
+            _write_counts(folder, coordinator, ways)
+    with folder.lock():
+        if folder.counts()[NOT_COMPUTED]:
+            raise ClusterError(f"{folder.path}: the ranks have ended, and the run is not complete; resume it")
+        if folder.manifest.reduce is not None:
+            merge_parts(folder)
+
+
+def _drive(session: Session, folder: RunFolder, ways: ClusterWays, coordinator: Coordinator) -> Summary:
+    options = session.asked.options
+    run = f"run-{secrets.token_hex(4)}"
+    quiet_options = replace(options, quiet=True, trace=False)
+    job = RankJob(str(folder.path.resolve()), run, replace(session.asked, options=quiet_options), max(1, ways.n_local))
+    total = folder.pairs.n_pairs
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(folder.join(run, {"what": "the driver of a run on several ranks"}))
+        progress = stack.enter_context(Progress(total, total - folder.n_left, quiet=options.quiet))
+        engine = stack.enter_context(ways.engine(run))
+        rules = FailureRules(options.on_error, options.max_failures)
+        watch = Watch(
+            Oversight(folder, rules, progress).report,
+            partial(_committed, folder),
+            stack.enter_context(_ranks_file(folder)).write,
+        )
+        driver = Driver(engine, coordinator, dump(job), watch, patience_seconds=ways.patience_seconds)
+
+        def cancel(number: int) -> None:
+            message = "the run was stopped before its end; run it again to resume"
+            driver.cancel(RunCancelledError(message, context={"signal": number}))
+
+        with cancel_on_signals(cancel):
+            return driver.run()
+
+
+def _committed(folder: RunFolder, regions: Sequence[Region]) -> tuple[Run, ...]:
+    """Return which chunks of regions need nothing any more."""
+    chunks = {chunk for region in regions for chunk in region.chunks()}
+    there = chunks & set(folder.committed())
+    return tuple(runs_of(chunk for chunk in there if not folder.missing([chunk], verify=False)))
+
+
+def _write_counts(folder: RunFolder, coordinator: Coordinator, ways: ClusterWays) -> None:
+    """Add what only the driver knows to the statistics of a run."""
+    stats, counts = folder.stats, coordinator.counts
+    before = stats.get("steals", 0), stats.get("ranks_lost", 0)
+    n = max(1, folder.manifest.n_items)
+    loads = stats.get("parses", 0)
+    stats |= {
+        "n_ranks": max(coordinator.n_welcomed, 1),
+        "storage_load_factor": loads / n,
+        "steals": before[0] + counts.steals,
+        "ranks_lost": before[1] + counts.lost,
+        "bytes_between_ranks": stats.get("bytes_between_ranks", 0),
+    }
+    folder.write_stats(stats)
+
+
+class _RanksFile:
+    """``ranks.json`` in the run folder: who computes it at present."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._path = folder.path / RANKS_NAME
+
+    def write(self, ranks: Sequence[RankRecord]) -> None:
+        """Name the live ranks; a full disk stops no run."""
+        known = [(number, rank) for number, rank in enumerate(ranks) if rank.hello is not None]
+        found = [{"rank": rank.name, "host": rank.hello.host, "pid": rank.hello.pid} for _, rank in known if rank.hello]
+        with contextlib.suppress(OSError):
+            temporary = self._path.with_suffix(".tmp")
+            temporary.write_text(json.dumps(found, indent=1) + "\n")
+            temporary.replace(self._path)
+
+    def remove(self) -> None:
+        """Remove it: nobody computes."""
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+
+
+@contextlib.contextmanager
+def _ranks_file(folder: RunFolder) -> Iterator[_RanksFile]:
+    file = _RanksFile(folder)
+    try:
+        yield file
+    finally:
+        file.remove()

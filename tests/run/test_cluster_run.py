@@ -1,0 +1,232 @@
+"""A run on several ranks, which are threads of this process: the scores of one rank, whatever happens to some."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tartan
+from tartan import apps
+from tartan.cluster.engine import DRIVER, ClusterEngine, Handler, OnView
+from tartan.cluster.launch import ClusterTarget
+from tartan.cluster.thread_engine import ThreadEngine, ThreadHub
+from tartan.errors import ClusterError, RunFailedError
+from tartan.run.cluster_rank import main
+from tartan.run.cluster_run import ClusterWays
+from tartan.run.execute import extend, resume, start
+from tartan.run.reopen import Given
+from tartan.run.request import request, run_options
+
+N = 45
+OPTIONS = {"host_cache": "16items", "tile": 6, "workers": 1, "quiet": True}
+
+
+class Sums(tartan.Application):
+    """Sums of two numbers; ``happens`` is called in every call of compare."""
+
+    releases_gil = True
+    ragged = False
+
+    def __init__(self, bad: int = -1, happens: Callable[[], None] | None = None) -> None:
+        self.bad = bad
+        self.happens = happens
+
+    def parameters(self) -> dict[str, Any]:
+        return {"bad": self.bad}
+
+    def parse(self, key: str, data: Any) -> Any:
+        if data == self.bad:
+            raise ValueError("bad item")
+        return np.full(2, data, np.float64)
+
+    def compare(self, left: Any, right: Any, xp: Any) -> Any:
+        if self.happens is not None:
+            self.happens()
+        return left[:, 0][:, None] * 1000 + right[:, 0][None, :]
+
+
+class _Driver(ThreadEngine):
+    """Starts the ranks as soon as there is a driver to join."""
+
+    def __init__(self, hub: ThreadHub, launch: Callable[[], None]) -> None:
+        super().__init__(hub, DRIVER)
+        self._launch = launch
+
+    def start(self, handlers: Mapping[str, Handler], on_view: OnView) -> None:
+        super().start(handlers, on_view)
+        self._launch()
+
+
+@dataclass(frozen=True)
+class InThreads(ClusterWays):
+    """Ranks in threads; ``app`` takes the place of the one that travelled, so that tests see what it does."""
+
+    hubs: list[ThreadHub] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def engine(self, run: str) -> Iterator[ClusterEngine]:
+        hub = ThreadHub(run)
+        self.hubs.append(hub)
+        threads = [
+            threading.Thread(target=_rank, args=(hub.engine(f"rank-{number}"),), daemon=True)
+            for number in range(self.n_local)
+        ]
+
+        def launch() -> None:
+            for thread in threads:
+                thread.start()
+
+        yield _Driver(hub, launch)
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+def _rank(engine: ClusterEngine) -> None:
+    with contextlib.suppress(ClusterError):
+        main(engine)
+        engine.leave()
+
+
+def ranks(n: int = 3) -> InThreads:
+    return InThreads(ClusterTarget(n_local=n))
+
+
+def asked(app: Any = None, n: int = N, **ways: Any) -> Any:
+    options = OPTIONS | {name: ways.pop(name) for name in list(ways) if name not in ("against", "pairs", "reduce")}
+    return request(app or Sums(), list(range(n)), run_options(options), registry=apps, **ways)
+
+
+def expected(n: int = N) -> np.ndarray:
+    x = np.arange(n, dtype=np.float64)
+    scores = x[:, None] * 1000 + x[None, :]
+    return np.triu(scores, 1) + np.triu(scores, 1).T
+
+
+def check(run: tartan.Run, n: int = N) -> None:
+    assert run.finished
+    matrix = run.matrix()
+    np.fill_diagonal(matrix, 0)
+    np.testing.assert_array_equal(matrix, expected(n))
+    assert not list(run.path.glob("writers*")), "writers left something"
+    assert not (run.path / "ranks.json").exists()
+
+
+@pytest.mark.parametrize("n_ranks", [1, 3])
+@pytest.mark.parametrize("host_cache", ["16items", "100items"])
+def test_several_ranks_make_the_scores_of_one(tmp_path: Path, n_ranks: int, host_cache: str) -> None:
+    run = start(asked(host_cache=host_cache), tmp_path / "run", ranks=ranks(n_ranks))
+    check(run)
+    assert 1 <= run.stats["n_ranks"] <= n_ranks
+    assert run.stats["pairs_computed"] == N * (N - 1) // 2
+    assert run.stats["ranks_lost"] == 0
+
+
+def test_more_ranks_than_chunks(tmp_path: Path) -> None:
+    check(start(asked(n=7), tmp_path / "run", ranks=ranks(4)), 7)
+
+
+def test_a_single_item_needs_no_pair(tmp_path: Path) -> None:
+    assert start(asked(n=1), tmp_path / "run", ranks=ranks(2)).finished
+
+
+class Bomb:
+    """Kills a rank in the middle of a run, once."""
+
+    def __init__(self, hubs: list[ThreadHub], at: int, names: tuple[str, ...]) -> None:
+        self._hubs, self._at, self._names = hubs, at, names
+        self._n_calls = 0
+        self._lock = threading.Lock()
+
+    def __call__(self) -> None:
+        with self._lock:
+            self._n_calls += 1
+            if self._n_calls == self._at:
+                for name in self._names:
+                    self._hubs[-1].kill(name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _bomb, (_remember(self),)
+
+
+_BOMBS: list[Bomb] = []
+
+
+def _remember(bomb: Bomb) -> int:
+    _BOMBS.append(bomb)
+    return len(_BOMBS) - 1
+
+
+def _bomb(number: int) -> Bomb:
+    return _BOMBS[number]
+
+
+@pytest.mark.parametrize("at", [1, 20, 60])
+@pytest.mark.parametrize("lost", [("rank-0",), ("rank-1", "rank-2")])
+def test_the_loss_of_ranks_changes_no_score(tmp_path: Path, at: int, lost: tuple[str, ...]) -> None:
+    ways = ranks()
+    run = start(asked(Sums(happens=Bomb(ways.hubs, at, lost))), tmp_path / "run", ranks=ways)
+    check(run)
+    assert run.stats["ranks_lost"] <= len(lost)
+
+
+def test_without_a_rank_the_run_stops_and_can_be_resumed_on_any_number(tmp_path: Path) -> None:
+    ways = replace(ranks(2), patience_seconds=0.0)
+    app = Sums(happens=Bomb(ways.hubs, 15, ("rank-0", "rank-1")))
+    with pytest.raises(ClusterError, match="no rank is left"):
+        start(asked(app), tmp_path / "run", ranks=ways)
+    done = tartan.open(tmp_path / "run").folder.n_known()
+    assert not tartan.open(tmp_path / "run").finished
+    check(start(asked(), tmp_path / "run"))
+    assert done < N * (N - 1) // 2
+
+
+def test_a_failed_item_is_one_failure_whoever_loads_it(tmp_path: Path) -> None:
+    run = start(asked(Sums(bad=4)), tmp_path / "run", ranks=ranks())
+    assert run.finished
+    assert [(failure.i, failure.kind) for failure in run.failures] == [(4, "item")]
+    good = np.delete(np.arange(N), 4)
+    np.testing.assert_array_equal(
+        np.triu(run.matrix()[np.ix_(good, good)], 1), np.triu(expected()[np.ix_(good, good)], 1)
+    )
+
+
+@pytest.mark.parametrize("rule", [{"on_error": "raise"}, {"max_failures": 0}])
+def test_too_many_failures_on_all_ranks_together_stop_the_run(tmp_path: Path, rule: dict[str, Any]) -> None:
+    with pytest.raises(RunFailedError, match="bad item"):
+        start(asked(Sums(bad=4), **rule), tmp_path / "run", ranks=ranks())
+    assert not list((tmp_path / "run").glob("writers*"))
+
+
+def test_the_best_of_each_item_are_merged(tmp_path: Path) -> None:
+    reduce = {"kind": "top-k", "k": 3, "largest": True}
+    one = start(asked(reduce=reduce), tmp_path / "one")
+    several = start(asked(reduce=reduce), tmp_path / "several", ranks=ranks())
+    for a, b in zip(one.neighbors(3, largest=True), several.neighbors(3, largest=True), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_two_sets_and_candidate_lists_are_shared_too(tmp_path: Path) -> None:
+    crossed = start(asked(against=list(range(100, 120))), tmp_path / "a", ranks=ranks())
+    np.testing.assert_array_equal(crossed.matrix(), np.arange(N)[:, None] * 1000.0 + np.arange(100, 120)[None, :])
+    pairs = np.array([[0, 1], [5, 40], [7, 8], [30, 44]])
+    listed = start(asked(pairs=pairs), tmp_path / "b", ranks=ranks())
+    assert listed.finished
+    matrix = listed.matrix()
+    assert [matrix[i, j] for i, j in pairs] == [i * 1000.0 + j for i, j in pairs]
+
+
+def test_items_are_added_and_runs_resumed_on_ranks(tmp_path: Path) -> None:
+    start(asked(n=30), tmp_path / "run")
+    given = Given(app=Sums(), items=list(range(30)))
+    run = extend(tmp_path / "run", list(range(30, N)), run_options(OPTIONS), apps, given, ranks())
+    np.testing.assert_array_equal(np.triu(run.matrix(), 1), np.triu(expected(), 1))
+    again = resume(tmp_path / "run", run_options(OPTIONS), apps, replace(given, items=list(range(N))), ranks())
+    assert again.stats == run.stats
