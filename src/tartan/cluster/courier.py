@@ -3,7 +3,9 @@
 ``send`` stands for the network: ``await send(address, do=..., **fields)`` returns the fields of the answer, or raises
 OSError. The fields that travel, ``do`` first:
 
-- "message", "post": ``data`` for a member, ``seconds`` to wait; answered by ``data``, or by ``lost`` with the reason.
+- "message": ``data`` for a member, ``seconds`` to wait; answered by ``data``, or by ``lost`` with the reason.
+- "post": ``data`` for a member, ``sender`` and ``number``. It is sent again until it is answered or the member is gone;
+  the numbers of one sender grow, and one that was taken is not taken again.
 - "view": ``data`` as ``Directory``, sent by the driver when members change.
 - to the driver: "join" with ``data`` as ``About``, answered by a directory, or by ``refused`` with the reason; "beat"
   with ``name`` and ``epoch``, answered by a directory where it is newer; "gone" with ``name`` and ``reason``.
@@ -12,7 +14,7 @@ OSError. The fields that travel, ``do`` first:
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -49,8 +51,12 @@ class Courier:
 
     Parameters
     ----------
+    me : str
+        Name of the member that sends.
     send : coroutine function
         See the module.
+    retry_seconds : float
+        Pause before a post is sent again.
 
     Attributes
     ----------
@@ -58,9 +64,11 @@ class Courier:
         Of the members.
     """
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, me: str, send: Send, *, retry_seconds: float = 0.2) -> None:
         self.addresses: Mapping[str, str] = {}
-        self._send = send
+        self._me, self._send, self._retry_seconds = me, send, retry_seconds
+        self._numbers = itertools.count(1)
+        self._taken: dict[str, int] = {}
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def call(self, address: str, **fields: Any) -> Mapping[str, Any]:
@@ -84,9 +92,20 @@ class Courier:
             return {"lost": f"{peer} cannot be reached: {error}"}
 
     async def post(self, peer: str, data: bytes) -> None:
-        """Send a message that is lost where the peer cannot be reached."""
+        """Send a message that is lost with its receiver alone."""
+        number = next(self._numbers)
         async with self._turns[peer]:
-            address = self.addresses.get(peer)
-            if address is not None:
-                with contextlib.suppress(OSError):
-                    await self.call(address, do="post", data=data)
+            while (address := self.addresses.get(peer)) is not None:
+                try:
+                    await self.call(address, do="post", data=data, sender=self._me, number=number)
+                except OSError:
+                    await asyncio.sleep(self._retry_seconds)
+                else:
+                    return
+
+    def takes(self, sender: str, number: int) -> bool:
+        """Whether a post that has arrived is new; asked once for each."""
+        new = number > self._taken.get(sender, 0)
+        if new:
+            self._taken[sender] = number
+        return new

@@ -86,7 +86,7 @@ class DaskEngine(Station):
         self._jobs: set[asyncio.Task[None]] = set()
         keys = client.security.get_connection_args(role_of(client.security))
         self._server = Server({self._service: self._take}, needs_workdir=False, connection_args=keys)
-        self._courier = Courier(partial(send, self._server, self._service))
+        self._courier = Courier(DRIVER, partial(send, self._server, self._service))
 
     @property
     def address(self) -> str:
@@ -164,7 +164,8 @@ class DaskEngine(Station):
 
     async def _take(self, do: str, data: bytes = b"", **fields: Any) -> Mapping[str, Any]:
         if do == "post":
-            self.receive(data, None)
+            if self._courier.takes(**fields):
+                self.receive(data, None)
         elif do == "message":
             return await self._answered(data, float(fields["seconds"]))
         elif do == "join":
@@ -193,6 +194,8 @@ class DaskEngine(Station):
             about = wire.decode(data, About)
             _require_same("Tartan", about.tartan, tartan_version())
             _require_same("the messages of ranks", about.messages, wire.VERSION)
+            if self._courier.addresses.get(about.name) == about.address:
+                return {"data": self._directory()}  # it did not get the answer
             view = self._roll.join(about.name)
         except ClusterError as error:
             return {"refused": str(error)}

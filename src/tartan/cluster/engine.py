@@ -10,8 +10,8 @@ What every engine holds to, and ``tartan.testing.engine_kit`` tests:
 - Handlers and ``on_view`` are called in one thread of the engine, one after the other, in the order in which messages
   arrive. They answer and do not compute; they may post, and must not call ``request``.
 - A request is answered, or raises by its timeout. It is carried out at most once, and is never sent twice.
-- A post is delivered at most once. It is lost with its receiver, without an error. Posts from one member to another
-  arrive in their order; a request may overtake them.
+- A post is delivered once, or is lost with its receiver without an error. Posts from one member to another arrive in
+  their order; a request may overtake them.
 - A member that was expelled can do nothing any more: all its calls raise ``StaleEpoch``, and ``on_view`` gives it a
   view without itself. So a process that wakes up after the others have given it up ends without harm.
 """

@@ -36,6 +36,7 @@ from tartan.workers.handle import describe_exit
 _RECEIVE_BYTES = 1 << 18
 _UNSENT_BYTES = 64 << 20
 _GRACE_SECONDS = 5.0
+_JOIN_TIMES = 5
 _STOPPED = "TtZX"
 
 
@@ -93,7 +94,7 @@ class Relay:
         resources: Mapping[str, float],
     ) -> None:
         self.name = f"{socket.gethostname()}-{secrets.token_hex(3)}"
-        self._task, self._address, self._courier = task, address, Courier(send)
+        self._task, self._address, self._courier = task, address, Courier(self.name, send)
         keys = Credentials(task.token, credentials.authority, credentials.certificate, credentials.key)
         self._setup = RankSetup(task.run, self.name, capabilities, keys, dict(resources))
         self._directory = Directory(ClusterView(), {})
@@ -116,12 +117,13 @@ class Relay:
         self._spawn(self._listen(reader, self._process))
         self._spawn(self._beat())
 
-    async def handle(self, do: str, data: bytes = b"", seconds: float = 0.0) -> dict[str, Any]:
+    async def handle(self, do: str, data: bytes = b"", seconds: float = 0.0, **post: Any) -> dict[str, Any]:
         """Take what the driver or another relay sends."""
         if do == "view":
             self._adopt(wire.decode(data, Directory))
         elif do == "post":
-            self._tell(Kind.MESSAGE, 0, data)
+            if self._courier.takes(**post):
+                self._tell(Kind.MESSAGE, 0, data)
         elif do == "message":
             return await self._ask_rank(data, seconds)
         return {}
@@ -210,11 +212,7 @@ class Relay:
         self._courier.addresses = directory.addresses
 
     async def _join(self) -> None:
-        about = About(self.name, self._address, tartan_version(), wire.VERSION)
-        try:
-            answer = await self._to_driver("join", data=wire.encode(about))
-        except OSError as error:
-            answer = {"refused": f"the driver at {self._task.driver} cannot be reached: {error}"}
+        answer = await self._asked_in(About(self.name, self._address, tartan_version(), wire.VERSION))
         if "refused" in answer:
             self._ending = str(answer["refused"])
             self._tell(Kind.REFUSED, 0, self._ending.encode())
@@ -223,6 +221,16 @@ class Relay:
         if found.view.epoch > self._directory.view.epoch:
             self._know(found)
         self._tell(Kind.JOINED, 0, wire.encode(self._directory.view))
+
+    async def _asked_in(self, about: About) -> Mapping[str, Any]:
+        reason = ""
+        for _ in range(_JOIN_TIMES):
+            try:
+                return await self._to_driver("join", data=wire.encode(about))
+            except OSError as error:
+                reason = str(error)
+                await asyncio.sleep(self._task.beat_seconds)
+        return {"refused": f"the driver at {self._task.driver} cannot be reached: {reason}"}
 
     async def _pass_on(self, ticket: int, outgoing: PassOn) -> None:
         answer = await self._courier.request(outgoing.peer, outgoing.data, outgoing.timeout_seconds)
