@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -57,6 +59,60 @@ def test_the_conda_recipe_names_the_same_dependencies() -> None:
     assert f'version: "{PROJECT["version"]}"' in recipe
 
 
+def targets() -> set[str]:
+    """Return the targets of the Makefile."""
+    return set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def is_program(name: str) -> bool:
+    return os.access(ROOT / name, os.X_OK)
+
+
+def test_every_make_target_that_is_named_exists() -> None:
+    texts = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile")]
+    texts += [*ROOT.glob("docs/**/*.md"), *ROOT.glob("packaging/build-wheel"), *ROOT.glob("packaging/Dockerfile")]
+    named = {
+        (path.name, target)
+        for path in texts
+        for target in re.findall(r"(?:`|^    |echo \")make ([a-z][a-z-]*)", path.read_text(), re.MULTILINE)
+    }
+    gate = re.search(r"^make (.*)$", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    assert gate is not None
+    named |= {("run", target) for target in gate[1].split()}
+    assert {target for _, target in named} >= {"demo", "test", "lint", "wheel", "fuzz"}
+    assert {(name, target) for name, target in named if target not in targets()} == set()
+
+
+def test_the_workflow_runs_programs_of_this_checkout() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+    jobs = workflow["jobs"]
+    assert {job["needs"] for job in jobs.values() if "needs" in job} <= set(jobs)
+    commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    assert commands
+    assert [command for command in commands if not is_program(command.split()[0])] == []
+    assert all("@" in step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step)
+
+
+def test_the_image_is_built_from_what_is_there() -> None:
+    lines = [line for line in (ROOT / "packaging/Dockerfile").read_text().splitlines() if line and line[0] != "#"]
+    words = [line.split() for line in lines]
+    assert {line[0] for line in words} <= {"FROM", "RUN", "WORKDIR", "COPY", "USER", "ENTRYPOINT", "CMD"}
+    stages = {line[3] for line in words if line[0] == "FROM" and len(line) > 3}
+    assert {word.partition("=")[2] for line in words for word in line if word.startswith("--from=")} == stages
+    assert [line[1] for line in words if line[0] == "RUN" and "/" in line[1] and not is_program(line[1])] == []
+    hidden = (ROOT / ".dockerignore").read_text().split()
+    assert not {"crates", "src", "packaging", "Cargo.toml", "Cargo.lock", "pyproject.toml", "README.md"} & set(hidden)
+    assert [json.loads(line.partition(" ")[2]) for line in lines if line.startswith("ENTRYPOINT")] == [["tartan"]]
+
+
+def test_the_conda_recipe_can_be_read() -> None:
+    recipe = yaml.safe_load((ROOT / "packaging/conda/recipe.yaml").read_text())
+    assert (ROOT / "packaging/conda" / recipe["source"]["path"]).resolve() == ROOT.resolve()
+    name, _, entry = recipe["build"]["python"]["entry_points"][0].partition(" = ")
+    assert {name: entry} == PROJECT["scripts"]
+    assert (ROOT / recipe["about"]["license_file"]).exists()
+
+
 @pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_a_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
@@ -83,5 +139,8 @@ def test_a_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     tartan("embed", run, "-o", "map")
     tartan("tree", run, "-o", "tree.nwk")
     tartan("export", run, "matrix.csv")
+    tartan("cluster", run, "-k", "4", "-o", "groups.tsv")
+    tartan("sort", "groups.tsv", "sorted.tsv", "--key", "cluster")
+    assert (tmp_path / "sorted.tsv").read_text().splitlines()[1].endswith("\t0")
     assert "cluster" in tartan("completion", "bash")
     shutil.rmtree(tmp_path / "empty")
