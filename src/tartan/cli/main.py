@@ -169,6 +169,7 @@ def _parse_and_execute(words: Sequence[str], args: argparse.Namespace) -> int:
     named = words[0] if words and words[0] in _COMMANDS else ""
     if words and not named and not words[0].startswith("-"):
         raise ConfigError(f"there is no command {words[0]!r}{_meant(words[0], _COMMANDS)} (tartan --help lists them)")
+    _refuse_empty(words)
     try:
         build_parser(only=named).parse_args(words, args)
     except SystemExit as stop:  # argparse has printed why
@@ -177,6 +178,18 @@ def _parse_and_execute(words: Sequence[str], args: argparse.Namespace) -> int:
         status = args.execute(args)
     sys.stdout.flush()
     return status
+
+
+def _refuse_empty(words: Sequence[str]) -> None:
+    """Refuse words without a letter: read as a path, each would be the folder where the command is called."""
+    for before, word in zip(("", *words), words):
+        if not word:
+            option = before if before.startswith("-") else "an argument"
+        elif re.fullmatch("--[a-z-]+=", word):
+            option = word[:-1]
+        else:
+            continue
+        raise ConfigError(f"{option} is empty, where a name or a value belongs; is a variable of the shell not set?")
 
 
 def _of_the_machine(error: Exception) -> TartanError | None:
