@@ -32,6 +32,8 @@ class Meaning:
         Why this is the cut, in one sentence.
     linkage : {"single", "average", "complete", "weighted"}
         How clusters are joined up to the cut.
+    tree : bool
+        Whether items descend from each other, so that a tree is the answer: reports then draw one.
     """
 
     distance: str | None = None
@@ -39,6 +41,7 @@ class Meaning:
     cut: float | None = None
     cut_why: str = ""
     linkage: str = "average"
+    tree: bool = False
 
 
 class Application:

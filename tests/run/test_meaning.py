@@ -13,6 +13,7 @@ from tartan.apps.forensics.app import Forensics, cameras, ncc_threshold
 from tartan.apps.phylogeny.app import Phylogeny
 from tartan.apps.vectors.app import Vectors
 from tartan.errors import ConfigError
+from tartan.view.report import write_report
 
 POINTS = [0.0, 0.5, 1.0, 20.0, 20.5, 50.0]
 
@@ -23,8 +24,8 @@ class Likeness(tartan.Application):
     releases_gil = True
     similarity = True
 
-    def __init__(self, distance=None, cut=None, linkage="single"):
-        self.distance, self.cut, self.linkage = distance, cut, linkage
+    def __init__(self, distance=None, cut=None, linkage="single", tree=False):
+        self.distance, self.cut, self.linkage, self.tree = distance, cut, linkage, tree
 
     def parse(self, key, data):
         if data < 0:
@@ -41,7 +42,11 @@ class Likeness(tartan.Application):
         if self.distance is None:
             return None
         return tartan.Meaning(
-            distance=self.distance, cut=self.cut, cut_why="so far and no farther", linkage=self.linkage
+            distance=self.distance,
+            cut=self.cut,
+            cut_why="so far and no farther",
+            linkage=self.linkage,
+            tree=self.tree,
         )
 
 
@@ -57,6 +62,7 @@ def test_built_in_applications_declare_what_they_mean() -> None:
         said = app.meaning("scores", None)
         assert said is not None
         assert (said.distance, said.cut) == (None, None)
+        assert said.tree == isinstance(app, Phylogeny)
 
 
 @pytest.mark.slow
@@ -94,12 +100,21 @@ def test_similarities_without_a_declaration() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("tree", [True, False])
+def test_a_report_draws_the_tree_that_is_declared_to_be_the_answer(tree, tmp_path) -> None:
+    run = tartan.allpairs(Likeness("max-s", tree=tree), POINTS, tmp_path / "run")
+    page = write_report(run, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert ("Neighbour joining" in page) == tree
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("meaning", "said"),
     [
         ({"distance": "1-x"}, r"Likeness\.meaning: distance: '1-x' is no formula of s"),
         ({"distance": "max-s", "cut": float("nan")}, r"Likeness\.meaning: cut"),
         ({"distance": "max-s", "linkage": "ward"}, r"Likeness\.meaning: linkage is 'ward'"),
+        ({"distance": "max-s", "tree": "yes"}, r"Likeness\.meaning: tree is 'yes'"),
         ({"distance": "raise"}, r"Likeness\.meaning\('scores', \(1,\)\) raised KeyError: 'scores'"),
     ],
 )

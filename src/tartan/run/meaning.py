@@ -71,4 +71,6 @@ def _checked(app: Application, meaning: Any) -> Meaning:
         number(f"{where}: cut", meaning.cut, FINITE)
     if meaning.linkage not in LINKAGES:
         raise ConfigError(f"{where}: linkage is {meaning.linkage!r}; it is one of {', '.join(LINKAGES)}")
+    if not isinstance(meaning.tree, bool):
+        raise ConfigError(f"{where}: tree is {meaning.tree!r}; it is True or False")
     return meaning

@@ -34,7 +34,7 @@ class Manifest:
     application : dict
         name, kind, source, source_hash, parameters, outputs {name: dtype}, symmetric, diagonal, releases_gil,
         ragged, item, and optionally similarity (True: large scores are near; False: small ones) and meaning (by
-        output, what the application says of its scores: distance, why, cut, cut_why, linkage).
+        output, what the application says of its scores: distance, why, cut, cut_why, linkage, tree).
     workload : dict
         ``{"kind": "all"}``, ``{"kind": "rectangle", "n_left": a}`` or
         ``{"kind": "candidates", "file": "candidates.npy"}``.

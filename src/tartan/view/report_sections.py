@@ -34,7 +34,6 @@ _MAX_ROWS: Final = 100
 _MAX_KEYS: Final = 40
 _MAX_PICTURES: Final = 16
 _MOST_MISSES: Final = 12
-_TREES: Final = ("phylogeny",)  # applications whose answer is a tree
 _UNNAMED: Final = {"array": "an array in memory", "sequence": "objects of a program"}
 _STAGES: Final = ("read", "parse", "upload", "preprocess", "compare", "download", "postprocess", "commit")
 
@@ -228,7 +227,7 @@ def nearest_pairs(run: Any, seen: Overview) -> dict[str, Any] | None:
 
 def tree(run: Any, findings: Findings) -> dict[str, str] | None:
     """Draw the tree of a run of an application whose answer is one; None for others, and where pairs are missing."""
-    if application_name(run) not in _TREES or not 3 <= run.n_items <= MAX_LEAVES or not run.manifest.symmetric:
+    if not run.manifest.meaning().get("tree") or not 3 <= run.n_items <= MAX_LEAVES or not run.manifest.symmetric:
         return None
     if run.manifest.reduce is not None or run.n_pairs_left:
         return None

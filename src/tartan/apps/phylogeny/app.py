@@ -182,8 +182,8 @@ class Phylogeny(Application):
         return None
 
     def meaning(self, output: str, shape: tuple[int, ...] | None) -> Meaning:
-        """D is a distance as it is; no value of it parts one group of organisms from another."""
-        return Meaning(why="D = (1 - cosine) / 2 is a distance as it is")
+        """D is a distance as it is, of organisms that descend from each other; no value of it parts their groups."""
+        return Meaning(why="D = (1 - cosine) / 2 is a distance as it is", tree=True)
 
 
 class ResampledPhylogeny(Phylogeny):
