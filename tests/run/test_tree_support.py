@@ -11,7 +11,7 @@ import tartan
 from tartan.apps.phylogeny.app import Phylogeny
 from tartan.apps.phylogeny.resampling import resampled_proteome
 from tartan.errors import ConfigError, ItemError, StoreError
-from tartan.run.support import Resampling, cost_of
+from tartan.run.support import Resampling, cost_of, time_of
 
 LETTERS = list("ACDEFGHIKLMNPQRSTVWY")
 
@@ -64,10 +64,12 @@ def test_clear_families_are_supported(run: tartan.Run) -> None:
     assert again.newick() == tree.newick()
 
 
-def test_the_cost_is_said(run: tartan.Run) -> None:
-    assert cost_of(run, Resampling(100)).startswith(
-        "support: 100 resamplings, each a run of 4 items and 6 pairs, about"
-    )
+def test_the_cost_is_said(run: tartan.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cost_of(run, Resampling(100)) == "support: 100 resamplings, each a run of 4 items and 6 pairs"
+    assert time_of(100, 3.0) == "support: the first of 100 resamplings took 3 s, so all take about 5 min"
+    for n, quiet, said in ((2, False, 1), (1, False, 0), (2, True, 0)):
+        tartan.supported_tree(run.path, n, workers=1, quiet=quiet)
+        assert capsys.readouterr().err.count("the first of 2 resamplings took") == said
 
 
 def test_what_cannot_be_resampled_is_refused(run: tartan.Run, tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--support",
         type=positive_int,
         metavar="N",
-        help="of a run of phylogeny: support of the branches in percent, from N trees of resampled proteins, each of "
-        "which costs about what the run has cost",
+        help="of a run of phylogeny: support of the branches in percent, from N trees of resampled proteins, each "
+        "a run of its own; how long all take is said after the first",
     )
     add_trust(parser, "run the code that the folder names, for its support")
     add("--seed", type=count, metavar="S", help="seed of the resamplings; default: 0")

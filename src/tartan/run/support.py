@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -44,10 +45,14 @@ class Resampling:
 
 
 def cost_of(run: Run, resampling: Resampling) -> str:
-    """Return in words what the resamplings of a run cost."""
-    text = f"support: {resampling.n} resamplings, each a run of {run.n_items:,} items and {run.n_pairs:,} pairs"
-    seconds = run.stats.get("wall_seconds")
-    return f"{text}, about {format_duration(resampling.n * seconds)} in all" if seconds else text
+    """Return in words what the resamplings of a run cost; the first shows how long they take."""
+    return f"support: {resampling.n} resamplings, each a run of {run.n_items:,} items and {run.n_pairs:,} pairs"
+
+
+def time_of(n: int, first_seconds: float) -> str:
+    """Return in words how long all resamplings take, by the first: the run itself read its items as they are."""
+    each, whole = format_duration(first_seconds), format_duration(n * first_seconds)
+    return f"support: the first of {n} resamplings took {each}, so all take about {whole}"
 
 
 def supported_tree(
@@ -93,6 +98,7 @@ def supported_tree(
 
 def _resampled_runs(asked: Request, resampling: Resampling, registry: Registry) -> Iterator[Run]:
     quiet = replace(asked.options, quiet=True)
+    begun = time.monotonic()
     with ProgressLine(Snapshot(0, resampling.n), quiet=asked.options.quiet) as progress:
         for done in range(resampling.n):
             app = asked.app.resampled(resampling.seed + done)
@@ -102,6 +108,8 @@ def _resampled_runs(asked: Request, resampling: Resampling, registry: Registry) 
             if run.failures:
                 raise RunFailedError(f"resampling {done + 1}: {run.failures[0].reason}")
             yield run
+            if done == 0 and resampling.n > 1:
+                progress.say(time_of(resampling.n, time.monotonic() - begun))
             progress.show(done + 1, resampling.n, _line)
 
 
