@@ -88,7 +88,7 @@ def test_one_way_to_say_it() -> None:
 def test_tls_without_certificates_says_how_to_make_them() -> None:
     with (
         pytest.raises(ConfigError, match="wants a certificate, and Dask's settings name none"),
-        open_engine(parse_cluster("tls://127.0.0.1:9"), "run"),
+        open_engine(parse_cluster("tls://127.0.0.1:9"), "run", entry="no:where"),
     ):
         pass
 
@@ -97,7 +97,7 @@ def test_a_missing_extra_is_named() -> None:
     code = (
         "import sys; sys.modules['distributed'] = None\n"
         "from tartan.cluster.launch import open_engine, parse_cluster\n"
-        "open_engine(parse_cluster('local:1'), 'run').__enter__()"
+        "open_engine(parse_cluster('local:1'), 'run', entry='no:where').__enter__()"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert "--cluster needs the extra cluster: pip install 'tartan-allpairs[cluster]'" in result.stderr

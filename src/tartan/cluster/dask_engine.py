@@ -31,7 +31,7 @@ from tartan.base.machine import tartan_version
 from tartan.cluster import wire
 from tartan.cluster.courier import About, Courier, Directory
 from tartan.cluster.engine import DRIVER, Capabilities, ClusterView, Credentials, PeerLost
-from tartan.cluster.relay import Relay, RelayTask
+from tartan.cluster.relay import PATIENCE_SECONDS, Relay, RelayTask
 from tartan.cluster.station import Roll, Station, fail, settle
 from tartan.errors import ClusterError
 
@@ -61,6 +61,8 @@ class DaskEngine(Station):
         Names one execution of a run.
     entry : str
         ``module:function`` that every rank runs, with its engine.
+    patience_seconds : float
+        Silence of the driver after which a rank ends.
     clock : callable
         Returns the time in seconds by which silence is measured.
     """
@@ -71,9 +73,10 @@ class DaskEngine(Station):
         run: str,
         *,
         entry: str,
+        patience_seconds: float = PATIENCE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client, self._entry, self._clock = client, entry, clock
+        self._client, self._entry, self._patience_seconds, self._clock = client, entry, patience_seconds, clock
         scheduler = str(client.scheduler.address)
         super().__init__(run, DRIVER, Capabilities(elastic=True, survives_loss=True, encrypted=_encrypted(scheduler)))
         self.credentials = credentials_of(client.security, secrets.token_bytes(32))
@@ -105,7 +108,8 @@ class DaskEngine(Station):
 
     def _join(self) -> None:
         self._client.sync(self._open)
-        task = RelayTask(self._run, self._server.address, self._entry, self.credentials.token)
+        token, patience = self.credentials.token, self._patience_seconds
+        task = RelayTask(self._run, self._server.address, self._entry, token, patience_seconds=patience)
         self._client.subscribe_topic("all", self._hear_scheduler)
         self._client.register_plugin(RelayPlugin(task, self._service))
 

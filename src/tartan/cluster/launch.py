@@ -22,7 +22,6 @@ from tartan.errors import ConfigError
 if TYPE_CHECKING:
     from distributed import Client, Security
 
-RANK_ENTRY = "tartan.cluster.rank:main"
 MOST_LOCAL = 256
 _FORMS = "local:4, tls://host:port, or the file of a scheduler with --scheduler-file"
 
@@ -120,7 +119,7 @@ def _address_in(path: Path) -> str:
 
 @contextlib.contextmanager
 def open_engine(
-    target: ClusterTarget | Client, run: str, *, entry: str = RANK_ENTRY, insecure: bool = False
+    target: ClusterTarget | Client, run: str, *, entry: str, insecure: bool = False, patience_seconds: float = 15.0
 ) -> Iterator[ClusterEngine]:
     """Yield the driver's engine, not started yet; end what was started for it afterwards.
 
@@ -134,6 +133,8 @@ def open_engine(
         ``module:function`` that every rank runs, with its engine, in a process of its own.
     insecure : bool
         Accept a client whose connections beyond this machine anyone may read and forge.
+    patience_seconds : float
+        Silence of the driver after which a rank ends.
 
     Raises
     ------
@@ -146,7 +147,7 @@ def open_engine(
     if not isinstance(target, ClusterTarget):
         _remote(str(target.scheduler.address), insecure)
     with _client(dask_engine, target) as client:
-        engine = dask_engine.DaskEngine(client, run, entry=entry)
+        engine = dask_engine.DaskEngine(client, run, entry=entry, patience_seconds=patience_seconds)
         try:
             yield engine
         finally:

@@ -35,6 +35,7 @@ from tartan.workers.handle import describe_exit
 
 _RECEIVE_BYTES = 1 << 18
 _UNSENT_BYTES = 64 << 20
+PATIENCE_SECONDS = 15.0
 _GRACE_SECONDS = 5.0
 _JOIN_TIMES = 5
 _STOPPED = "TtZX"
@@ -65,7 +66,7 @@ class RelayTask:
     entry: str
     token: bytes = field(repr=False)
     beat_seconds: float = 0.5
-    patience_seconds: float = 15.0
+    patience_seconds: float = PATIENCE_SECONDS
 
 
 class Relay:

@@ -71,7 +71,8 @@ class ClusterWays:
 
     def engine(self, run: str) -> contextlib.AbstractContextManager[ClusterEngine]:
         """Return the driver's engine, for as long as its context lasts."""
-        return open_engine(self.target, run, entry=ENTRY, insecure=self.insecure)
+        patience = self.rank_timeout_seconds
+        return open_engine(self.target, run, entry=ENTRY, insecure=self.insecure, patience_seconds=patience)
 
     def execute(self, session: Session, folder: RunFolder) -> None:
         """Compute what a run lacks.
