@@ -44,8 +44,8 @@ def main(words: list[str] | None = None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="tartan-parts-") as name:
         folder = Path(name)
         prepare(folder)
-        whole = {way: one_run(folder, way) for way in WAYS}
-        results = [one_round(folder, number, rng, *whole[list(WAYS)[number % 3]]) for number in range(options.rounds)]
+        whole = [one_run(folder, way) for way in list(WAYS)[: options.rounds]]
+        results = [one_round(folder, number, rng, *whole[number % len(whole)]) for number in range(options.rounds)]
     summary = {
         "rounds": options.rounds,
         "identical": sum(r["identical"] for r in results),

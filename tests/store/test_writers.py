@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from tartan.base import lease, lock
@@ -23,6 +24,7 @@ from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
 from tartan.errors import DiskFullError, InternalError, StoreError
 from tartan.run.result import Run
 from tartan.store.folder import RunFolder
+from tartan.store.keeper import concatenate
 from tartan.store.ledger import EncodedChunk
 from tartan.store.writers import still_true
 
@@ -325,6 +327,37 @@ def test_a_chunk_is_committed_again_where_pairs_were_left_out(tmp_path: Path) ->
     assert block is not None
     np.testing.assert_array_equal(block, np.where(half, 1, 2))
     stage.stack.close()
+
+
+def kept_of(folder: RunFolder) -> list[tuple[int, int, float]]:
+    """Return what a top-k run keeps: item, other item, score."""
+    rows = concatenate(list(folder.results.bands(folder.committed())))  # type: ignore[union-attr]
+    return sorted(zip(rows["i"].tolist(), rows["j"].tolist(), rows["scores"].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_lost_chunk_displaces_nothing(tmp_path: Path, lost: bool) -> None:
+    """A writer computes the best pairs of all items, loses them to one that could not, and commits worse ones."""
+    stage = Stage(tmp_path / "run", reduce={"kind": "top-k", "k": 2, "largest": True})
+    writer, rival = stage.writer(), stage.writer()
+    for folder in (writer, rival):
+        assert folder.new_keeper() is not None
+    if lost:
+        assert stage.commit(rival, 90.0, FAILED_ITEM)
+    assert stage.commit(writer, 90.0) is not lost
+    diagonal = writer.pairs.mask(0, 0)
+    worse = np.where(diagonal, np.arange(16.0).reshape(4, 4), np.nan).astype(np.float32)
+    assert writer.commit(0, 0, {"scores": worse}, diagonal.astype(np.uint8))
+    part = writer.path / "parts" / "0-0.parquet"
+    n_rows = pq.read_table(part).num_rows
+    assert n_rows == (8 if lost else 0), "what committed pairs displace is not written"
+    stage.stack.close()
+    with stage.created.lock():
+        kept = kept_of(stage.created)
+    if lost:
+        assert [score for i, _, score in kept if i == 3] == [7.0, 11.0]
+    else:
+        assert [score for _, _, score in kept] == [90.0] * 16
 
 
 def test_a_full_disk_of_one_writer_stops_it_alone(tmp_path: Path) -> None:

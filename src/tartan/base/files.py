@@ -196,9 +196,8 @@ class FileWriter:
 
     def beside(self, temporary: Path) -> FileWriter:
         """Return a writer of the same folder and by the same means, with another folder of unfinished files."""
-        root = temporary.parents[1]
-        means = {"write": self._write, "force": self._force, "force_all": self._force_all}
-        return FileWriter(root, **means, temporary=temporary)
+        root, write = temporary.parents[1], self._write
+        return FileWriter(root, write=write, force=self._force, force_all=self._force_all, temporary=temporary)
 
     def replace(self, target: Path, buffers: Sequence[Buffer]) -> None:
         """Give ``target`` the contents of the buffers, in order, whole or not at all."""

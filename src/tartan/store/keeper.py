@@ -175,6 +175,48 @@ class Keeper:
         return {"i": places[0] + corner[0], "j": places[1] + corner[1], **values}
 
 
+class CommittedBest:
+    """The k best scores of each item among the pairs that one of several writers has committed.
+
+    What these displace is not kept. Pairs of chunks whose version does not count never enter, so that they displace
+    nothing.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        Of a top-k run.
+    output : str
+        The output that decides.
+    """
+
+    def __init__(self, manifest: Manifest, output: str) -> None:
+        assert manifest.reduce is not None
+        dtype = comparable_dtype(manifest.outputs[output])
+        self._output = output
+        self._sign = -1 if manifest.reduce.get("largest") else 1
+        self._keys = np.full((manifest.n_items, int(manifest.reduce["k"])), np.inf, dtype)
+        self._lock = threading.Lock()
+
+    def not_displaced(self, rows: Rows) -> Rows:
+        """Return the rows that may be among the k best of their items; equals of the last one may."""
+        stays = self._of(rows) <= self._keys[rows["i"], -1]
+        return rows if stays.all() else {name: values[stays] for name, values in rows.items()}
+
+    def add(self, rows: Rows) -> None:
+        """Enter committed rows: sorted by item, at most k of each."""
+        items, starts, counts = np.unique(rows["i"], return_index=True, return_counts=True)
+        new = np.full((len(items), self._keys.shape[1]), np.inf, self._keys.dtype)
+        groups = np.repeat(np.arange(len(items)), counts)
+        new[groups, np.arange(len(groups)) - starts[groups]] = self._of(rows)
+        with self._lock:
+            both = np.concatenate([self._keys[items], new], axis=1)
+            self._keys[items] = np.sort(both, axis=1)[:, : new.shape[1]]
+
+    def _of(self, rows: Rows) -> np.ndarray:
+        keys: np.ndarray = self._sign * _comparable(rows[self._output])
+        return np.where(np.isnan(keys), keys.dtype.type(np.inf), keys)
+
+
 def concatenate(pieces: Sequence[Rows]) -> Rows:
     """Join rows of one set of columns."""
     return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}

@@ -263,7 +263,10 @@ class Ledger:
         if self._claims is not None and _overlap(before, status):
             self._drop_chosen((row, column))
             return False
-        return self._publish((row, column), state, self._files((row, column), outputs, status, mirrored, before))
+        won = self._publish((row, column), state, self._files((row, column), outputs, status, mirrored, before))
+        if isinstance(self.results, Parts):
+            self.results.published((row, column), counts=won)
+        return won
 
     def encode(
         self,

@@ -20,7 +20,7 @@ from tartan.errors import CorruptResultError
 from tartan.store.claims import File
 from tartan.store.columns import to_arrow, to_numpy
 from tartan.store.grid_io import damaged
-from tartan.store.keeper import Keeper, Rows, concatenate
+from tartan.store.keeper import BEST_BYTES, ENTRY_BYTES, CommittedBest, Keeper, Rows, concatenate
 from tartan.store.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class Parts:
         self._manifest = manifest
         self._rule: Mapping[str, Any] = manifest.reduce
         self.keeper = Keeper(manifest)
+        self._best: CommittedBest | None = None
+        self._unpublished: dict[tuple[int, int], tuple[Rows, Rows]] = {}
 
     def path(self, row: int, column: int) -> Path:
         """Return the file of one chunk's part."""
@@ -65,11 +67,22 @@ class Parts:
         Parameters
         ----------
         chunk_by_chunk : bool
-            Choose in each chunk alone. Of several writers one may lose a chunk to another that could not load an item:
-            scores that are then no part of the result must not have displaced others.
+            Choose in each chunk by itself, and drop only what is displaced by committed pairs. Of several writers one
+            may lose a chunk to another that could not load an item: scores that are then no part of the result must
+            not have displaced others.
         """
         self.keeper = Keeper(self._manifest, 0) if chunk_by_chunk else Keeper(self._manifest)
+        self._best, self._unpublished = None, {}
+        k = int(self._rule.get("k", 0))
+        if chunk_by_chunk and 0 < k * self._manifest.n_items * ENTRY_BYTES <= BEST_BYTES:
+            self._best = CommittedBest(self._manifest, self.keeper.output)
         return self.keeper
+
+    def published(self, chunk: tuple[int, int], *, counts: bool) -> None:
+        """Take note whether the version of a chunk that ``files`` made counts, where there are several writers."""
+        for rows in self._unpublished.pop(chunk, ()):
+            if self._best is not None and counts:
+                self._best.add(rows)
 
     def targets(self, chunk: tuple[int, int], *, mirrored: bool = False) -> list[Path]:
         """Return the paths of the files of a chunk, in the order of ``files``; it has one, mirrored or not."""
@@ -100,6 +113,9 @@ class Parts:
             corner = chunk[0] * self._manifest.chunk, chunk[1] * self._manifest.chunk
             self.keeper.choose(corner, outputs, None if done is None else done.view(np.uint8), mirrored)
         first, second = self.keeper.take(chunk)
+        if self._best is not None:
+            first, second = self._best.not_displaced(first), self._best.not_displaced(second)
+            self._unpublished[chunk] = first, second
         if older is not None:
             before = self._read_groups(*chunk)
             first, second = (
