@@ -91,7 +91,7 @@ def one_round(
     name = f"round{number}"
     path = folder / f"{name}.tartan"
     parts = [begin(folder, name, way, "--part", f"{index}/{N_PARTS}") for index in range(1, N_PARTS + 1)]
-    victim, after_seconds = rng.randrange(N_PARTS), rng.uniform(0.2, 1.2) * whole_seconds
+    victim, after_seconds = rng.randrange(N_PARTS), rng.uniform(0.2, 0.9) * whole_seconds
     descriptor = os.pidfd_open(parts[victim].pid)
     ended, _, _ = select.select([descriptor], [], [], after_seconds)
     os.close(descriptor)
