@@ -81,11 +81,14 @@ class Watch:
         Returns which chunks of regions the ledger has.
     ranks : callable
         Receives the live ranks whenever they change.
+    lost : callable
+        Receives one line for each rank that is lost.
     """
 
     report: Callable[[NodeReport], None]
     committed: Callable[[Sequence[Region]], tuple[Run, ...]]
     ranks: Callable[[Sequence[RankRecord]], None] = lambda ranks: None
+    lost: Callable[[str], None] = lambda text: None
 
 
 @dataclass
@@ -233,7 +236,7 @@ class Driver:
         rank = self._ranks.get(peer)
         if rank is None:
             if self._error is None and end.error and not self._coordinator.finished:
-                self.summary.lost.append(f"{peer}: {end.error}")
+                self._note_lost(peer, end.error)
                 self._give_up_without_ranks(end)
             return
         self._ranks[peer] = RankRecord(peer, rank.hello, end)
@@ -267,10 +270,15 @@ class Driver:
             return
         if rank.end is None:
             self._ranks[peer] = RankRecord(peer, rank.hello, RankEnd(reason))
-        self.summary.lost.append(f"{peer}: {reason}")
+        self._note_lost(peer, reason)
         committed = self._watch.committed(self._coordinator.granted(peer))
         self._deliver(self._coordinator.handle(Lost(peer, committed), self._clock()))
         self._watch.ranks(self._alive())
+
+    def _note_lost(self, peer: str, reason: str) -> None:
+        self.summary.lost.append(f"{peer}: {reason}")
+        if self._error is None and not self._coordinator.finished:
+            self._watch.lost(f"rank {peer} is lost: {reason}; the others compute its part")
 
     def _cut_off_silent(self) -> None:
         for peer in self._coordinator.silent(self._clock()):

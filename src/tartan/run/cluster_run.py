@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -116,8 +117,10 @@ def cluster_ways(cluster: Any, *, insecure: bool, rank_timeout: float | None) ->
 
 
 def _execute(session: Session, folder: RunFolder, ways: ClusterWays) -> None:
+    begun = time.perf_counter()
     with folder.lock():
         collect_statistics(folder)
+        before = folder.stats
         remaining = Remaining(folder, folder_grid(folder))
         if folder.manifest.reduce is not None:
             folder.forget_result()
@@ -135,7 +138,7 @@ def _execute(session: Session, folder: RunFolder, ways: ClusterWays) -> None:
     finally:
         with folder.lock():
             collect_statistics(folder)
-            _write_counts(folder, coordinator, ways)
+            _write_counts(folder, coordinator, before, time.perf_counter() - begun)
     with folder.lock():
         if folder.counts()[NOT_COMPUTED]:
             raise ClusterError(f"{folder.path}: the ranks have ended, and the run is not complete; resume it")
@@ -158,6 +161,7 @@ def _drive(session: Session, folder: RunFolder, ways: ClusterWays, coordinator: 
             Oversight(folder, rules, progress).report,
             partial(_committed, folder),
             stack.enter_context(_ranks_file(folder)).write,
+            lambda text: progress.say(f"tartan: {text}"),
         )
         driver = Driver(engine, coordinator, dump(job), watch, patience_seconds=ways.patience_seconds)
 
@@ -176,17 +180,16 @@ def _committed(folder: RunFolder, regions: Sequence[Region]) -> tuple[Run, ...]:
     return tuple(runs_of(chunk for chunk in there if not folder.missing([chunk], verify=False)))
 
 
-def _write_counts(folder: RunFolder, coordinator: Coordinator, ways: ClusterWays) -> None:
-    """Add what only the driver knows to the statistics of a run."""
+def _write_counts(folder: RunFolder, coordinator: Coordinator, before: dict[str, Any], wall_seconds: float) -> None:
+    """Add what only the driver knows to what its ranks wrote: they were one execution, and worked at the same time."""
     stats, counts = folder.stats, coordinator.counts
-    before = stats.get("steals", 0), stats.get("ranks_lost", 0)
-    n = max(1, folder.manifest.n_items)
-    loads = stats.get("parses", 0)
     stats |= {
-        "n_ranks": max(coordinator.n_welcomed, 1),
-        "storage_load_factor": loads / n,
-        "steals": before[0] + counts.steals,
-        "ranks_lost": before[1] + counts.lost,
+        "executions": before.get("executions", 0) + 1,
+        "wall_seconds": before.get("wall_seconds", 0) + wall_seconds,
+        "n_ranks": coordinator.n_welcomed,
+        "storage_load_factor": stats.get("parses", 0) / max(1, folder.manifest.n_items),
+        "steals": before.get("steals", 0) + counts.steals,
+        "ranks_lost": before.get("ranks_lost", 0) + counts.lost,
         "bytes_between_ranks": stats.get("bytes_between_ranks", 0),
     }
     folder.write_stats(stats)

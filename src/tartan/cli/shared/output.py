@@ -97,6 +97,9 @@ def summary(about: Mapping[str, Any]) -> str:
         text += f"; {format_count(about['loads'])} loads, R {about['load_factor']:.2f}"
         if about.get("load_factor_bound") is not None:
             text += f" (bound {about['load_factor_bound']:.2f})"
+    if about.get("n_ranks"):
+        text += f"; {about['n_ranks']} ranks"
+        text += f", {about['ranks_lost']} lost" if about.get("ranks_lost") else ""
     return f"{text}; result in {about['path']}"
 
 
