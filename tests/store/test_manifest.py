@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tartan.application import Meaning
 from tartan.errors import ConfigError, CorruptResultError, RunNotFoundError, StoreError
 from tartan.store.items import ItemTable
 from tartan.store.manifest import Manifest, compare, refuse_differences
@@ -66,6 +67,13 @@ def test_a_forged_manifest_is_refused_although_its_checksum_fits(changes: dict[s
     text = replace(describe(), **changes).to_json()
     with pytest.raises(CorruptResultError, match=f"does not describe a run: .*{words}"):
         Manifest.from_json(text, PATH)
+
+
+def test_everything_that_an_application_declares_of_its_scores_is_read() -> None:
+    declared = {"scores": asdict(Meaning(distance="1-s", why="so it is", cut=0.5, tree=True))}
+    manifest = describe()
+    manifest.application["meaning"] = declared
+    assert Manifest.from_json(manifest.to_json(), PATH).application["meaning"] == declared
 
 
 def test_a_newer_format_is_refused() -> None:

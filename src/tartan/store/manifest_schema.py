@@ -35,7 +35,7 @@ class _ManifestApplication(TypedDict):
     similarity: NotRequired[bool | None]
     ragged: NotRequired[bool | None]
     item: NotRequired[_Item | None]
-    meaning: NotRequired[dict[str, dict[str, str | float | None]] | None]
+    meaning: NotRequired[dict[str, dict[str, str | float | bool | None]] | None]
 
 
 class _ManifestWorkload(TypedDict):
