@@ -341,7 +341,8 @@ def test_work_waits_for_the_expected_ranks_but_not_for_ever() -> None:
     coordinator = Coordinator(CoordinatorSetup(all_pairs(4), 1, n_expected=2, patience_seconds=5))
     assert not any(isinstance(m, Grant) for m in talk(coordinator, "a", Hello((), band_items=4), Want()))
     assert coordinator.handle(Tick(), 4.9) == []
-    (granted,) = coordinator.handle(Tick(), 5.0)
+    view, granted = coordinator.handle(Tick(), 5.0)
+    assert isinstance(view.message, View)
     assert isinstance(granted.message, Grant)
 
 

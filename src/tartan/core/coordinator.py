@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +47,10 @@ Run = tuple[int, int, int]
 NOBODY = -1
 #: A rank that waits for the slowest of its panel takes work from it when that is at least this share of what it has.
 RELIEF_SHARE = 0.25
+#: When one rank wants work, this many others that wait are tried again.
+TRIED_AGAIN = 16
+#: A thief looks at so many victims, those that would end last.
+VICTIMS = 8
 
 
 class Received(NamedTuple):
@@ -146,7 +151,6 @@ class _RankState:
     peer: str
     hello: Hello
     heard: float
-    measured: float = 0.0
     plan: deque[_Planned] = field(default_factory=deque)
     planned_pairs: int = 0
     granted_pairs: int = 0
@@ -187,6 +191,8 @@ class Coordinator:
         self._divided = False
         self._n_welcomed = 0
         self._position = 0
+        self._view_is_new = False
+        self._speeds = _Speeds()
         self._stopped = False
         self._out: list[Outgoing] = []
         self.counts = CoordinatorCounts()
@@ -276,11 +282,11 @@ class Coordinator:
         rank.heard = now
         match message:
             case Want(_, speed):
-                rank.measured = speed or rank.measured
+                self._speeds.measured(rank.number, speed)
                 rank.waiting = True
                 self._serve_all(now, first=rank)
             case Report():
-                rank.measured = message.speed or rank.measured
+                self._speeds.measured(rank.number, message.speed)
             case Done(runs):
                 self._commit(runs)
             case GivenUp(thief, regions):
@@ -303,6 +309,7 @@ class Coordinator:
         number, self._n_welcomed = self._n_welcomed, self._n_welcomed + 1
         self._numbers[peer] = number
         self._ranks[number] = _RankState(number, peer, hello, now)
+        self._speeds.add(number, hello.speed)
         if self._first_hello is None:
             self._first_hello = now
         self._send(peer, Welcome(number))
@@ -319,6 +326,7 @@ class Coordinator:
         self._owner[mine] = NOBODY
         self._returned.extend([*covering(mine), *(planned.region for planned in rank.plan)])
         del self._ranks[rank.number]
+        self._speeds.remove(rank.number)
         self._change_view()
 
     def _mine(self, number: int) -> np.ndarray:
@@ -327,8 +335,14 @@ class Coordinator:
 
     def _change_view(self) -> None:
         self.epoch += 1
-        view = View(self.epoch, self.members)
-        self._out += [Outgoing(rank.peer, view) for rank in self._ranks.values()]
+        self._view_is_new = True
+
+    def _send_view(self) -> None:
+        """Tell all who takes part, if that changed; before work begins no rank needs to know."""
+        if self._view_is_new:
+            self._view_is_new = False
+            view = View(self.epoch, self.members)
+            self._out += [Outgoing(rank.peer, view) for rank in self._ranks.values()]
 
     def _send(self, peer: str, message: ToRank) -> None:
         self._out.append(Outgoing(peer, message))
@@ -373,12 +387,16 @@ class Coordinator:
     # -- granting --------------------------------------------------------------------------------------------
 
     def _serve_all(self, now: float, first: _RankState | None = None) -> None:
-        """Grant all that wait what there is for them, until nothing more can be granted."""
+        """Grant those that wait what there is for them, until nothing more can be granted.
+
+        Where ``first`` wants work, little changes for the others, and only some of them are tried again.
+        """
         if self._stopped or not self._may_divide(now):
             return
-        waiting = [rank for rank in self._ranks.values() if rank.waiting]
+        self._send_view()
+        waiting = [rank for rank in self._ranks.values() if rank.waiting and rank is not first]
         if first is not None:
-            waiting.sort(key=lambda rank: rank is not first)
+            waiting = [first, *waiting[:TRIED_AGAIN]]
         served = True
         while served:
             served = bool([rank for rank in waiting if rank.waiting and self._serve(rank)])
@@ -411,8 +429,9 @@ class Coordinator:
 
     def _budget(self, rank: _RankState) -> float:
         """Return how many pairs to grant at once: a share of what is left, at least those of ``ahead_seconds``."""
-        ahead = self._speed(rank) * self._setup.ahead_seconds if rank.measured else 1.0
-        return max(1.0, ahead)
+        if not self._speeds.knows(rank.number):
+            return 1.0
+        return max(1.0, self._speed(rank) * self._setup.ahead_seconds)
 
     def _next_region(self, rank: _RankState, budget: float) -> Region | None:
         """Take the first lines of the stream of a plan, for about a number of pairs, and mark them as granted."""
@@ -443,8 +462,7 @@ class Coordinator:
 
     def _is_end(self, rank: _RankState, region: Region) -> bool:
         """Whether a grant would take so long that others could end before it."""
-        total = sum(self._speed(other) for other in self._ranks.values())
-        return self._weight(region) / self._speed(rank) > self.pairs_left / total / 4
+        return self._weight(region) / self._speed(rank) > self.pairs_left / self._speeds.total / 4
 
     # -- the leash -------------------------------------------------------------------------------------------
 
@@ -503,18 +521,24 @@ class Coordinator:
     def _steal(self, thief: _RankState) -> None:
         """Take from the plan that would end last; where plans are empty, ask a rank to give up what it was granted."""
         others = [rank for rank in self._ranks.values() if rank is not thief]
-        others.sort(key=lambda rank: (-rank.left / self._speed(rank), rank.number))
-        for victim in others:
-            amount = victim.left * self._speed(thief) / (self._speed(thief) + self._speed(victim))
-            if victim.plan and self._take_from_plan(thief, victim, amount):
+        for victim in self._last_to_end(rank for rank in others if rank.plan):
+            if self._take_from_plan(thief, victim, self._fair(thief, victim)):
                 self.counts.steals += 1
                 return
-        for victim in others:
-            if victim.thief is None and not victim.barren and victim.granted_pairs:
-                amount = victim.left * self._speed(thief) / (self._speed(thief) + self._speed(victim))
-                victim.thief = thief.number
-                self._send(victim.peer, Shed(thief.number, max(1, int(amount)), tuple(sorted(thief.band))))
-                return
+        asked = (rank for rank in others if rank.thief is None and not rank.barren and rank.granted_pairs)
+        for victim in self._last_to_end(asked)[:1]:
+            victim.thief = thief.number
+            amount = max(1, int(self._fair(thief, victim)))
+            self._send(victim.peer, Shed(thief.number, amount, tuple(sorted(thief.band))))
+
+    def _last_to_end(self, ranks: Iterable[_RankState]) -> list[_RankState]:
+        """Return the ranks that would end last, that one first."""
+        return nsmallest(VICTIMS, ranks, key=lambda rank: (-rank.left / self._speed(rank), rank.number))
+
+    def _fair(self, thief: _RankState, victim: _RankState) -> float:
+        """Return how many pairs of a victim a thief that has nothing takes, so that both end together."""
+        speed = self._speed(thief)
+        return victim.left * speed / (speed + self._speed(victim))
 
     def _take_from_plan(self, thief: _RankState, victim: _RankState, amount: float) -> bool:
         """Move planned regions of no more than an amount of pairs from one rank to another."""
@@ -536,12 +560,58 @@ class Coordinator:
         return True
 
     def _speed(self, rank: _RankState) -> float:
-        """Return pairs a second as measured; what is not measured yet is guessed from the others."""
-        if rank.measured:
-            return rank.measured
-        known = [other for other in self._ranks.values() if other.measured]
-        ratio = sum(other.measured / other.hello.speed for other in known) / len(known) if known else 1.0
-        return rank.hello.speed * ratio
+        return self._speeds.of(rank.number)
+
+
+class _Speeds:
+    """Pairs a second of every rank, as measured; what is not measured yet is guessed from the others."""
+
+    def __init__(self) -> None:
+        self._guesses: dict[int, float] = {}
+        self._measured: dict[int, float] = {}
+        self._sum = 0.0
+        self._known_guesses = 0.0
+        self._all_guesses = 0.0
+
+    def add(self, rank: int, guess: float) -> None:
+        """A rank came, with a guess in a unit that is the same for all."""
+        self._guesses[rank] = guess
+        self._all_guesses += guess
+
+    def remove(self, rank: int) -> None:
+        """A rank went."""
+        self._forget(rank)
+        self._all_guesses -= self._guesses.pop(rank)
+
+    def measured(self, rank: int, speed: float) -> None:
+        """A rank measured its speed; 0 says that it does not know it."""
+        if speed > 0:
+            self._forget(rank)
+            self._measured[rank] = speed
+            self._sum += speed
+            self._known_guesses += self._guesses[rank]
+
+    def knows(self, rank: int) -> bool:
+        """Whether the speed of a rank was measured."""
+        return rank in self._measured
+
+    def of(self, rank: int) -> float:
+        """Return the speed of a rank."""
+        return self._measured.get(rank) or self._guesses[rank] * self._unit
+
+    @property
+    def total(self) -> float:
+        """The speed of all ranks together."""
+        return self._sum + (self._all_guesses - self._known_guesses) * self._unit
+
+    @property
+    def _unit(self) -> float:
+        return self._sum / self._known_guesses if self._measured else 1.0
+
+    def _forget(self, rank: int) -> None:
+        if rank in self._measured:
+            self._sum -= self._measured.pop(rank)
+            self._known_guesses -= self._guesses[rank]
 
 
 def _difference(ours: Sequence[tuple[str, str]], theirs: Sequence[tuple[str, str]]) -> str:

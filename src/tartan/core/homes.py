@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
+import numpy as np
+
 from tartan.core.ledger import Failure
 from tartan.core.messages import Answer, Busy, Elsewhere, Failed, Fetch, Member, Yours
 from tartan.errors import InternalError
@@ -75,20 +77,21 @@ class GiveUp(NamedTuple):
 HomeAction = Ask | Respond | Read | Copy | Send | GiveUp
 
 
-def _mixed(value: int) -> int:
+def _mixed(values: np.ndarray) -> np.ndarray:
     """Mix 64 bits (the finalizer of splitmix64)."""
-    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
-    value = (value ^ (value >> 27)) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
-    return value ^ (value >> 31)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
 
 
-def home_of(span: int, ranks: Iterable[int]) -> int:
+def home_of(span: int, ranks: Sequence[int] | np.ndarray) -> int:
     """Return the home of a span by rendezvous hashing: when a rank comes or goes, only its own spans move.
 
     Deterministic: all ranks with the same view agree.
     """
-    seed = _mixed(span + 0x9E3779B97F4A7C15)
-    return max(ranks, key=lambda rank: (_mixed(seed ^ (rank + 1) * 0xD1342543DE82EF95 & 0xFFFFFFFFFFFFFFFF), rank))
+    numbers = np.asarray(ranks, dtype=np.uint64)
+    seed = _mixed(np.array([span], dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15))
+    return int(numbers[np.argmax(_mixed(seed ^ (numbers + np.uint64(1)) * np.uint64(0xD1342543DE82EF95)))])
 
 
 @dataclass
@@ -151,8 +154,8 @@ class Homes:
     counts: HomeCounts = field(default_factory=HomeCounts)
 
     def __post_init__(self) -> None:
-        self._members: tuple[int, ...] = (self.rank,)
-        self._keepers: tuple[int, ...] = (self.rank,)
+        self._members = frozenset({self.rank})
+        self._keepers = np.array([self.rank], dtype=np.uint64)
         self._home = cache(lambda span: home_of(span, self._keepers))
         self._free = list(range(self.n_kept))[::-1]
         # In the order of their last use.
@@ -166,11 +169,11 @@ class Homes:
 
     def view(self, members: Sequence[Member]) -> list[HomeAction]:
         """Take part with these ranks from now on; what lost ones were asked for is loaded from storage."""
-        self._members = tuple(member.rank for member in members)
-        keeping = tuple(member.rank for member in members if member.kept_items)
-        self._keepers = keeping or self._members
+        self._members = frozenset(member.rank for member in members)
+        keeping = [member.rank for member in members if member.kept_items]
+        self._keepers = np.array(keeping or [member.rank for member in members], dtype=np.uint64)
         self._home.cache_clear()
-        alive = {*self._members}
+        alive = self._members
         self._waiters = {s: [r for r in ranks if r in alive] for s, ranks in self._waiters.items()}
         self._holders = {s: left for s, ranks in self._holders.items() if (left := [r for r in ranks if r in alive])}
         lost = [span for span, wish in self._wishes.items() if wish.asked is not None and wish.asked not in alive]
