@@ -162,6 +162,8 @@ def divide_lines(slots: int, chunk: int, n_items: int, all_slots: int) -> RankLi
     """
     lines = slots // chunk
     kept = 1 if all_slots >= n_items else max(1, round(lines * KEPT_SHARE))
+    if all_slots <= slots:
+        kept = 0  # there is no other rank to keep for
     if lines < 4:
         return RankLines(max(0, lines - 1), min(lines, 1), 0)
     return RankLines(lines - 2 - kept, 2, kept)
@@ -196,7 +198,8 @@ class _Replayed:
     held: set[int] = field(default_factory=set)
     """Those of them that stay."""
     pins: dict[int, int] = field(default_factory=dict)
-    link_free: float = 0.0
+    up_free: float = 0.0
+    down_free: float = 0.0
     device_free: float = 0.0
     loader_free: float = 0.0
     busy: float = 0.0
@@ -237,7 +240,7 @@ class ClusterReplay:
         self._options = options
         all_slots = sum(rank.slots for rank in ranks)
         self._ranks = [
-            _Replayed(index, rank, divide_lines(rank.slots, chunk, n_items, all_slots))
+            _Replayed(index, rank, divide_lines(rank.slots, chunk, n_items, all_slots if options.homes else rank.slots))
             for index, rank in enumerate(ranks)
         ]
         self._by_peer = {rank.peer: rank for rank in self._ranks}
@@ -470,9 +473,8 @@ class ClusterReplay:
         """Return when a line has gone over the links of two ranks."""
         seconds = self._length(line) * self._network.item_bytes / self._network.link_bytes_per_second
         there = self._by_number[other]
-        rank.link_free = max(self._now, rank.link_free) + seconds
-        there.link_free = max(rank.link_free, there.link_free + seconds)
-        return there.link_free + self._network.latency_seconds
+        rank.up_free = there.down_free = max(self._now, rank.up_free, there.down_free) + seconds
+        return rank.up_free + self._network.latency_seconds
 
     def _read(self, rank: _Replayed, line: int, kept: int | None) -> None:
         if rank.alive and rank.homes is not None:

@@ -508,14 +508,14 @@ class Coordinator:
         """Plan the next panel for all ranks."""
         able = [rank for rank in self._ranks.values() if rank.hello.band_items > 0]
         shares = self._divider.next_panel([Sharer(r.number, self._speed(r), r.hello.band_items) for r in able])
-        longest = 0
+        # What all stream together comes last: there they shall be at the same position.
+        longest = max((_lines_of(regions) for regions in shares.values()), default=0)
         for number, regions in shares.items():
-            rank, position = self._ranks[number], self._position
+            rank, position = self._ranks[number], self._position + longest - _lines_of(regions)
             for region in regions:
                 rank.plan.append(_Planned(region, position if self._divider.synchronous else None))
                 rank.planned_pairs += self._weight(region)
                 position += len(region.stream)
-            longest = max(longest, position - self._position)
         self._position += longest
 
     def _steal(self, thief: _RankState) -> None:
@@ -612,6 +612,10 @@ class _Speeds:
         if rank in self._measured:
             self._sum -= self._measured.pop(rank)
             self._known_guesses -= self._guesses[rank]
+
+
+def _lines_of(regions: Iterable[Region]) -> int:
+    return sum(len(region.stream) for region in regions)
 
 
 def _difference(ours: Sequence[tuple[str, str]], theirs: Sequence[tuple[str, str]]) -> str:

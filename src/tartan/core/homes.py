@@ -81,7 +81,8 @@ def _mixed(values: np.ndarray) -> np.ndarray:
     """Mix 64 bits (the finalizer of splitmix64)."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+    mixed: np.ndarray = values ^ (values >> np.uint64(31))
+    return mixed
 
 
 def home_of(span: int, ranks: Sequence[int] | np.ndarray) -> int:
@@ -298,9 +299,9 @@ class Homes:
         if home != self.rank:
             return self._ask(span, home)
         self._forget(span, wish.missed)
-        for holder in self._holders.get(span, []):
-            if holder != self.rank:
-                return self._ask(span, holder, sent_on=True)
+        holder = self._holder(span, self.rank)
+        if holder is not None:
+            return self._ask(span, holder, sent_on=True)
         if wish.stays:
             self._note_holder(span, self.rank)
         slot = None if wish.stays and self.holders_load else self._take_kept(span)
@@ -325,12 +326,12 @@ class Homes:
     def _provide(self, rank: int, fetch: Fetch) -> list[HomeAction]:
         """Answer for a span that is not here, as its home."""
         span = fetch.span
-        for holder in self._holders.get(span, []):
-            if holder not in (rank, self.rank):
-                if fetch.stays:
-                    self._note_holder(span, rank)
-                self.counts.sent_on += 1
-                return [Respond(rank, Elsewhere(span, holder))]
+        holder = self._holder(span, rank)
+        if holder is not None:
+            if fetch.stays:
+                self._note_holder(span, rank)
+            self.counts.sent_on += 1
+            return [Respond(rank, Elsewhere(span, holder))]
         if span in self._wishes:
             return self._busy(rank, span)
         if fetch.stays:
@@ -366,6 +367,11 @@ class Homes:
         if self._wishes.pop(span, None) is not None:
             actions.append(GiveUp(span, failures))
         return actions
+
+    def _holder(self, span: int, asker: int) -> int | None:
+        """Return a rank that has a span, as far as known: in turn one of the first half, which have had it longest."""
+        holders = [rank for rank in self._holders.get(span, []) if rank not in (asker, self.rank)]
+        return holders[self.counts.sent_on % ((len(holders) + 1) // 2)] if holders else None
 
     def _note_holder(self, span: int, rank: int) -> None:
         holders = self._holders.setdefault(span, [])

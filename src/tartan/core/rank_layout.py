@@ -99,7 +99,7 @@ def divide_slots(grid: Grid, slots: int, all_slots: int) -> RankSlots:
     strips_stream = 2 * grid.longest_strip * STRIPS_A_ROOM <= slots * 4
     frame = max(span, grid.longest_strip) if strips_stream else span
     streaming = 2 * frame if slots >= 3 * frame + grid.longest_strip else frame
-    n_kept = max(1, int(slots * KEPT_SHARE) // span if all_slots < n else 2)
+    n_kept = 0 if all_slots <= slots else max(1, int(slots * KEPT_SHARE) // span if all_slots < n else 2)
     n_kept = min(n_kept, max(0, slots - streaming - grid.longest_strip) // span)
     rows = slots - streaming - n_kept * span
     if rows < grid.longest_strip:

@@ -1,40 +1,53 @@
 """Read plans of machines and workloads in TOML, replay them side by side and report.
 
-The three files here are those of the Rocket paper; docs/plan.md describes the format.
+Most files here are those of the Rocket paper; docs/plan.md describes the format.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
+from tartan.errors import ConfigError
+from tartan.plan.cluster import ClusterRow
 from tartan.plan.file import read_plan
-from tartan.plan.report import VARIANTS, PlanReport, predict
-from tartan.plan.side_by_side import predict_all
+from tartan.plan.report import VARIANTS, Plan, PlanReport, Prediction, predict, predict_nodes
+from tartan.plan.side_by_side import Task, predict_all
 
 __all__ = ["plan_report", "read_plan", "shipped_plans"]
 
+CLUSTERS = ("rocket-nodes", "rocket-unlike", "rocket-cartesius", "million")
+
 
 def shipped_plans() -> list[Path]:
-    """Return the plan files that come with Tartan: the three workloads of the Rocket paper."""
+    """Return the plan files that come with Tartan: the three workloads of the Rocket paper on one node."""
     return [Path(__file__).with_name(f"{name}.toml") for name in ("forensics", "bioinformatics", "microscopy")]
 
 
-def plan_report(files: Sequence[Path] = (), *, processes: int | None = None) -> PlanReport:
-    """Replay every plan in both orders, with and without the disk level.
+def _found(file: Path) -> Path:
+    """Return a file, or that of a shipped plan by its name."""
+    names = {path.stem: path for path in (*shipped_plans(), *(Path(__file__).with_name(f"{n}.toml") for n in CLUSTERS))}
+    return names.get(str(file), file) if not Path(file).exists() else file
+
+
+def plan_report(files: Sequence[Path] = (), *, processes: int | None = None, fail: int = 0) -> PlanReport:
+    """Replay every plan: on one node in both orders, with and without the disk level; on several with homes.
 
     Parameters
     ----------
     files : sequence of Path
-        TOML files; none means those of the Rocket paper.
+        TOML files, or names of plans that come with Tartan; none means those of the Rocket paper on one node.
+    fail : int
+        Nodes of a cluster that are lost on the way.
     processes : int, optional
         Replays at a time; default: one per core. With 1, everything runs in this process.
 
     Raises
     ------
     ConfigError
-        If a file cannot be read or has a wrong entry.
+        If a file cannot be read or has a wrong entry, or nodes should be lost of a plan that has one.
 
     Notes
     -----
@@ -46,8 +59,19 @@ def plan_report(files: Sequence[Path] = (), *, processes: int | None = None) -> 
     >>> report = plan_report(shipped_plans()[2:])  # doctest: +SKIP
     >>> print(report.as_text())  # doctest: +SKIP
     """
-    plans = [read_plan(path) for path in files or shipped_plans()]
-    tasks = [(plan, order, disk_level) for plan in plans for order, disk_level in VARIANTS]
-    if (processes or len(os.sched_getaffinity(0))) == 1:
-        return PlanReport(plans, [predict(*task) for task in tasks])
-    return PlanReport(plans, predict_all(tasks, processes or len(os.sched_getaffinity(0))))
+    plans = [read_plan(_found(path)) for path in files or shipped_plans()]
+    alone = next((plan for plan in plans if plan.cluster is None), None)
+    if fail and alone is not None:
+        raise ConfigError(f"{alone.name} has one node, so none can be lost: --fail is for plans with [cluster]")
+    tasks = [task for plan in plans for task in _tasks(plan, fail)]
+    processes = processes or len(os.sched_getaffinity(0))
+    found = [task() for task in tasks] if processes == 1 else predict_all(tasks, processes)
+    predictions = [one for one in found if isinstance(one, Prediction)]
+    return PlanReport(plans, predictions, [row for row in found if isinstance(row, ClusterRow)])
+
+
+def _tasks(plan: Plan, fail: int) -> list[Task]:
+    if plan.cluster is None:
+        return [partial(predict, plan, order, disk_level) for order, disk_level in VARIANTS]
+    variants = (True, False) if plan.cluster.without_homes else (True,)
+    return [partial(predict_nodes, plan, nodes, homes, fail) for homes in variants for nodes in plan.cluster.nodes]

@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 from tartan.core.replay import Cost, Machine, WorkloadCosts
 from tartan.errors import ConfigError
 from tartan.options import parse_bytes
+from tartan.plan.cluster import ClusterPlan, PublishedCluster
 from tartan.plan.report import Plan, Published
 
 _FINITE = sys.float_info.max
@@ -68,6 +69,7 @@ class PlanTable(Struct):
     machine: Table
     name: Text | None = None
     published: Table | None = None
+    cluster: Table | None = None
 
 
 class WorkloadTable(Struct):
@@ -109,6 +111,27 @@ class PublishedTable(Struct):
     """``[published]``: measured figures."""
 
     source: Text
+    load_factor: Number | None = None
+    system_efficiency: Number | None = None
+    seconds: Number | None = None
+
+
+class ClusterTable(Struct):
+    """``[cluster]``: several nodes, each as ``[machine]``."""
+
+    nodes: Annotated[list[Whole], Meta(min_length=1, description="a list of whole numbers, each 1 or more")]
+    speeds: Annotated[list[Speed], Meta(description="a list of numbers above zero")] = []
+    link_bytes_per_second: BytesPerSecond = Rate("inf")
+    latency_seconds: Number = 1e-4
+    without_homes: Flag = False
+    published: Annotated[list[Any], Meta(description="a list of tables, each begun by [[cluster.published]]")] = []
+
+
+class PublishedNodes(Struct):
+    """``[[cluster.published]]``: measured figures for a number of nodes."""
+
+    nodes: Whole
+    homes: Flag = True
     load_factor: Number | None = None
     system_efficiency: Number | None = None
     seconds: Number | None = None
@@ -163,6 +186,19 @@ class _PlanReader:
             n_left=work.n_left,
             diagonal=work.diagonal,
             published=None if published is None else Published(**msgspec.structs.asdict(published)),
+            cluster=None if top.cluster is None else self._cluster(self._table(ClusterTable, top.cluster, "cluster")),
+        )
+
+    def _cluster(self, table: ClusterTable) -> ClusterPlan:
+        names = [f"cluster.published[{number}]" for number in range(len(table.published))]
+        known = [self._table(PublishedNodes, data, name) for name, data in zip(names, table.published)]
+        return ClusterPlan(
+            nodes=tuple(table.nodes),
+            speeds=tuple(table.speeds) or (1.0,),
+            link_bytes_per_second=table.link_bytes_per_second,
+            latency_seconds=table.latency_seconds,
+            without_homes=table.without_homes,
+            published=tuple(PublishedCluster(**msgspec.structs.asdict(one)) for one in known),
         )
 
     def _machine(self, table: MachineTable, item_bytes: float) -> Machine:

@@ -12,6 +12,7 @@ from typing import Any
 
 from tartan.core.replay import Machine, ReplayResult, WorkloadCosts, replay
 from tartan.core.workload import AllPairs, Rectangle, Workload
+from tartan.plan.cluster import COLUMNS, ClusterPlan, ClusterRow, clock, cluster_cells, predict_cluster
 
 #: Order and disk level of the four replays of a plan.
 VARIANTS = (("panel", False), ("panel", True), ("quadrant", False), ("quadrant", True))
@@ -43,6 +44,8 @@ class Plan:
     diagonal : bool
         Whether each item is compared with itself.
     published : Published or None
+    cluster : ClusterPlan or None
+        Several nodes; ``machine`` is one of them.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Plan:
     n_left: int | None = None
     diagonal: bool = False
     published: Published | None = None
+    cluster: ClusterPlan | None = None
 
     @property
     def workload(self) -> Workload:
@@ -103,12 +107,19 @@ def predict(plan: Plan, order: str, disk_level: bool, seed: int = 0) -> Predicti
     return Prediction(**found, name=plan.name, order=order, disk_level=disk_level, busy=busy)
 
 
+def predict_nodes(plan: Plan, nodes: int, homes: bool, fail: int = 0) -> ClusterRow:
+    """Replay a plan on several nodes, of which some are lost."""
+    assert plan.cluster is not None
+    return predict_cluster(plan.name, plan.costs, plan.machine, plan.workload, plan.cluster, nodes, homes, fail)
+
+
 @dataclass(frozen=True)
 class PlanReport:
-    """Plans and their predictions, in the order of the plans."""
+    """Plans, and what was predicted for one node and for several, in the order of the plans."""
 
     plans: Sequence[Plan]
     predictions: Sequence[Prediction]
+    rows: Sequence[ClusterRow] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values: one entry a plan, with its predictions and the published figures."""
@@ -116,10 +127,18 @@ class PlanReport:
 
     def as_text(self) -> str:
         """Return one table for each plan."""
-        return "\n\n".join(_table(plan, self._of(plan)) for plan in self.plans)
+        return "\n\n".join(
+            _table(plan, self._of(plan))
+            if plan.cluster is None
+            else _cluster_table(plan, plan.cluster, self._rows(plan))
+            for plan in self.plans
+        )
 
     def _of(self, plan: Plan) -> list[Prediction]:
         return [prediction for prediction in self.predictions if prediction.name == plan.name]
+
+    def _rows(self, plan: Plan) -> list[ClusterRow]:
+        return [row for row in self.rows if row.name == plan.name]
 
     def _entry(self, plan: Plan) -> dict[str, Any]:
         return {
@@ -129,7 +148,8 @@ class PlanReport:
             "host_slots": plan.machine.host_slots,
             "device_slots": list(plan.machine.device_slots),
             "published": asdict(plan.published) if plan.published else None,
-            "predictions": [prediction.as_dict() for prediction in self._of(plan)],
+            "predictions": [found.as_dict() for found in self._of(plan)] + [row.as_dict() for row in self._rows(plan)],
+            **({"cluster": asdict(plan.cluster)} if plan.cluster else {}),
         }
 
 
@@ -142,6 +162,14 @@ def _table(plan: Plan, predictions: Sequence[Prediction]) -> str:
         rows.append(_published_row(plan.published))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(_aligned(row, widths)).rstrip() for row in rows]
+    return "\n".join([_title(plan), *(f"  {line}" for line in lines)])
+
+
+def _cluster_table(plan: Plan, cluster: ClusterPlan, found: Sequence[ClusterRow]) -> str:
+    rows = [list(COLUMNS), *cluster_cells(found, cluster)]
+    columns = [k for k in range(len(COLUMNS)) if any(row[k] for row in rows[1:])]
+    widths = [max(len(row[column]) for row in rows) for column in columns]
+    lines = ["  ".join(row[k].rjust(w) for k, w in zip(columns, widths, strict=True)).rstrip() for row in rows]
     return "\n".join([_title(plan), *(f"  {line}" for line in lines)])
 
 
@@ -177,8 +205,8 @@ def _row(p: Prediction) -> list[str]:
         f"{p.load_factor:.2f}",
         f"{p.load_factor_bound:.2f}",
         f"{p.load_factor / p.load_factor_bound:.2f}",
-        _clock(p.seconds),
-        _clock(p.modelled_seconds),
+        clock(p.seconds),
+        clock(p.modelled_seconds),
         f"{p.system_efficiency:.1%}",
         *(f"{p.busy[name]:.0%}" for name in RESOURCES),
     ]
@@ -188,11 +216,6 @@ def _published_row(published: Published) -> list[str]:
     def text(value: float | None, form: str) -> str:
         return "" if value is None else format(value, form)
 
-    seconds = "" if published.seconds is None else _clock(published.seconds)
+    seconds = "" if published.seconds is None else clock(published.seconds)
     known = [text(published.load_factor, ".2f"), "", "", seconds, "", text(published.system_efficiency, ".1%")]
     return [published.source, "", *known, *[""] * len(RESOURCES)]
-
-
-def _clock(seconds: float) -> str:
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}" if seconds >= 10 else f"{seconds:.2f} s"

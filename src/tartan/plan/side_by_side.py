@@ -11,15 +11,17 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from tartan.errors import InternalError, TartanError
-from tartan.plan.report import Plan, Prediction, predict
+from tartan.plan.cluster import ClusterRow
+from tartan.plan.report import Prediction
 
-Task = tuple[Plan, str, bool]
+Task = partial[Prediction] | partial[ClusterRow]
 
 
-def predict_all(tasks: Sequence[Task], processes: int) -> list[Prediction]:
-    """Return ``predict(*task)`` for every task, ``processes`` at a time.
+def predict_all(tasks: Sequence[Task], processes: int) -> list[Prediction | ClusterRow]:
+    """Return the outcome of every task, ``processes`` at a time; tasks are calls of functions of the package.
 
     Raises
     ------
@@ -35,7 +37,7 @@ def predict_all(tasks: Sequence[Task], processes: int) -> list[Prediction]:
         pool.shutdown(cancel_futures=True)
 
 
-def _predict_in_child(task: Task) -> Prediction:
+def _predict_in_child(task: Task) -> Prediction | ClusterRow:
     child = subprocess.run(
         [sys.executable, "-m", "tartan.plan.side_by_side"], input=pickle.dumps(task), capture_output=True, check=False
     )
@@ -44,14 +46,14 @@ def _predict_in_child(task: Task) -> Prediction:
     answer = pickle.loads(child.stdout)
     if isinstance(answer, TartanError):
         raise answer
-    assert isinstance(answer, Prediction)
+    assert isinstance(answer, Prediction | ClusterRow)
     return answer
 
 
 def _answer() -> None:
     """Answer the task on stdin, in the child."""
     try:
-        answer: Prediction | TartanError = predict(*pickle.loads(sys.stdin.buffer.read()))
+        answer: Prediction | ClusterRow | TartanError = pickle.loads(sys.stdin.buffer.read())()
     except TartanError as error:
         answer = error
     sys.stdout.buffer.write(pickle.dumps(answer))
