@@ -148,6 +148,12 @@ def test_a_clock_that_is_an_hour_wrong_changes_nothing(tmp_path: Path, monkeypat
         assert len(living_writers(tmp_path)) == 1
 
 
+@pytest.mark.parametrize("pid", [None, "x", [1], {}, 2**70])
+def test_a_lease_that_says_nonsense_is_void(tmp_path: Path, pid: object) -> None:
+    silent_writer(tmp_path, 0, **lease.myself() | {"pid": pid})
+    assert living_writers(tmp_path) == []
+
+
 def test_the_kernel_names_a_silent_writer_of_another_machine(tmp_path: Path) -> None:
     silent_writer(tmp_path, 10 * lease.LEASE_SECONDS)
 

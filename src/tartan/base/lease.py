@@ -103,7 +103,10 @@ def is_alive(holder: Holder, age_seconds: float) -> bool:
         return age_seconds < LEASE_SECONDS
     if holder.get("boot") != _boot():
         return False
-    return bool(holder.get("started")) and _started(int(holder["pid"])) == holder["started"]
+    try:
+        return bool(holder.get("started")) and _started(int(holder["pid"])) == holder["started"]
+    except (KeyError, TypeError, ValueError):  # a lease from elsewhere may say anything
+        return False
 
 
 def is_of_this_host(holder: Holder) -> bool:
