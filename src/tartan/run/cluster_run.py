@@ -30,12 +30,11 @@ from tartan.run.statistics import collect_statistics
 from tartan.runtime.remaining import Remaining
 from tartan.store.folder import RunFolder
 from tartan.store.tables import merge_parts
+from tartan.store.writers import RANKS_NAME
 from tartan.workers.shipping import dump
 
 if TYPE_CHECKING:
     from distributed import Client
-
-RANKS_NAME = "ranks.json"
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from tartan.store.shares import record_parts, recorded_parts
 from tartan.store.view import ResultView, output_name
 from tartan.store.writers import (
     GONE_NAME,
+    RANKS_NAME,
     STATISTICS_NAME,
     fence,
     forget_statistics,
@@ -255,6 +256,7 @@ class RunFolder(Ledger):
         """Publish what several writers decided for, keep what failed and what it cost, and remove the rest."""
         writer = self._write_access()
         fence(self.path)
+        writer.remove(self.path / RANKS_NAME)
         settle(self.path, self.path / GONE_NAME, writer, self.targets, lambda chunk: self.chunk_state(*chunk))
         found = writers_failures(self.path)
         if found and self._log is not None:

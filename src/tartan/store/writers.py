@@ -24,6 +24,8 @@ from tartan.store.failures import LOG_NAME, read_log
 
 GONE_NAME = "writers-gone"
 STATISTICS_NAME = "stats.json"
+RANKS_NAME = "ranks.json"
+"""Names the ranks of a run while they compute it; a driver that was killed leaves it."""
 _FOLDERS = (WRITERS_NAME, GONE_NAME)
 
 
