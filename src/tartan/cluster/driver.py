@@ -101,10 +101,13 @@ class Summary:
         What the ranks did that said so.
     lost : list of str
         Ranks that were lost, each with the reason.
+    seconds : float
+        From the first rank that was ready to the last chunk.
     """
 
     ends: list[RankEnd] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
+    seconds: float = 0.0
 
 
 class Driver:
@@ -118,6 +121,8 @@ class Driver:
     job : bytes
         What ranks must know to begin; they fetch it in pieces.
     watch : Watch
+    summary : Summary
+        Filled in as the run goes on.
     patience_seconds : float
         How long the run waits for a rank when there is none: others may join.
     clock : callable
@@ -130,6 +135,7 @@ class Driver:
         coordinator: Coordinator,
         job: bytes,
         watch: Watch,
+        summary: Summary,
         *,
         patience_seconds: float = PATIENCE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
@@ -141,6 +147,7 @@ class Driver:
         self._patience = patience_seconds
         self._clock = clock
         self._alone_since: float | None = None
+        self._begun: float | None = None
         self._inbox: queue.SimpleQueue[DriverEvent] = queue.SimpleQueue()
         self._ranks: dict[str, RankRecord] = {}
         self._present: set[str] = set()
@@ -148,9 +155,9 @@ class Driver:
         self._gone: set[str] = set()
         self._error: BaseException | None = None
         self._farewell: float | None = None
-        self.summary = Summary()
+        self.summary = summary
 
-    def run(self) -> Summary:
+    def run(self) -> None:
         """Let the ranks compute what is missing.
 
         Raises
@@ -170,7 +177,6 @@ class Driver:
             self._engine.leave("the run has ended")
         if self._error is not None:
             raise self._error
-        return self.summary
 
     def cancel(self, error: BaseException) -> None:
         """Ask for a clean stop; may be called from a signal handler."""
@@ -183,7 +189,9 @@ class Driver:
         if not ending:
             return False
         if self._farewell is None:
-            self._farewell = self._clock() + FAREWELL_SECONDS
+            now = self._clock()
+            self._farewell = now + FAREWELL_SECONDS
+            self.summary.seconds = now - (now if self._begun is None else self._begun)
         self._send_home()
         return self._present <= self._ended or self._clock() > self._farewell
 
@@ -225,6 +233,7 @@ class Driver:
 
     def _receive(self, peer: str, message: FromRank) -> None:
         if isinstance(message, Hello):
+            self._begun = self._clock() if self._begun is None else self._begun
             self._ranks[peer] = RankRecord(peer, message)
             self._watch.ranks(self._alive())
         self._deliver(self._coordinator.handle(Received(peer, message), self._clock()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -116,7 +115,6 @@ def cluster_ways(cluster: Any, *, insecure: bool, rank_timeout: float | None) ->
 
 
 def _execute(session: Session, folder: RunFolder, ways: ClusterWays) -> None:
-    begun = time.perf_counter()
     with folder.lock():
         collect_statistics(folder)
         before = folder.stats
@@ -132,12 +130,13 @@ def _execute(session: Session, folder: RunFolder, ways: ClusterWays) -> None:
         circle=session.holds_all(folder),
     )
     coordinator = Coordinator(setup)
+    summary = Summary()
     try:
-        _drive(session, folder, ways, coordinator)
+        _drive(session, folder, ways, coordinator, summary)
     finally:
         with folder.lock():
             collect_statistics(folder)
-            _write_counts(folder, coordinator, before, time.perf_counter() - begun)
+            _write_counts(folder, coordinator, before, summary.seconds)
     with folder.lock():
         if folder.counts()[NOT_COMPUTED]:
             raise ClusterError(f"{folder.path}: the ranks have ended, and the run is not complete; resume it")
@@ -145,7 +144,7 @@ def _execute(session: Session, folder: RunFolder, ways: ClusterWays) -> None:
             merge_parts(folder)
 
 
-def _drive(session: Session, folder: RunFolder, ways: ClusterWays, coordinator: Coordinator) -> Summary:
+def _drive(session: Session, folder: RunFolder, ways: ClusterWays, coordinator: Coordinator, summary: Summary) -> None:
     options = session.asked.options
     run = f"run-{secrets.token_hex(4)}"
     quiet_options = replace(options, quiet=True, trace=False)
@@ -162,14 +161,14 @@ def _drive(session: Session, folder: RunFolder, ways: ClusterWays, coordinator: 
             stack.enter_context(_ranks_file(folder)).write,
             lambda text: progress.say(f"tartan: {text}"),
         )
-        driver = Driver(engine, coordinator, dump(job), watch, patience_seconds=ways.patience_seconds)
+        driver = Driver(engine, coordinator, dump(job), watch, summary, patience_seconds=ways.patience_seconds)
 
         def cancel(number: int) -> None:
             message = "the run was stopped before its end; run it again to resume"
             driver.cancel(RunCancelledError(message, context={"signal": number}))
 
         with cancel_on_signals(cancel):
-            return driver.run()
+            driver.run()
 
 
 def _committed(folder: RunFolder, regions: Sequence[Region]) -> tuple[Run, ...]:
