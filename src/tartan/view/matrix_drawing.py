@@ -5,17 +5,17 @@ Text and lines take the colour of the page. The pixels are one embedded PNG; lar
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tartan.base.format import format_number
 from tartan.base.palette import colours, value_limits
+from tartan.view.dendrogram import branches
 from tartan.view.matrix_image import indexed, matrix_pixels
-from tartan.view.page import data_uri, printable, render
+from tartan.view.page import one_line, png_uri, render
 from tartan.view.scene import group_colour
 
 MAX_NAMED: Final = 70
@@ -61,7 +61,7 @@ def matrix_svg(
     left = (_TREE if shown is not None else 0) + (_STRIP + 4 if groups else 0)
     step = height / rows
     size = min(13.0, 0.92 * step)
-    labels = [_short(name) for name in names] if 0 < len(names) <= MAX_NAMED else []
+    labels = [one_line(name, _NAME) for name in names] if 0 < len(names) <= MAX_NAMED else []
     aside = max((len(label) for label in labels), default=0) * _CHARACTER * size + 12
     limits = value_limits(values)
     return render(
@@ -82,11 +82,6 @@ def matrix_svg(
     )
 
 
-def _short(name: str) -> str:
-    shown = printable(name)
-    return shown if len(shown) <= _NAME else f"{shown[: _NAME // 2]}…{shown[1 - _NAME // 2 :]}"
-
-
 def _tick(limits: tuple[float, float], k: int) -> str:
     return format_number(limits[0] + (limits[1] - limits[0]) * k / (_TICKS - 1))
 
@@ -94,19 +89,13 @@ def _tick(limits: tuple[float, float], k: int) -> str:
 def _pixels(values: NDArray[np.float64], limits: tuple[float, float]) -> str:
     from PIL import Image
 
-    return _png(Image.fromarray(matrix_pixels(values, limits, "viridis", target=_SIDE)))
+    return png_uri(indexed(Image.fromarray(matrix_pixels(values, limits, "viridis", target=_SIDE))))
 
 
 def _bar() -> str:
     from PIL import Image
 
-    return _png(Image.fromarray(colours(np.linspace(0, 1, 240))[None, :, :]))
-
-
-def _png(image: Any) -> str:
-    buffer = io.BytesIO()
-    indexed(image).save(buffer, format="PNG", optimize=True)
-    return data_uri(buffer.getvalue(), "image/png")
+    return png_uri(indexed(Image.fromarray(colours(np.linspace(0, 1, 240))[None, :, :])))
 
 
 def group_colours(groups: Sequence[str]) -> dict[str, str]:
@@ -120,7 +109,7 @@ def _strip(groups: Sequence[str], step: float, colour_of: Mapping[str, str]) -> 
     start = 0
     for row in range(1, len(groups) + 1):
         if row == len(groups) or groups[row] != groups[start]:
-            colour, name = colour_of[groups[start]], _short(groups[start])
+            colour, name = colour_of[groups[start]], one_line(groups[start], _NAME)
             found.append((round(start * step, 2), round((row - start) * step, 2), colour, name))
             start = row
     return found
@@ -128,27 +117,5 @@ def _strip(groups: Sequence[str], step: float, colour_of: Mapping[str, str]) -> 
 
 def _tree(joined: NDArray[np.float64], step: float) -> str:
     """Return the lines of a tree whose leaves lie at the right, in the order of its own drawing."""
-    n = len(joined) + 1
-    heights = np.maximum(joined[:, 2], 0.0)
-    scale = (_TREE - 6) / (heights.max() or 1.0)
-    across = np.concatenate([np.full(n, float(_TREE)), _TREE - scale * heights])
-    down = np.empty(2 * n - 1)
-    down[leaves_of(joined)] = (np.arange(n) + 0.5) * step
-    lines = []
-    for node, (a, b) in enumerate(joined[:, :2].astype(int).tolist(), n):
-        down[node] = (down[a] + down[b]) / 2
-        lines.append(f"M{across[a]:.1f} {down[a]:.1f}H{across[node]:.1f}V{down[b]:.1f}H{across[b]:.1f}")
-    return "".join(lines)
-
-
-def leaves_of(joined: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Return the leaves of a tree from left to right."""
-    n = len(joined) + 1
-    waiting, found = [2 * n - 2], []
-    while waiting:
-        node = waiting.pop()
-        if node < n:
-            found.append(node)
-        else:
-            waiting += [int(joined[node - n, 1]), int(joined[node - n, 0])]
-    return np.array(found, np.intp)
+    scale = (_TREE - 6) / max(joined[:, 2].max(initial=0.0), np.finfo(float).tiny)
+    return branches(joined, lambda height: _TREE - scale * max(height, 0.0), lambda place: (place + 0.5) * step)

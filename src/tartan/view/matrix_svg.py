@@ -5,13 +5,10 @@ Cells are one picture of a pixel each, stretched without smoothing; names, lines
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +18,8 @@ from tartan.base.keys import stems
 from tartan.base.palette import PaletteName, colours, value_limits
 from tartan.errors import ConfigError
 from tartan.store.export import new_export
-from tartan.view.page import printable
-
-if TYPE_CHECKING:
-    from tartan.analytics import Dissimilarities
+from tartan.view.dendrogram import branches, leaves_of
+from tartan.view.page import one_line, png_uri, printable
 
 __all__ = ["save_matrix_svg"]
 
@@ -79,6 +74,8 @@ def save_matrix_svg(
     ConfigError
         If the run has too many items or no square matrix, or the linkage needs pairs that are missing.
     """
+    from tartan.analytics import linkage
+
     if run.n_items > MAX_ITEMS:
         raise ConfigError(
             f"{run.path} has {run.n_items:,} items; a picture with names and a dendrogram is for {MAX_ITEMS:,} at "
@@ -87,40 +84,14 @@ def save_matrix_svg(
     distances = run.dissimilarities(output, **({} if similarity is None else {"similarity": similarity}))
     scores = np.asarray(run.matrix(output), np.float64)
     kept = _with_scores(scores)
-    joined = _dendrogram(distances.chosen(kept), method)
-    order = kept[joined.order]
+    joined = linkage(distances.chosen(kept), method)
+    order = kept[leaves_of(joined)]
     keys = stems(run.keys) if names == "stem" else run.keys
-    shown = [_short(keys[item]) for item in order]
+    shown = [one_line(keys[item], _LONGEST) for item in order]
     text = _svg(scores[np.ix_(order, order)], shown, joined, palette, f"{run.path.stem}: {method} linkage")
     with new_export(Path(path), run.path, overwrite=overwrite) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return Path(path)
-
-
-@dataclass(frozen=True)
-class _Dendrogram:
-    """A hierarchy whose leaves are in order.
-
-    Attributes
-    ----------
-    order : int array (n,)
-        Item at each place.
-    brackets : list of (float, float, float, float, float)
-        Of each joint: places of its two parts, their heights, and its own height.
-    """
-
-    order: NDArray[np.int64]
-    brackets: list[tuple[float, float, float, float, float]]
-
-    @property
-    def highest(self) -> float:
-        return max((joint[4] for joint in self.brackets), default=0.0)
-
-    @property
-    def base(self) -> float:
-        """Where the axis begins: at 0, or nearer where all joints are far from it."""
-        lowest = min((joint[4] for joint in self.brackets), default=0.0)
-        return 0.0 if lowest < self.highest / 2 else lowest - 0.15 * (self.highest - lowest)
 
 
 def _with_scores(scores: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -133,34 +104,14 @@ def _with_scores(scores: NDArray[np.float64]) -> NDArray[np.int64]:
     return kept if len(kept) else np.arange(len(scores))
 
 
-def _dendrogram(distances: Dissimilarities, method: str) -> _Dendrogram:
-    from tartan.analytics import linkage
-
-    n = distances.n
-    joints = linkage(distances, method)
-    parts = [(int(a), int(b)) for a, b in joints[:, :2]]
-    children: dict[int, tuple[int, int]] = {n + step: pair for step, pair in enumerate(parts)}
-    order: list[int] = []
-    waiting = [n + len(parts) - 1] if parts else [0]
-    while waiting:
-        cluster = waiting.pop()
-        if cluster < n:
-            order.append(cluster)
-        else:
-            waiting.extend(reversed(children[cluster]))
-    place = np.zeros(n + len(parts))
-    place[order] = np.arange(n)
-    height = np.zeros(n + len(parts))
-    brackets = []
-    for step, (a, b) in enumerate(parts):
-        joint, height[n + step] = n + step, joints[step, 2]
-        place[joint] = (place[a] + place[b]) / 2
-        brackets.append((float(place[a]), float(place[b]), float(height[a]), float(height[b]), float(height[joint])))
-    return _Dendrogram(np.array(order, np.int64), brackets)
+def _axis(joined: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the ends of the axis of heights: from 0, or from nearer where all joints are far from it."""
+    lowest, highest = (float(joined[:, 2].min()), float(joined[:, 2].max())) if len(joined) else (0.0, 0.0)
+    return 0.0 if lowest < highest / 2 else lowest - 0.15 * (highest - lowest), highest
 
 
 def _svg(
-    scores: NDArray[np.float64], names: Sequence[str], joined: _Dendrogram, palette: PaletteName, title: str
+    scores: NDArray[np.float64], names: Sequence[str], joined: NDArray[np.float64], palette: PaletteName, title: str
 ) -> str:
     cell = min(32.0, max(6.0, 900.0 / len(names)))
     size = min(12.0, 0.85 * cell)
@@ -198,19 +149,16 @@ def _names(names: Sequence[str], corner: tuple[float, float], side: float, cell:
     return [*found, "</g>"]
 
 
-def _tree(joined: _Dendrogram, top: float, cell: float) -> str:
+def _tree(joined: NDArray[np.float64], top: float, cell: float) -> str:
     """Draw the joints from the right, where the items are, to the left, and the ends of the axis."""
-    low, high = joined.base, joined.highest
+    low, high = _axis(joined)
     scale = _TREE / (high - low) if high > low else 0.0
     right = _MARGIN + _TREE
 
     def x(height: float) -> float:
         return right - max(0.0, height - low) * scale
 
-    lines = []
-    for a, b, of_a, of_b, of_both in joined.brackets:
-        first, second = top + (a + 0.5) * cell, top + (b + 0.5) * cell
-        lines.append(f"M{x(of_a):.2f} {first:.2f}H{x(of_both):.2f}V{second:.2f}H{x(of_b):.2f}")
+    lines = branches(joined, x, lambda place: top + (place + 0.5) * cell)
     axis = top - 8
     ends = [
         f'<text x="{at:.2f}" y="{axis - 4}" text-anchor="{anchor}">{format_number(value)}</text>'
@@ -218,7 +166,7 @@ def _tree(joined: _Dendrogram, top: float, cell: float) -> str:
         if high > low
     ]
     return (
-        f'<path d="{"".join(lines)}" fill="none" stroke="{_BRANCH}" stroke-width="1.1"/>'
+        f'<path d="{lines}" fill="none" stroke="{_BRANCH}" stroke-width="1.1"/>'
         f'<g font-size="11"><path d="M{_MARGIN} {axis}H{right}" stroke="{_INK}" stroke-width="0.8"/>{"".join(ends)}</g>'
     )
 
@@ -230,7 +178,7 @@ def _cells(scores: NDArray[np.float64], bounds: tuple[float, float], palette: Pa
     known = np.isfinite(scores)
     pixels = colours((np.where(known, scores, low) - low) / (high - low), palette)
     pixels[~known] = _UNKNOWN
-    return _png(Image.fromarray(pixels))
+    return png_uri(Image.fromarray(pixels))
 
 
 def _bar(bounds: tuple[float, float], palette: PaletteName, corner: tuple[float, float], height: float) -> list[str]:
@@ -240,7 +188,7 @@ def _bar(bounds: tuple[float, float], palette: PaletteName, corner: tuple[float,
     (x, y), ramp = corner, colours(np.linspace(1.0, 0.0, 256), palette)[:, None, :]
     found = [
         f'<image x="{x:.2f}" y="{y}" width="16" height="{height:.2f}" preserveAspectRatio="none" '
-        f'href="{_png(Image.fromarray(ramp))}"/><g font-size="11">'
+        f'href="{png_uri(Image.fromarray(ramp))}"/><g font-size="11">'
     ]
     n_marks = _MARKS if height >= 80 else 2
     for mark in range(n_marks):
@@ -249,15 +197,3 @@ def _bar(bounds: tuple[float, float], palette: PaletteName, corner: tuple[float,
         text = escape(format_number(value))
         found.append(f'<text x="{x + 21:.2f}" y="{at:.2f}" dominant-baseline="central">{text}</text>')
     return [*found, "</g>"]
-
-
-def _png(image: Any) -> str:
-    written = io.BytesIO()
-    image.save(written, format="PNG", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(written.getvalue()).decode('ascii')}"
-
-
-def _short(name: str) -> str:
-    """Return a name on one line; a long one loses its middle, because names often differ at their ends."""
-    flat, half = printable(" ".join(name.split())), _LONGEST // 2
-    return flat if len(flat) <= _LONGEST else f"{flat[:half]}…{flat[1 - half :]}"

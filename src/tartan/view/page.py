@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import functools
+import io
 import unicodedata
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from PIL.Image import Image
 
 
 def render(template: str, **values: Any) -> str:
@@ -51,6 +53,19 @@ def clipped(value: object, limit: int = 160) -> str:
 def printable(value: str) -> str:
     """Return a text with control characters made visible; blanks of every width stay."""
     return "".join(c if c.isprintable() or unicodedata.category(c) == "Zs" else "\ufffd" for c in value)
+
+
+def one_line(name: str, limit: int) -> str:
+    """Return a name on one line; a long one loses its middle, because names often differ at their ends."""
+    flat = printable(" ".join(name.split()))
+    return flat if len(flat) <= limit else f"{flat[: limit // 2]}…{flat[1 - limit // 2 :]}"
+
+
+def png_uri(image: Image) -> str:
+    """Return a picture as a data URI."""
+    written = io.BytesIO()
+    image.save(written, format="PNG", optimize=True)
+    return data_uri(written.getvalue(), "image/png")
 
 
 def data_uri(data: bytes, kind: str) -> str:
