@@ -9,7 +9,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from tartan.analytics import DAPWC, Monitor, as_dissimilarities
 from tartan.analytics.clusters.dapwc.level import find_level, given_level
-from tartan.analytics.clusters.search import cost_of, improved, moved
+from tartan.analytics.clusters.search import cost_of, improved, moved, settled
 from tartan.comm.loopback import run_ranks
 from tartan.errors import ConfigError
 
@@ -123,6 +123,19 @@ class TestSearch:
         wrong[21:] = 1  # half of the last group
         assert (moved(D, wrong, 4, QUIET) != truth).any()
         assert adjusted_rand_score(truth, improved(D, wrong, 4, QUIET)) == 1.0
+
+    @pytest.mark.parametrize("gap", [0.02, 0.8])
+    def test_what_is_settled_is_what_the_search_leaves(self, gap: float) -> None:
+        D, truth = groups(gap, [6, 9, 12], 0)
+        D = measured(D, 1.0 - 1.2 * gap)
+        assert settled(D @ np.eye(3)[truth], truth, 1e-6)
+        np.testing.assert_array_equal(improved(D, truth, 3, QUIET), truth)
+        moved_one = truth.copy()
+        moved_one[0] = 1
+        assert not settled(D @ np.eye(3)[moved_one], moved_one, 1e-6)
+        halves = np.where(truth == 1, 0, truth)  # two groups are one, and another is two
+        halves[21:] = 1
+        assert not settled(D @ np.eye(3)[halves], halves, 1e-6)
 
     def test_the_cost_is_that_of_its_definition(self) -> None:
         D, truth = groups(0.3, [2, 3], 0)

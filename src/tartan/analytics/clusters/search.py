@@ -54,6 +54,29 @@ def improved(D: Matrix, labels: Labels, k: int, monitor: Monitor) -> Labels:
     return labels
 
 
+def settled(to_clusters: Matrix, labels: Labels, rounding: float) -> bool:
+    """Return whether there is no step that the search would try.
+
+    Parameters
+    ----------
+    to_clusters : ndarray (n, k)
+        The sums of dissimilarities from each item to the items of each cluster.
+    labels : ndarray (n,)
+    rounding : float
+        How exact the sums are, as a share of the cost.
+    """
+    k = to_clusters.shape[1]
+    members = _members(labels, k)
+    sums, sizes = members.T @ to_clusters, members.sum(0)
+    within, joins = _joins(sums, sizes)
+    least = float(within.sum())
+    if len(_that_gain(labels, to_clusters, sizes, within * sizes, -rounding * least)):
+        return False
+    worth = (_WORTH + rounding) * least
+    both = [_join_beside(joins, one)[0] - within[one] for one in range(k)]
+    return bool(min(both) > worth and joins.min() > worth)
+
+
 def filled(D: Matrix, labels: Labels, k: int, monitor: Monitor) -> Labels:
     """Return labels of k clusters none of which is empty: the costliest ones are split until there are enough."""
     labels = np.unique(labels, return_inverse=True)[1].astype(np.int64)
@@ -124,20 +147,15 @@ def _exchanges(D: Matrix, labels: Labels, k: int, monitor: Monitor) -> Iterator[
 
     Only what costs little more before items move is tried: moves mend borders, not whole clusters.
     """
-    sums, sizes = _sums(D, labels, k)
-    within = np.diag(sums) / sizes
+    within, joins = _joins(*_sums(D, labels, k))
     worth = _WORTH * float(within.sum())
-    joins = (np.diag(sums)[:, None] + np.diag(sums) + 2 * sums) / (sizes[:, None] + sizes) - within[:, None] - within
-    np.fill_diagonal(joins, np.inf)
     tried = 0
     for one in np.argsort(within)[::-1]:
-        others = joins.copy()
-        others[one], others[:, one] = np.inf, np.inf
-        a, b = divmod(int(others.argmin()), k)
-        if tried == _TRIED_SPLITS or others[a, b] - within[one] > worth:
+        join, a, b = _join_beside(joins, one)
+        if tried == _TRIED_SPLITS or join - within[one] > worth:
             continue  # a split gains at most all that its cluster costs
         part, cost = _split(D, np.flatnonzero(labels == one), monitor)
-        if len(part) and others[a, b] + cost - within[one] <= worth:
+        if len(part) and join + cost - within[one] <= worth:
             tried += 1
             candidate = np.where(labels == b, a, labels)
             candidate[part] = b
@@ -149,6 +167,23 @@ def _exchanges(D: Matrix, labels: Labels, k: int, monitor: Monitor) -> Iterator[
             candidate = np.where(labels == b, a, labels)
             candidate[_split(D, both, monitor)[0]] = b
             yield moved(D, candidate, k, monitor)
+
+
+def _joins(sums: Matrix, sizes: Matrix) -> tuple[Matrix, Matrix]:
+    """Return the cost of each cluster (k,), and what joining each two of them adds (k, k), infinite on the diagonal."""
+    totals = np.diag(sums)
+    within = totals / sizes
+    joins = (totals[:, None] + totals + 2 * sums) / (sizes[:, None] + sizes) - within[:, None] - within
+    np.fill_diagonal(joins, np.inf)
+    return within, joins
+
+
+def _join_beside(joins: Matrix, one: int) -> tuple[float, int, int]:
+    """Return what joining two clusters other than one adds at least, and these two."""
+    others = joins.copy()
+    others[one], others[:, one] = np.inf, np.inf
+    a, b = divmod(int(others.argmin()), len(joins))
+    return float(others[a, b]), a, b
 
 
 def _split(D: Matrix, items: NDArray[np.intp], monitor: Monitor) -> tuple[NDArray[np.intp], float]:

@@ -20,6 +20,7 @@ from tartan.analytics.clusters.dapwc.state import (
     assign,
     converge,
     first_state,
+    stands,
     update_costs,
 )
 from tartan.analytics.monitor import Monitor
@@ -124,7 +125,11 @@ class PairwiseAnnealing:
 
     def _anneal(self) -> None:
         """Converge at one temperature, then split or cool."""
-        steps = converge(self.state, self.temperature, self.product, self.settings, self.ignore)
+        steps = 0
+        if 0 < self.waited < self.settings.division.split_wait and stands(self.state, self.product, self.settings):
+            assign(self.state, self.temperature, self.settings)
+        else:
+            steps = converge(self.state, self.temperature, self.product, self.settings, self.ignore)
         self.ignore = 0
         self._record(self.state, self.temperature, steps)
         if self._is_enough():

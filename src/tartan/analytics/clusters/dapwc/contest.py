@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from tartan.analytics.clusters.cut import cut
 from tartan.analytics.clusters.dapwc.level import ZeroLevel
-from tartan.analytics.clusters.search import cost_of, filled, improved
+from tartan.analytics.clusters.dapwc.product import Product
+from tartan.analytics.clusters.search import cost_of, filled, improved, settled
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.monitor import Monitor
 from tartan.analytics.trees.hierarchy import linkage
@@ -22,6 +23,7 @@ LINKED_ITEMS = 300
 _LINKAGES = ("single", "complete", "average", "weighted")
 _STARTED_ITEMS = 200  # up to which random labels begin it as well
 _STARTS = 10
+_ROUNDING = 1e-6  # of products in float32
 
 
 class Winner(NamedTuple):
@@ -31,7 +33,16 @@ class Winner(NamedTuple):
     method: str
 
 
-def best(D: Dissimilarities, level: ZeroLevel, labels: Labels, k: int, start: NDArray[Any], monitor: Monitor) -> Winner:
+def best(
+    D: Dissimilarities,
+    level: ZeroLevel,
+    product: Product,
+    labels: Labels,
+    k: int,
+    *,
+    start: NDArray[Any],
+    monitor: Monitor,
+) -> Winner:
     """Return the labels of lowest cost among what annealing found and what a local search finds.
 
     Parameters
@@ -40,6 +51,8 @@ def best(D: Dissimilarities, level: ZeroLevel, labels: Labels, k: int, start: ND
         Checked. The search needs it whole, in memory and without missing pairs, of at most ``SEARCHED_ITEMS`` items.
     level : ZeroLevel
         From which costs are measured.
+    product : Product
+        Measured from it. Where it shows that there is nothing to try, the matrix is not copied.
     labels : ndarray (n,)
         What annealing found.
     k : int
@@ -51,6 +64,10 @@ def best(D: Dissimilarities, level: ZeroLevel, labels: Labels, k: int, start: ND
     """
     if D.array is None or D.has_missing or not 2 <= k < D.n <= SEARCHED_ITEMS:
         return Winner(labels, "annealing")
+    if D.n > LINKED_ITEMS and len(np.unique(labels)) == k:
+        members = np.eye(k)[labels]
+        if settled(product.scale * product(members)[0], labels, _ROUNDING):
+            return Winner(labels, "annealing")
     values = _measured(D, level)
     winner, least = Winner(labels, "annealing"), cost_of(values, labels)
     if len(np.unique(labels)) < k:

@@ -238,7 +238,8 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
         try:
             with monitor.keeping():
                 state = annealing.run()
-                found = best(matrix, level, state.costs.argmin(1), state.k, start, monitor)
+                labels = state.costs.argmin(1)
+                found = best(matrix, level, measured, labels, state.k, start=start, monitor=monitor)
                 self._take(annealing, annealing.settled(state, found.labels), found, product)
                 self.level_, self.n_clipped_, self.note_ = level.value, level.n_clipped, level.note()
         finally:

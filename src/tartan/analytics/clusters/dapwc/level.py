@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, eye_array
 
 from tartan.analytics.clusters.dapwc.product import Columns, Product
 from tartan.analytics.matrix import Dissimilarities
 from tartan.analytics.monitor import Monitor
 
-_BLOCK_BYTES = 32 << 20
+_BLOCK_BYTES = 1 << 20  # a block stays in the cache while it is looked at
 # Quantiles of the distances to nearest neighbours; the first with few enough pairs below it is the level.
 _QUANTILES = (0.5, 0.25, 0.1)
 _CLIPPED_A_ITEM = 8
@@ -83,7 +83,7 @@ def _clipping(D: Dissimilarities, value: float, monitor: Monitor, most: int) -> 
     rows, columns, gaps = [], [], []
     n_below = 0
     for start, block in _others(D, monitor):
-        row, column = np.nonzero(block < value / D.scale)
+        row, column = np.divmod(np.flatnonzero(block < value / D.scale), D.n)
         n_below += len(row)
         if n_below > most:
             return None
@@ -126,13 +126,13 @@ class LeveledProduct:
         self._product, self._level = product, level
         self.n, self.scale, self.masses = product.n, product.scale, product.masses
         self.unknown = product.unknown - level.value
-        self._shift, self._below = level.value / product.scale, level.below / product.scale
+        self._shift = level.value / product.scale
+        self._below = (level.below + level.value * eye_array(self.n)).tocsr() / product.scale  # no item is from itself
         self.unit = self._typical()
 
     def __call__(self, columns: Columns) -> tuple[Columns, Columns | None]:
         products, mass = self._product(columns)
         products -= self._shift * (columns.sum(0) if mass is None else mass)
-        products += self._shift * columns
         products += self._below @ columns
         return products, mass
 

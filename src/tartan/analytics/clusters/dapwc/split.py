@@ -104,6 +104,7 @@ def split(state: Memberships, found: Instability, temperature: float, settings: 
     if gradient > 0:
         step = min(step, 0.05 * float(state.members[:, k].sum()) / gradient)
     new = Memberships(*(np.concatenate([v, v[..., [k]]], axis=-1) for v in state.arrays().values()))
+    new.change[:] = np.inf
     new.costs[:, k] = costs + step * direction
     new.costs[:, -1] = costs - step * direction
     if settings.continuous_prior:

@@ -17,6 +17,7 @@ Vector = NDArray[np.float64]
 
 _PRIOR_STEPS = 40
 _PRIOR_CHANGE = 1e-3
+_STANDING = 0.5  # of tol
 
 _BELOW_ZERO: Fit = ("a number below 0, such as -0.01", lambda value: value < 0)
 _Points = Annotated[float, Checked(number, ("a number of points, 0 or more", lambda value: value >= 0))]
@@ -78,7 +79,8 @@ class Memberships:
     prior : ndarray (k,)
         P: shares of the clusters, or ones.
     sizes, inner, change : ndarray (k,)
-        C and A of the memberships that the costs were computed from; the sum over points of |cost - cost before|.
+        C and A of the memberships that the costs were computed from; the sum over points of |cost - cost before|,
+        infinite where there is no cost before.
     """
 
     members: Columns
@@ -113,13 +115,15 @@ class Memberships:
 
     def kept(self, columns: NDArray[np.bool_]) -> Memberships:
         """Return the state with some of its clusters; memberships are not yet shared out again."""
-        return Memberships(*(np.ascontiguousarray(value[..., columns]) for value in self.arrays().values()))
+        new = Memberships(*(np.ascontiguousarray(value[..., columns]) for value in self.arrays().values()))
+        new.change[:] = np.inf
+        return new
 
 
 def first_state(members: Columns) -> Memberships:
     """Return a state of given memberships; its costs are not known yet."""
     k = members.shape[1]
-    return Memberships(members, np.zeros(members.shape), np.ones(k), np.zeros(k), np.zeros(k), np.zeros(k))
+    return Memberships(members, np.zeros(members.shape), np.ones(k), np.zeros(k), np.zeros(k), np.full(k, np.inf))
 
 
 def update_costs(state: Memberships, product: Product) -> None:
@@ -144,6 +148,17 @@ def assign(state: Memberships, temperature: float, settings: PairwiseSettings) -
         state.prior = state.members.mean(0)
         if np.abs(state.members - before).sum() < _PRIOR_CHANGE * len(before):
             break
+
+
+def stands(state: Memberships, product: Product, settings: PairwiseSettings) -> bool:
+    """Return whether a lower temperature leaves the costs as they are, within ``tol``.
+
+    It does where the last step left them so and nearly all points are decided: what is undecided of a cluster, decided
+    either way, moves its costs by twice that share of the largest dissimilarity at most.
+    """
+    tol = settings.convergence.tol
+    limit = _STANDING * tol * product.unit * len(state.members)
+    return bool(state.change.max() <= limit and state.freezing.max() <= _STANDING * tol)
 
 
 def converge(
