@@ -17,6 +17,7 @@ Words: ``seeds=20 parts=photos,proteomes,time,4x6,8x40,20x5-200 before=PYTHON ro
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -129,7 +130,9 @@ def times(before: str, rounds: int) -> Iterator[Row]:
 
 def _seconds(python: str, kind: str) -> float:
     file = str(Path(__file__).with_name("_contrast.py"))
-    done = subprocess.run([python, file, kind], check=True, stdout=subprocess.PIPE, text=True)
+    own = python == sys.executable
+    environment = {name: value for name, value in os.environ.items() if own or name != "PYTHONPATH"}
+    done = subprocess.run([python, file, kind], check=True, stdout=subprocess.PIPE, text=True, env=environment)
     return float(json.loads(done.stdout)["seconds"])
 
 
