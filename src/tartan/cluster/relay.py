@@ -162,7 +162,9 @@ class Relay:
             while data := await reader.read(_RECEIVE_BYTES):
                 for kind, ticket, body in unframer.feed(data):
                     self._take(kind, ticket, body)
-        except (OSError, ValueError, TartanError) as error:
+        except OSError:
+            pass  # it ended with messages that it had not read
+        except (ValueError, TartanError) as error:
             self._ending = self._ending or f"its messages cannot be read: {error}"
             process.kill()
         status = await _bury(process)
