@@ -32,7 +32,7 @@ def clock() -> Clock:
 
 def test_line_says_everything() -> None:
     state = Snapshot(1_200_000, 4_000_000, per_second=14_000)
-    line = "30.0 %  1.20 M of 4 M pairs  14 kpairs/s  R 2.10  3 failed  3 min 20 s left"
+    line = "30.0 %  1.2 million of 4 million pairs  14 kpairs/s  R 2.10  3 failed  3 min 20 s left"
     assert format_line(state, loads=210, n_items=100, failed=3) == line
 
 
@@ -187,7 +187,7 @@ class TestLive:
             for done in range(0, 1000):
                 clock.now += 0.001
                 progress.update(done)
-        assert 8 <= out.getvalue().count("of 1 k pairs") <= 10
+        assert 8 <= out.getvalue().count("of 1,000 pairs") <= 10
 
     def test_line_goes_away_and_the_summary_stays(self, clock: Clock) -> None:
         out = Terminal()

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TextIO
 
-from tartan.base.format import format_count, format_duration, format_rate
+from tartan.base.format import format_count, format_duration, format_long_count, format_rate
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -321,7 +321,7 @@ class Progress(ProgressLine):
 
 def format_line(state: Snapshot, loads: int = 0, n_items: int = 0, failed: int = 0) -> str:
     """Format the progress of a run as one line."""
-    parts = [state.percent, f"{format_count(state.done)} of {format_count(state.total)} pairs"]
+    parts = [state.percent, f"{format_long_count(state.done)} of {format_long_count(state.total)} pairs"]
     if state.per_second > 0:
         parts.append(format_rate(state.per_second))
     if loads and n_items:
