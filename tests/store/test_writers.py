@@ -278,6 +278,31 @@ def test_a_frozen_writer_that_wakes_finds_nothing_to_do(tmp_path: Path, changes:
         stage.stack.close()
 
 
+@pytest.mark.slow
+def test_two_frozen_writers_wake_one_after_the_other(tmp_path: Path) -> None:
+    """One is frozen at each step, a second at some, while a third commits; in the end there is one version, whole."""
+    n = n_steps(tmp_path, **TWO_OUTPUTS)
+    for number, freezes in enumerate(itertools.product(range(n), (0, n // 2, n - 3))):
+        stage = Stage(tmp_path / f"run-{number}", **TWO_OUTPUTS)
+        won = commit_nested(stage, list(freezes), 1.0)
+        assert won.count(True) == 1
+        assert stage.values() == {1.0 + won.index(True)}
+        stage.stack.close()
+
+
+def commit_nested(stage: Stage, freezes: list[int], value: float) -> list[bool]:
+    """Commit a value, frozen at the first of some steps while the next value is committed alike; return who won."""
+    folder = RunFolder.open(stage.path, writable=True)
+    steps, later = itertools.count(), list[bool]()
+
+    def step(name: str) -> None:
+        if freezes and next(steps) == freezes[0]:
+            later.extend(commit_nested(stage, freezes[1:], value + 1))
+
+    stage.stack.enter_context(folder.join("g", step=step))
+    return [stage.commit(folder, value), *later]
+
+
 def test_a_killed_writer_s_decision_is_carried_out_when_the_folder_is_held_alone(tmp_path: Path) -> None:
     stopped = 0
     for at in range(n_steps(tmp_path, **TWO_OUTPUTS)):
