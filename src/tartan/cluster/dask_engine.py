@@ -334,7 +334,7 @@ def local_client(n_ranks: int, security: Security) -> Iterator[Client]:
             dashboard_address=dashboard,
             worker_dashboard_address=dashboard,
             security=security,
-            silence_logs=logging.ERROR,
+            silence_logs=logging.CRITICAL,
         ) as cluster,
         Client(cluster) as client,
     ):
