@@ -5,7 +5,7 @@ those that it has and those that it is bound to fetch for work that it has. The 
 the weight of what it would still have to fetch. Work that is stolen is chosen by what it costs the thief and saves the
 victim.
 
-``local``, ``transfers`` and ``remote`` are the scores of Beri, Bansal and Kumar, "Locality Aware Work-Stealing based
+The scores "local", "transfers" and "remote" are those of Beri, Bansal and Kumar, "Locality Aware Work-Stealing based
 Scheduling in Hybrid CPU-GPU Clusters" (2015): they look at what lies on a node before the work begins, not at what its
 work will bring there.
 """
@@ -13,7 +13,9 @@ work will bring there.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
-from typing import TypeVar
+from typing import Literal, TypeVar
+
+import numpy as np
 
 Unit = Hashable
 Needs = Mapping[Unit, float]
@@ -39,21 +41,6 @@ def marginal(needs: Needs, thief: Set[Unit], victim: Set[Unit]) -> float:
     return missing_weight(needs, thief) - missing_weight(needs, victim)
 
 
-def local(needs: Needs, held: Set[Unit]) -> float:
-    """Score: less for a node that has more of the data already."""
-    return -sum(weight for unit, weight in needs.items() if unit in held)
-
-
-def transfers(needs: Needs, held: Set[Unit]) -> float:
-    """Score: the number of units that must be fetched, whatever their weight."""
-    return sum(1.0 for unit in needs if unit not in held)
-
-
-def remote(needs: Needs, held: Set[Unit]) -> float:
-    """Score: the weight of the units that must be fetched."""
-    return missing_weight(needs, held)
-
-
 def chosen(
     pieces: Sequence[Piece],
     amount: float,
@@ -72,3 +59,53 @@ def chosen(
             taken.append(pieces[k])
             amount -= weight
     return taken
+
+
+Score = Literal["marginal", "local", "transfers", "remote"]
+
+
+def deal(needs: np.ndarray, held: np.ndarray, score: Score, rng: np.random.Generator) -> np.ndarray:
+    """Deal pieces of work to nodes, which take turns: each takes the piece with its best score.
+
+    Parameters
+    ----------
+    needs : ndarray, shape (n_pieces, n_units)
+        Weight of every unit that a piece needs; 0 where it does not.
+    held : ndarray of bool, shape (n_nodes, n_units)
+        What lies where before the work begins.
+    score : {"marginal", "local", "transfers", "remote"}
+        The least weight to be fetched, given what a node is bound to fetch for pieces that it took; or, given what it
+        held before: the most weight there, the fewest units or the least weight to be fetched.
+    rng : Generator
+        Decides between pieces of equal score.
+
+    Returns
+    -------
+    ndarray of int, shape (n_pieces,)
+        The node of each piece.
+    """
+    order = rng.permutation(len(needs))
+    needs, held = needs[order].astype(float), held.copy()
+    costs = {
+        "local": -needs @ held.T,
+        "transfers": (needs > 0).astype(float) @ ~held.T,
+        "remote": needs @ ~held.T,
+        "marginal": needs @ ~held.T,
+    }[score]
+    owners = np.empty(len(needs), dtype=int)
+    for turn in range(len(needs)):
+        node = turn % len(held)
+        piece = int(np.argmin(costs[:, node]))
+        owners[order[piece]] = node
+        costs[piece] = np.inf
+        if score == "marginal":
+            fetched = (needs[piece] > 0) & ~held[node]
+            held[node] |= fetched
+            costs[:, node] -= needs[:, fetched].sum(axis=1)
+    return owners
+
+
+def moved_weight(needs: np.ndarray, held: np.ndarray, owners: np.ndarray) -> float:
+    """Return the weight of all units that nodes must fetch for their pieces, each unit once a node."""
+    fetched = [needs[owners == node].max(axis=0, initial=0) * ~held[node] for node in range(len(held))]
+    return float(np.sum(fetched))

@@ -16,7 +16,7 @@ Nothing here sends, reads or waits: events in, actions out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
@@ -246,8 +246,6 @@ class Homes:
         span = fetch.span
         if rank not in self._members:
             return []
-        if not fetch.sent_on:
-            self._forget(span, fetch.missed)
         there = self._send_what_is_there(rank, span)
         if there or span in self._reading:
             if fetch.stays and not fetch.sent_on:
@@ -298,8 +296,7 @@ class Homes:
             return [self._copy(span, kept)]
         if home != self.rank:
             return self._ask(span, home)
-        self._forget(span, wish.missed)
-        holder = self._holder(span, self.rank)
+        holder = self._holder(span, self.rank, wish.missed)
         if holder is not None:
             return self._ask(span, holder, sent_on=True)
         if wish.stays:
@@ -326,7 +323,7 @@ class Homes:
     def _provide(self, rank: int, fetch: Fetch) -> list[HomeAction]:
         """Answer for a span that is not here, as its home."""
         span = fetch.span
-        holder = self._holder(span, rank)
+        holder = self._holder(span, rank, fetch.missed)
         if holder is not None:
             if fetch.stays:
                 self._note_holder(span, rank)
@@ -368,21 +365,24 @@ class Homes:
             actions.append(GiveUp(span, failures))
         return actions
 
-    def _holder(self, span: int, asker: int) -> int | None:
-        """Return a rank that has a span, as far as known: in turn one of the first half, which have had it longest."""
-        holders = [rank for rank in self._holders.get(span, []) if rank not in (asker, self.rank)]
-        return holders[self.counts.sent_on % ((len(holders) + 1) // 2)] if holders else None
+    def _holder(self, span: int, asker: int, missed: tuple[int, ...]) -> int | None:
+        """Return a rank that has a span, as far as known.
+
+        In turn one of the first half, which have had it longest; for one that was sent in vain before, the first. If
+        that one did not have it, it is forgotten.
+        """
+        holders = self._holders.get(span, [])
+        while holders and holders[0] in missed:
+            holders.pop(0)
+        others = [rank for rank in holders if rank not in (asker, self.rank, *missed)]
+        if not others:
+            return None
+        return others[0 if missed else self.counts.sent_on % ((len(others) + 1) // 2)]
 
     def _note_holder(self, span: int, rank: int) -> None:
         holders = self._holders.setdefault(span, [])
         if rank not in holders:
             holders.append(rank)
-
-    def _forget(self, span: int, missed: Iterable[int]) -> None:
-        if left := [rank for rank in self._holders.get(span, []) if rank not in missed]:
-            self._holders[span] = left
-        else:
-            self._holders.pop(span, None)
 
     def _copy(self, span: int, kept: _Kept) -> Copy:
         self._pin(span, kept)
