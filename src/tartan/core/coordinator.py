@@ -49,6 +49,8 @@ NOBODY = -1
 RELIEF_SHARE = 0.25
 #: When one rank wants work, this many others that wait are tried again.
 TRIED_AGAIN = 16
+#: Towards the end, no grant takes longer than this part of the time that is left.
+END_PARTS = 16
 #: A thief looks at so many victims, those that would end last.
 VICTIMS = 8
 
@@ -462,7 +464,7 @@ class Coordinator:
 
     def _is_end(self, rank: _RankState, region: Region) -> bool:
         """Whether a grant would take so long that others could end before it."""
-        return self._weight(region) / self._speed(rank) > self.pairs_left / self._speeds.total / 4
+        return self._weight(region) / self._speed(rank) > self.pairs_left / self._speeds.total / END_PARTS
 
     # -- the leash -------------------------------------------------------------------------------------------
 
