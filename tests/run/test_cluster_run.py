@@ -17,12 +17,13 @@ from tartan import apps
 from tartan.cluster.engine import DRIVER, ClusterEngine, Handler, OnView
 from tartan.cluster.launch import ClusterTarget
 from tartan.cluster.thread_engine import ThreadEngine, ThreadHub
-from tartan.errors import ClusterError, RunFailedError
+from tartan.errors import ClusterError, ConfigError, RunFailedError
 from tartan.run.cluster_rank import main
 from tartan.run.cluster_run import ClusterWays
 from tartan.run.execute import extend, resume, start
 from tartan.run.reopen import Given
 from tartan.run.request import request, run_options
+from tartan.run.share import Share
 
 N = 45
 OPTIONS = {"host_cache": "16items", "tile": 6, "workers": 1, "quiet": True}
@@ -230,3 +231,24 @@ def test_items_are_added_and_runs_resumed_on_ranks(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.triu(run.matrix(), 1), np.triu(expected(), 1))
     again = resume(tmp_path / "run", run_options(OPTIONS), apps, replace(given, items=list(range(N))), ranks())
     assert again.stats == run.stats
+
+
+def test_what_ranks_cannot_do_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--trace"):
+        start(asked(trace=True), tmp_path / "run", ranks=ranks())
+    with pytest.raises(ConfigError, match="--part and --cluster"):
+        start(asked(), tmp_path / "run", Share(1, 2), ranks())
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
+def test_a_rank_timeout_is_a_positive_number(seconds: float) -> None:
+    with pytest.raises(ConfigError, match="rank_timeout"):
+        tartan.allpairs(Sums(), [1, 2, 3], cluster="local:2", rank_timeout=seconds)
+
+
+@pytest.mark.parametrize("text", ["local:0", "local:", "local:-1", "tcp://somewhere:80", "nonsense"])
+def test_a_cluster_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match="cluster"):
+        tartan.allpairs(Sums(), [1, 2, 3], tmp_path / "run", cluster=text)
+    assert not (tmp_path / "run").exists()

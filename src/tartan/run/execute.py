@@ -78,6 +78,12 @@ def start(asked: Request, out: str | Path | None, share: Share | None = None, ra
         raise ConfigError("-o is empty; name a folder for the result", context={"option": "--out"})
     if share is not None:
         _refuse_for_share(asked.options, out)
+        if ranks is not None:
+            raise ConfigError("--part and --cluster exclude each other: parts do not talk to anyone")
+    if ranks is not None and asked.options.trace:
+        raise ConfigError(
+            "--trace: several ranks write no common trace yet; leave it out", context={"option": "--trace"}
+        )
     with contextlib.ExitStack() as stack:
         if out is None:
             out = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tartan-"))) / "run.tartan"
@@ -109,8 +115,16 @@ def _refuse_for_share(options: RunOptions, out: str | Path | None) -> None:
         raise ConfigError("--trace: parts have no clock in common; leave it out", context={"option": "--trace"})
 
 
+def _refuse_for_ranks(options: RunOptions, ranks: Ranks | None) -> None:
+    """Refuse what several ranks cannot do."""
+    if ranks is not None and options.trace:
+        message = "--trace: several ranks write no common trace yet; leave it out"
+        raise ConfigError(message, context={"option": "--trace"})
+
+
 def resume(path: str | Path, options: RunOptions, registry: Registry, given: Given, ranks: Ranks | None = None) -> Run:
     """Compute what a run lacks, and what failed if that is asked for; see ``tartan.resume``."""
+    _refuse_for_ranks(options, ranks)
     folder = RunFolder.open(path, writable=True)
     if folder.has_leftovers:
         with folder.lock():
@@ -151,6 +165,7 @@ def extend(
     ranks: Ranks | None = None,
 ) -> Run:
     """Add items to a run and compute their pairs; see ``tartan.add``."""
+    _refuse_for_ranks(options, ranks)
     folder = RunFolder.open(path, writable=True)
     if folder.manifest.workload["kind"] != "all":
         raise ConfigError(f"{path} compares {folder.manifest.workload['kind']}; only runs of all pairs take new items")
