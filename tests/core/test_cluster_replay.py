@@ -40,7 +40,7 @@ def replayed(n_lines: int, room: float, speeds: Sequence[float], options: Cluste
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_ranks", "room", "most_loads", "most_fills"),
-    [(4, 0.1, 1.6, 1.5), (4, 0.2, 1.6, 1.7), (4, 0.25, 1.3, 1.7), (4, 0.3, 1.05, 1.5), (16, 0.21, 1.1, 1.7)],
+    [(4, 0.1, 1.5, 1.5), (4, 0.2, 1.3, 1.6), (4, 0.25, 1.3, 1.7), (4, 0.3, 1.05, 1.5), (16, 0.21, 1.1, 1.7)],
 )
 def test_equal_ranks_come_near_both_bounds(n_ranks: int, room: float, most_loads: float, most_fills: float) -> None:
     found = replayed(240, room, [100.0] * n_ranks)
@@ -48,11 +48,11 @@ def test_equal_ranks_come_near_both_bounds(n_ranks: int, room: float, most_loads
     assert 1 <= found.load_factor / found.load_factor_bound <= most_fills
 
 
-def test_a_few_ranks_load_each_item_once() -> None:
+def test_a_few_ranks_load_hardly_any_item_twice() -> None:
     found = replayed(80, 0.35, [100.0] * 4)
-    assert found.storage_load_factor == 1
+    assert 1 <= found.storage_load_factor <= 1.1
     assert found.load_factor <= 3.3
-    assert found.bytes_from_storage == 160
+    assert found.bytes_from_storage == pytest.approx(found.storage_load_factor * 160)
 
 
 def test_without_homes_each_rank_loads_what_it_needs() -> None:

@@ -92,7 +92,7 @@ def test_panels_stream_the_same_columns_to_and_fro() -> None:
     divider = Divider(pairs, 2, circle=True)
     ranks = [Sharer(rank, 1.0, 10) for rank in range(3)]
     first, second = divider.next_panel(ranks), divider.next_panel(ranks)
-    assert divider.synchronous
+    assert divider.beyond == range(30, 50)
     assert {share[-1].stream for share in first.values()} == {range(15, 50)}
     assert {share[-1].stream for share in second.values()} == {range(30, 50)}
     assert [share[-1].backwards for share in (*first.values(), *second.values())] == [False] * 3 + [True] * 3

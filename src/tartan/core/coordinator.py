@@ -162,6 +162,11 @@ class _RankState:
     barren: bool = False
 
     @property
+    def position(self) -> int | None:
+        """Where it is, or will begin, in the stream that all ranks of its panel share."""
+        return next((planned.position for planned in self.plan if planned.position is not None), None)
+
+    @property
     def left(self) -> int:
         return self.planned_pairs + self.granted_pairs
 
@@ -398,7 +403,8 @@ class Coordinator:
         self._send_view()
         waiting = [rank for rank in self._ranks.values() if rank.waiting and rank is not first]
         if first is not None:
-            waiting = [first, *waiting[:TRIED_AGAIN]]
+            # Those on the leash may go when the slowest went on.
+            waiting = [first, *(waiting if self._divider.beyond else waiting[:TRIED_AGAIN])]
         served = True
         while served:
             served = bool([rank for rank in waiting if rank.waiting and self._serve(rank)])
@@ -474,14 +480,14 @@ class Coordinator:
 
     def _leash_end(self) -> int:
         """Return where ranks that stream together must wait: a quarter of all kept slots ahead of the slowest."""
-        positions = [r.plan[0].position for r in self._ranks.values() if r.plan and r.plan[0].position is not None]
+        positions = [rank.position for rank in self._ranks.values() if rank.position is not None]
         kept = sum(rank.hello.kept_items for rank in self._ranks.values())
-        return min(p for p in positions if p is not None) + max(2, kept // 4 // self._setup.chunk)
+        return min(positions) + max(2, kept // 4 // self._setup.chunk)
 
     def _relieve(self, rank: _RankState) -> bool:
         """Let a rank that must wait for the slowest take work from it instead, where that one would end much later."""
-        behind = [other for other in self._ranks.values() if other.plan and other.plan[0].position is not None]
-        victim = min(behind, key=lambda other: (other.plan[0].position or 0, other.number))
+        behind = [(other.position, other.number) for other in self._ranks.values() if other.position is not None]
+        victim = self._ranks[min(behind)[1]]
         speed, other = self._speed(rank), self._speed(victim)
         amount = (victim.left * speed - rank.left * other) / (speed + other)
         if victim is rank or amount < victim.left * RELIEF_SHARE:
@@ -510,15 +516,18 @@ class Coordinator:
         """Plan the next panel for all ranks."""
         able = [rank for rank in self._ranks.values() if rank.hello.band_items > 0]
         shares = self._divider.next_panel([Sharer(r.number, self._speed(r), r.hello.band_items) for r in able])
-        # What all stream together comes last: there they shall be at the same position.
-        longest = max((_lines_of(regions) for regions in shares.values()), default=0)
         for number, regions in shares.items():
-            rank, position = self._ranks[number], self._position + longest - _lines_of(regions)
-            for region in regions:
-                rank.plan.append(_Planned(region, position if self._divider.synchronous else None))
-                rank.planned_pairs += self._weight(region)
-                position += len(region.stream)
-        self._position += longest
+            rank = self._ranks[number]
+            rank.plan.extend(_Planned(region, self._position_of(region)) for region in regions)
+            rank.planned_pairs += sum(map(self._weight, regions))
+        self._position += len(self._divider.beyond)
+
+    def _position_of(self, region: Region) -> int | None:
+        """Return when the stream of a region comes, if all ranks of its panel stream the same."""
+        beyond = self._divider.beyond
+        if not beyond or region.c0 < beyond.start:
+            return None
+        return self._position + (beyond.stop - region.c1 if region.backwards else region.c0 - beyond.start)
 
     def _steal(self, thief: _RankState) -> None:
         """Take from the plan that would end last; where plans are empty, ask a rank to give up what it was granted."""
@@ -614,10 +623,6 @@ class _Speeds:
         if rank in self._measured:
             self._sum -= self._measured.pop(rank)
             self._known_guesses -= self._guesses[rank]
-
-
-def _lines_of(regions: Iterable[Region]) -> int:
-    return sum(len(region.stream) for region in regions)
 
 
 def _difference(ours: Sequence[tuple[str, str]], theirs: Sequence[tuple[str, str]]) -> str:

@@ -88,8 +88,9 @@ class Divider:
 
     Attributes
     ----------
-    synchronous : bool
-        Whether the last panel was one of several, whose ranks should stream the same items at about the same time.
+    beyond : range
+        The columns that all ranks of the last panel stream past their bands, at about the same time; none where that
+        panel was the last.
     """
 
     def __init__(self, pairs: np.ndarray, chunk: int, *, circle: bool) -> None:
@@ -101,7 +102,7 @@ class Divider:
         self._next = self._rows.start
         self._n_panels = 0
         self._credit: dict[int, float] = {}
-        self.synchronous = False
+        self.beyond = range(0)
 
     @property
     def finished(self) -> bool:
@@ -119,7 +120,7 @@ class Divider:
             return {}
         heights = [max(1, sharer.band_items // self._chunk) for sharer in ranks]
         if sum(heights) >= len(left):
-            self._next = self._rows.stop
+            self._next, self.beyond = self._rows.stop, range(0)
             shares = self._one_panel(left, ranks, heights)
         else:
             shares = self._one_of_several(left, ranks, heights)
@@ -133,10 +134,9 @@ class Divider:
 
     def _one_of_several(self, left: range, ranks: Sequence[Sharer], rooms: list[int]) -> Shares:
         """Give every rank one band, as high as its speed asks and its room allows."""
-        self.synchronous = True
         lines = [left.start, *(left.start + np.cumsum(self._heights(ranks, rooms))).tolist()]
         bands = [range(a, b) for a, b in pairwise(lines)]
-        self._next = lines[-1]
+        self._next, self.beyond = lines[-1], range(lines[-1], self._pairs.shape[1])
         shares: Shares = {}
         for number, (band, sharer) in enumerate(zip(bands, ranks, strict=True)):
             if band:
@@ -163,7 +163,6 @@ class Divider:
 
     def _one_panel(self, rows: range, ranks: Sequence[Sharer], heights: list[int]) -> Shares:
         """Try bands of several heights; keep the division that fills the fewest slots."""
-        self.synchronous = False
         cells = np.count_nonzero(self._pairs[rows.start : rows.stop])
         side = sqrt(cells / len(ranks))
         tallest = min(heights)
