@@ -1,4 +1,4 @@
-"""Clusters as users start them: Dask's own commands with certificates, and ends that nobody planned."""
+"""Clusters as users start them: Dask's own commands with certificates, and unplanned ends."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def start() -> Iterator[type[Program]]:
 
 
 def wait_ended(pids: list[int]) -> None:
-    """Wait until processes are gone, whoever has started them."""
+    """Wait until processes are gone."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):

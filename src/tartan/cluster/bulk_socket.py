@@ -38,7 +38,7 @@ class Throttle:
         self._free_at = clock()
 
     def pass_bytes(self, n_bytes: int) -> None:
-        """Wait until so many bytes have gone through, after those of all earlier calls."""
+        """Wait until this number of bytes has gone through, after those of all earlier calls."""
         with self._lock:
             begin = max(self._free_at, self._clock())
             self._free_at = begin + n_bytes / self._rate
@@ -76,7 +76,7 @@ class BulkSocket:
             self.raw.sendall(data)
 
     def receive(self, n_bytes: int) -> bytes:
-        """Receive exactly so many bytes, which the caller has bounded."""
+        """Receive exactly this number of bytes, which the caller has bounded."""
         data = bytearray(n_bytes)
         view = memoryview(data)
         while view:

@@ -4,8 +4,8 @@ Dask starts processes, connects them and says when one is gone; it is given no t
 (``tartan.cluster.relay``), whose child is the rank. The driver listens as a worker does, so that ranks reach it
 without a detour by the scheduler.
 
-Whoever may connect to a Dask process may run code in it. So connections beyond this machine are encrypted, and both
-ends show a certificate of the run's authority; ``tartan.cluster.launch`` sees to that.
+A program that can connect to a Dask process can run code in it. So connections beyond this machine are encrypted, and
+both ends show a certificate of the run's authority; ``tartan.cluster.launch`` sees to that.
 """
 
 from __future__ import annotations
@@ -308,7 +308,7 @@ def role_of(security: Security) -> str:
 
 
 def credentials_of(security: Security, token: bytes) -> Credentials:
-    """Return the certificate that a process shows to others, as Dask was told of it."""
+    """Return the certificate that a process shows to others, as the settings of Dask name it."""
     tls = security.get_tls_config_for_role(role_of(security))
     return Credentials(token, _pem(tls["ca_file"]), _pem(tls["cert"]), _pem(tls["key"]))
 

@@ -2,7 +2,7 @@
 
 ``local:4`` starts four ranks on this machine, under an authority that ends with them: other users share its loopback
 interface. Everything else was started before. Beyond this machine connections are encrypted and show certificates, or
-are refused, unless insecure ones are asked for in so many words.
+are refused, unless the user asks for insecure ones.
 """
 
 from __future__ import annotations
