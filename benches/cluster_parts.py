@@ -1,8 +1,8 @@
 """Four parts of one run at once, one killed by SIGKILL, then a resume: the same bits as one run, nothing left behind?
 
 Each round starts ``tartan run --part 1/4`` to ``4/4`` at the same time on one folder, kills one of them (with its
-workers) at a random moment, waits for the others, resumes, and compares with a run that one process made. Rounds take
-turns: the whole matrix, the best of each item, pairs beyond a threshold.
+workers) when it has done a random share of its work, waits for the others, resumes, and compares with a run that one
+process made. Rounds take turns: the whole matrix, the best of each item, pairs beyond a threshold.
 
     tartan bench cluster_parts [rounds=6] [seed=1]
 """
@@ -17,7 +17,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ import pyarrow.parquet as pq
 import tartan
 from _measure import options_of
 from kill import SIDE, marked, n_chunks, prepare, wait_for_end
+from tartan.store.folder import RunFolder
 
 N_PARTS = 4
 WAYS = {
@@ -60,11 +60,10 @@ def main(words: list[str] | None = None) -> dict[str, Any]:
     return summary
 
 
-def one_run(folder: Path, way: str) -> tuple[str, list[bytes], float]:
-    """Compute a run in one process; return its way, its bits and the seconds it took."""
-    start = time.monotonic()
+def one_run(folder: Path, way: str) -> tuple[str, list[bytes]]:
+    """Compute a run in one process; return its way and its bits."""
     wait_all([begin(folder, f"whole-{way}", way)])
-    return way, bits(folder / f"whole-{way}.tartan"), time.monotonic() - start
+    return way, bits(folder / f"whole-{way}.tartan")
 
 
 def begin(folder: Path, name: str, way: str, *more: str) -> subprocess.Popen[bytes]:
@@ -84,17 +83,13 @@ def wait_all(processes: list[subprocess.Popen[bytes]]) -> None:
             raise SystemExit(f"{' '.join(map(str, process.args))} ended with status {process.returncode}")
 
 
-def one_round(
-    folder: Path, number: int, rng: random.Random, way: str, expected: list[bytes], whole_seconds: float
-) -> dict[str, Any]:
+def one_round(folder: Path, number: int, rng: random.Random, way: str, expected: list[bytes]) -> dict[str, Any]:
     """Start all parts, kill one, resume, and compare."""
     name = f"round{number}"
     path = folder / f"{name}.tartan"
     parts = [begin(folder, name, way, "--part", f"{index}/{N_PARTS}") for index in range(1, N_PARTS + 1)]
-    victim, after_seconds = rng.randrange(N_PARTS), rng.uniform(0.2, 0.9) * whole_seconds
-    descriptor = os.pidfd_open(parts[victim].pid)
-    ended, _, _ = select.select([descriptor], [], [], after_seconds)
-    os.close(descriptor)
+    victim, share = rng.randrange(N_PARTS), rng.uniform(0.02, 0.8)
+    ended = wait_until_done(path, parts[victim], victim, share)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(parts[victim].pid, signal.SIGKILL)
     parts[victim].wait()
@@ -111,12 +106,28 @@ def one_round(
         "files_left": len(left),
         "processes_left": len(marked(f"{folder}/{name}")),
     }
+    verdict = "identical" if result["identical"] else "DIFFERENT"
     print(
-        f"{number:3} {way:9} part {victim + 1} killed after {after_seconds:5.2f} s: parts had {', '.join(done)} of "
-        f"{n_chunks()} chunks / 4; {'identical' if result['identical'] else 'DIFFERENT'}",
+        f"{number:3} {way:9} part {victim + 1} killed at {share:.0%} of its share; in the end parts had "
+        f"{', '.join(done)} of theirs ({n_chunks()} chunks in all); {verdict}",
         flush=True,
     )
     return result
+
+
+def wait_until_done(path: Path, process: subprocess.Popen[bytes], part: int, share: float) -> bool:
+    """Wait until a part has committed a share of its chunks; return whether its process ended before."""
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        while not select.select([descriptor], [], [], 0.02)[0]:
+            with contextlib.suppress(tartan.TartanError):
+                folder = RunFolder.open(path)
+                chunks = set(folder.pairs.shares(N_PARTS)[part])
+                if len(chunks & set(folder.committed())) >= share * len(chunks):
+                    return False
+        return True
+    finally:
+        os.close(descriptor)
 
 
 def bits(path: Path) -> list[bytes]:
