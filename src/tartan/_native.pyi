@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "CHISQ_MAX_DIMENSION",
+    "HAS_PRODUCTS",
     "REFINE_BELOW",
     "SMACOF_GROUP",
     "RunningBest",
@@ -22,6 +23,8 @@ __all__ = [
     "composition_distances",
     "composition_vector",
     "copy_file",
+    "cosine_beyond",
+    "cosine_tile",
     "count_pairs",
     "decode_pairs",
     "dendrogram",
@@ -36,6 +39,7 @@ __all__ = [
     "linkage",
     "manhattan_tile",
     "neighbor_joining",
+    "product_tile",
     "pwc_assign",
     "pwc_costs",
     "pwc_pack",
@@ -58,6 +62,7 @@ __all__ = [
 __version__: str
 
 CHISQ_MAX_DIMENSION: int
+HAS_PRODUCTS: bool
 REFINE_BELOW: float
 SMACOF_GROUP: int
 
@@ -92,6 +97,10 @@ def euclidean_tile(left: NDArray[Any], right: NDArray[Any], root: bool, out: NDA
 def hamming_tile(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any]) -> None: ...
 def hamming_bits_tile(left: NDArray[np.uint64], right: NDArray[np.uint64], out: NDArray[Any]) -> None: ...
 def jaccard_bits_tile(left: NDArray[np.uint64], right: NDArray[np.uint64], out: NDArray[Any]) -> None: ...
+def cosine_tile(
+    left: NDArray[Any], right: NDArray[Any], out: NDArray[Any], codes: NDArray[np.uint8] | None = None
+) -> bool: ...
+def product_tile(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any]) -> None: ...
 def finish_cosine(products: NDArray[Any]) -> None: ...
 def finish_euclidean(left: NDArray[Any], right: NDArray[Any], root: bool, products: NDArray[Any]) -> None: ...
 
@@ -106,6 +115,18 @@ class RunningBest:
         largest: bool,
         columns: RunningBest | None = None,
     ) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]], tuple[NDArray[np.int64], NDArray[np.int64]]]: ...
+    def choose_cosine(
+        self,
+        left: NDArray[Any],
+        right: NDArray[Any],
+        codes: NDArray[np.uint8] | None,
+        corner: tuple[int, int],
+        largest: bool,
+        columns: RunningBest | None = None,
+    ) -> bool: ...
+    def pairs(
+        self, items: tuple[int, int], ids: tuple[int, int], largest: bool
+    ) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]], NDArray[Any]]: ...
     def holds(self, items: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.bool_]: ...
 
 def scores_beyond(
@@ -116,6 +137,14 @@ def scores_beyond(
     limit: float,
     skip_self: bool = False,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
+def cosine_beyond(
+    left: NDArray[Any],
+    right: NDArray[Any],
+    codes: NDArray[np.uint8] | None,
+    corner: tuple[int, int],
+    largest: bool,
+    limit: float,
+) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]], NDArray[Any]] | None: ...
 def first_of_groups(
     groups: NDArray[np.int64], ids: NDArray[np.int64], scores: NDArray[Any], k: int, largest: bool
 ) -> NDArray[np.int64]: ...

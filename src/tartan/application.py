@@ -74,6 +74,10 @@ class Application:
         True: ``compare(left, right, xp, out=None)`` may write the scores into ``out``, an (m, k) array of the output's
         dtype, and return it; that saves one copy of every score. ``out`` is None on devices with memory of their own,
         and where there are several outputs.
+    unit_rows : bool
+        True: items become rows of length 1 (float32 or float64), and the only score of a pair is their cosine distance
+        in the same precision, ``1 - a.b`` clipped to 0 to 2. A run that keeps little of the matrix then computes it
+        while it chooses, without ``compare``.
 
     Notes
     -----
@@ -91,6 +95,7 @@ class Application:
     tile_side: int = 1
     item_suffixes: tuple[str, ...] = ()
     compare_into: bool = False
+    unit_rows: bool = False
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters that influence scores, by name; recorded in the manifest."""

@@ -462,3 +462,52 @@ def test_damage_to_a_header_is_an_item_error_or_harmless(position: int, patch: b
     data[position : position + len(patch)] = patch
     with contextlib.suppress(ItemError):
         assert Vectors().parse("a.npy", bytes(data)).ndim == 1
+
+
+@pytest.mark.skipif(not _native.HAS_PRODUCTS, reason="this processor has no AVX2, or is no x86")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_cosine_tiles_leave_out_blocks_without_a_wanted_pair(dtype: str) -> None:
+    rows = np.random.default_rng(2).integers(-2, 3, (120, 7)).astype(dtype)
+    left, right = rows[:20], rows[20:]
+    codes = np.zeros((20, 100), np.uint8)
+    codes[3, 70] = codes[19, 99] = 1
+    whole, part = np.empty((20, 100), dtype), np.full((20, 100), -1, dtype)
+    assert _native.cosine_tile(left, right, whole)
+    np.testing.assert_array_equal(whole, np.clip(1 - left @ right.T, 0, 2))
+    assert _native.cosine_tile(left, right, part, codes)
+    np.testing.assert_array_equal(part[codes == 1], whole[codes == 1])
+    assert (part[:, :48] == -1).all()
+    with pytest.raises(ValueError, match="out and codes differ"):
+        _native.cosine_tile(left, right, part, codes[:5])
+
+
+@pytest.mark.skipif(not _native.HAS_PRODUCTS, reason="this processor has no AVX2, or is no x86")
+def test_cosine_tiles_tell_of_nan() -> None:
+    rows = np.eye(3, dtype=np.float32)
+    rows[1, 0] = np.nan
+    out = np.empty((3, 3), np.float32)
+    assert not _native.cosine_tile(rows, rows, out)
+    assert np.isnan(out[1]).all()
+    assert out[0, 0] == 0
+
+
+def test_a_subclass_that_scores_otherwise_is_asked() -> None:
+    class Halved(Vectors):
+        def postprocess(self, scores: np.ndarray) -> np.ndarray:
+            return scores / 2
+
+    assert Vectors().unit_rows
+    assert not Vectors(metric="euclidean").unit_rows
+    assert not Halved().unit_rows
+
+
+@pytest.mark.parametrize("side", [64, 100])
+def test_cosine_does_not_depend_on_how_the_work_is_cut(side: int) -> None:
+    if not _native.HAS_PRODUCTS:
+        pytest.skip("BLAS multiplies on this processor")
+    app = Vectors(metric="cosine")
+    rows = app.preprocess_block(np.random.default_rng(5).standard_normal((200, 65)), np)
+    whole = app.compare(rows, rows, np)
+    for start in range(0, 200, side):
+        part = app.compare(rows[start : start + side], rows[::-1].copy(), np)
+        np.testing.assert_array_equal(part, whole[start : start + side, ::-1])

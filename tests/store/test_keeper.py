@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tartan import _native
 from tartan.core.ledger import DONE, FAILED_PAIR, NOT_COMPUTED
 from tartan.store.keeper import BEST_BYTES, Keeper, Rows, concatenate
 
@@ -157,6 +158,48 @@ def test_threads_choose_what_one_chooses() -> None:
         thread.join()
     rows = taken(keeper)
     assert list(zip(rows["i"].tolist(), rows["j"].tolist())) == expected(scores, True, 4, True)
+
+
+def unit_rows(dtype: str) -> np.ndarray:
+    """Return rows of length 1, of which many are equal."""
+    rows = np.random.default_rng(4).integers(0, 3, (N, 5)).astype(dtype) + np.eye(5, dtype=dtype)[0]
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True).astype(dtype)
+
+
+@pytest.mark.skipif(not _native.HAS_PRODUCTS, reason="this processor has no AVX2, or is no x86")
+@pytest.mark.parametrize("best_bytes", [BEST_BYTES, 0])
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("rule", [{"kind": "top-k", "k": 4}, {"kind": "threshold", "threshold": 0.2}])
+def test_what_is_chosen_by_rows_is_what_is_chosen_by_scores(
+    rule: dict[str, Any], dtype: str, largest: bool, best_bytes: int
+) -> None:
+    manifest = describe(N, SIDE, reduce=rule | {"largest": largest}, outputs={"scores": dtype})
+    by_rows, by_scores = Keeper(manifest, best_bytes), Keeper(manifest, best_bytes)
+    rows, scores = unit_rows(dtype), np.empty((N, N), dtype)
+    _native.cosine_tile(rows, rows, scores)
+    codes = codes_of(scores, True)
+    codes[3], codes[:, 3] = FAILED_PAIR, FAILED_PAIR
+    for r0, r1, c0, c1 in tiles(2):
+        done = codes[r0:r1, c0:c1]
+        plain = None if (done == DONE).all() else done
+        assert by_rows.choose_rows((r0, c0), rows[r0:r1], rows[c0:c1], plain)
+        by_scores.choose((r0, c0), {"scores": scores[r0:r1, c0:c1]}, plain, None)
+    found, wanted = taken(by_rows), taken(by_scores)
+    assert len(found["i"])
+    for name, values in wanted.items():
+        np.testing.assert_array_equal(found[name], values)
+
+
+def test_rows_with_nan_and_other_outputs_need_scores() -> None:
+    rule = {"kind": "top-k", "k": 1}
+    rows = unit_rows("float32")
+    rows[1] = np.nan
+    assert not Keeper(describe(N, SIDE, reduce=rule)).choose_rows((0, 5), rows[:5], rows[5:9], None)
+    two = Keeper(describe(N, SIDE, reduce=rule, outputs={"scores": "float32", "more": "float32"}))
+    assert not two.choose_rows((0, 5), rows[2:5], rows[5:9], None)
+    double = Keeper(describe(N, SIDE, reduce=rule, outputs={"scores": "float64"}))
+    assert not double.choose_rows((0, 5), rows[2:5], rows[5:9], None)
 
 
 def test_what_was_taken_is_gone() -> None:

@@ -9,10 +9,13 @@
 //! NaN is never chosen. An infinite key counts as the largest finite one, so that it still beats no score.
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::dense::finish::{all_numbers, finish_row};
 use crate::dense::Vectors;
+use crate::product::{self, Consumer, Scalar};
 
 #[cfg(test)]
 mod tests;
@@ -84,7 +87,7 @@ pub struct Tile<'a, T> {
     pub skip_self: bool,
 }
 
-impl<T> Tile<'_, T> {
+impl<'a, T> Tile<'a, T> {
     fn check(&self) {
         let width = self.scores.first().map_or(0, |row| row.len());
         let codes = self.codes.unwrap_or(&[]);
@@ -94,10 +97,45 @@ impl<T> Tile<'_, T> {
         assert!(rows && equal, "scores and codes differ in shape");
     }
 
+    fn frame(&self) -> Frame<'a> {
+        Frame {
+            codes: self.codes,
+            corner: self.corner,
+            largest: self.largest,
+            skip_self: self.skip_self,
+        }
+    }
+}
+
+/// What is known of the pairs of a tile beside their scores; see [`Tile`].
+#[derive(Clone, Copy)]
+pub struct Frame<'a> {
+    pub codes: Option<&'a [&'a [u8]]>,
+    pub corner: (usize, usize),
+    pub largest: bool,
+    pub skip_self: bool,
+}
+
+impl Frame<'_> {
     #[inline(always)]
     fn counts(&self, row: usize, column: usize) -> bool {
         let itself = self.skip_self && self.corner.0 + row == self.corner.1 + column;
         !itself && self.codes.is_none_or(|codes| codes[row][column] == DONE)
+    }
+
+    /// Whether any pair of a block counts.
+    fn counts_any(&self, rows: Range<usize>, columns: Range<usize>) -> bool {
+        product::any_has(self.codes, DONE, rows, columns)
+    }
+
+    fn check(&self, n_rows: usize, n_columns: usize) {
+        let fits = |codes: &[&[u8]]| {
+            codes.len() == n_rows && codes.iter().all(|row| row.len() == n_columns)
+        };
+        assert!(
+            self.codes.is_none_or(fits),
+            "rows and codes differ in shape"
+        );
     }
 }
 
@@ -113,6 +151,21 @@ impl Places {
     fn push(&mut self, row: usize, column: usize) {
         self.rows.push(row as i64);
         self.columns.push(column as i64);
+    }
+}
+
+/// Pairs with their scores.
+#[derive(Debug, PartialEq)]
+pub struct Pairs<T> {
+    pub items: Vec<i64>,
+    pub ids: Vec<i64>,
+    pub scores: Vec<T>,
+}
+
+impl<T> Default for Pairs<T> {
+    fn default() -> Self {
+        let (items, ids, scores) = Default::default();
+        Pairs { items, ids, scores }
     }
 }
 
@@ -169,6 +222,28 @@ impl<T: Score> Best<T> {
         items.iter().zip(ids).map(pair).collect()
     }
 
+    /// The best pairs of some items whose other end lies in a range, in the order of the items and best first.
+    pub fn pairs(&self, items: Range<usize>, ids: Range<usize>, largest: bool) -> Pairs<T> {
+        assert!(self.covers(items.start, items.len()), "items out of range");
+        let mut found = Pairs::default();
+        for item in items {
+            let at = item - self.first;
+            let group = self.lock(at);
+            let start = at % GROUP * self.k;
+            for place in start..start + self.k {
+                let (key, id) = (group.keys[place], group.ids[place]);
+                if id != NO_ID && ids.contains(&(id as usize)) {
+                    found.items.push(item as i64);
+                    found.ids.push(i64::from(id));
+                    found
+                        .scores
+                        .push(if largest { key.negative() } else { key });
+                }
+            }
+        }
+        found
+    }
+
     fn bar(&self, at: usize) -> T {
         T::from_f64(f64::from_bits(self.bars[at].load(Ordering::Relaxed)))
     }
@@ -182,7 +257,10 @@ impl<T: Score> Best<T> {
 
     /// Take (key, id) into the best of an item if it belongs there; return whether it does, and the bar then.
     fn offer(&self, at: usize, key: T, id: u32) -> (bool, T) {
-        let key = if key > T::LARGEST { T::LARGEST } else { key };
+        let rank = |key: T| if key > T::LARGEST { T::LARGEST } else { key };
+        let ranks_before = |other: T, other_id: u32| {
+            rank(key) < rank(other) || (rank(key) == rank(other) && id < other_id)
+        };
         let mut group = self.lock(at);
         let start = at % GROUP * self.k;
         let Ranks { keys, ids } = &mut *group;
@@ -191,17 +269,14 @@ impl<T: Score> Best<T> {
             &mut ids[start..start + self.k],
         );
         let last = self.k - 1;
-        let better = key < keys[last] || (key == keys[last] && id < ids[last]);
-        if !better {
+        if !ranks_before(keys[last], ids[last]) {
             return (ids[last] == id, self.bar(at));
         }
         if ids.contains(&id) {
             return (true, self.bar(at)); // a pair that comes again counts once
         }
         let mut place = last;
-        while place > 0
-            && (key < keys[place - 1] || (key == keys[place - 1] && id < ids[place - 1]))
-        {
+        while place > 0 && ranks_before(keys[place - 1], ids[place - 1]) {
             place -= 1;
         }
         keys.copy_within(place..last, place + 1);
@@ -218,6 +293,59 @@ impl<T: Score> Best<T> {
     }
 }
 
+/// The best that the scores of a tile are offered to, and the bars of its columns.
+struct Offers<'a, T> {
+    frame: Frame<'a>,
+    rows: &'a Best<T>,
+    columns: Option<&'a Best<T>>,
+    bars: Vec<Cell<T>>,
+}
+
+impl<'a, T: Score> Offers<'a, T> {
+    fn new(
+        frame: Frame<'a>,
+        (n_rows, n_columns): (usize, usize),
+        rows: &'a Best<T>,
+        columns: Option<&'a Best<T>>,
+    ) -> Self {
+        let (row, column) = frame.corner;
+        assert!(rows.covers(row, n_rows), "rows out of range");
+        let covered = columns.is_none_or(|best| best.covers(column, n_columns));
+        assert!(covered, "columns out of range");
+        let bar = |c: usize| columns.map_or(T::BEST, |best| best.bar(column + c - best.first));
+        Offers {
+            frame,
+            rows,
+            columns,
+            bars: (0..n_columns).map(|c| Cell::new(bar(c))).collect(),
+        }
+    }
+
+    #[inline(always)]
+    fn row_bar(&self, r: usize) -> T {
+        self.rows.bar(self.frame.corner.0 + r - self.rows.first)
+    }
+
+    /// Offer one score that reaches a bar; return the bar of its row then, and whether row and column keep it.
+    fn offer(&self, r: usize, c: usize, key: T, bar: T) -> (T, bool, bool) {
+        if !self.frame.counts(r, c) {
+            return (bar, false, false);
+        }
+        let (row, column) = (self.frame.corner.0 + r, self.frame.corner.1 + c);
+        let mut by_column = false;
+        if let Some(best) = self.columns.filter(|_| key <= self.bars[c].get()) {
+            let (kept, bar) = best.offer(column - best.first, key, row as u32);
+            self.bars[c].set(bar);
+            by_column = kept;
+        }
+        if key > bar {
+            return (bar, false, by_column);
+        }
+        let (kept, bar) = self.rows.offer(row - self.rows.first, key, column as u32);
+        (bar, kept, by_column)
+    }
+}
+
 /// Choose from a tile what is among the best of its rows and, where `columns` is given, of its columns so far.
 ///
 /// What is returned may have been beaten since: [`Best::holds`] tells.
@@ -228,42 +356,22 @@ pub fn choose<T: Score>(
 ) -> (Places, Places) {
     tile.check();
     let width = tile.scores.first().map_or(0, |row| row.len());
-    assert!(
-        rows.covers(tile.corner.0, tile.scores.len()),
-        "rows out of range"
-    );
-    assert!(
-        columns.is_none_or(|best| best.covers(tile.corner.1, width)),
-        "columns out of range"
-    );
+    let offers = Offers::new(tile.frame(), (tile.scores.len(), width), rows, columns);
     let mut found = (Places::default(), Places::default());
-    let column_bar = |c: usize| columns.map_or(T::BEST, |b| b.bar(tile.corner.1 + c - b.first));
-    let bars: Vec<Cell<T>> = (0..width).map(|c| Cell::new(column_bar(c))).collect();
     for (r, scores) in tile.scores.iter().enumerate() {
-        let row_at = tile.corner.0 + r - rows.first;
+        let bar = offers.row_bar(r);
         scan(
             scores,
-            rows.bar(row_at),
-            &bars,
+            bar,
+            &offers.bars,
             tile.largest,
             &mut |c, key, bar| {
-                if !tile.counts(r, c) {
-                    return bar;
-                }
-                let (row, column) = ((tile.corner.0 + r) as u32, (tile.corner.1 + c) as u32);
-                if let Some(best) = columns.filter(|_| key <= bars[c].get()) {
-                    let (kept, bar) = best.offer(tile.corner.1 + c - best.first, key, row);
-                    bars[c].set(bar);
-                    if kept {
-                        found.1.push(r, c);
-                    }
-                }
-                if key > bar {
-                    return bar;
-                }
-                let (kept, bar) = rows.offer(row_at, key, column);
-                if kept {
+                let (bar, by_row, by_column) = offers.offer(r, c, key, bar);
+                if by_row {
                     found.0.push(r, c);
+                }
+                if by_column {
+                    found.1.push(r, c);
                 }
                 bar
             },
@@ -272,21 +380,115 @@ pub fn choose<T: Score>(
     found
 }
 
-/// Choose from a tile the scores that are as good as `limit` or better, row by row.
-pub fn beyond<T: Score>(tile: Tile<'_, T>, limit: T) -> Places {
-    tile.check();
-    let width = tile.scores.first().map_or(0, |row| row.len());
-    let limit = if tile.largest {
+/// Score unit rows by their cosine distance and take into the best of rows and columns what belongs there.
+///
+/// Scores are looked at where they arise and never written. Returns false if one of them is NaN, which only says that
+/// the tile is to be looked at in another way. What was taken stays; taking it again changes nothing.
+///
+/// # Panics
+///
+/// If shapes disagree, items are out of range, or there is no kernel for products (`product::available`).
+pub fn choose_cosine<T: Score + Scalar>(
+    left: &[&[T]],
+    right: &[&[T]],
+    frame: Frame<'_>,
+    rows: &Best<T>,
+    columns: Option<&Best<T>>,
+) -> bool {
+    frame.check(left.len(), right.len());
+    let offers = Offers::new(frame, (left.len(), right.len()), rows, columns);
+    let mut chooser = CosineChooser {
+        bars: &offers.bars,
+        frame,
+        row_bar: |r| offers.row_bar(r),
+        visit: |r, c, key, bar| offers.offer(r, c, key, bar).0,
+        numbers: true,
+    };
+    product::tile(left, right, &mut chooser);
+    chooser.numbers
+}
+
+/// Score unit rows by their cosine distance; return the scores as good as `limit` or better, with their places.
+///
+/// None if a score is NaN; panics as [`choose_cosine`].
+pub fn cosine_beyond<T: Score + Scalar>(
+    left: &[&[T]],
+    right: &[&[T]],
+    frame: Frame<'_>,
+    limit: T,
+) -> Option<(Places, Vec<T>)> {
+    frame.check(left.len(), right.len());
+    let limit = if frame.largest {
         limit.negative()
     } else {
         limit
     };
+    let (mut places, mut scores) = (Places::default(), Vec::new());
+    let mut chooser = CosineChooser {
+        bars: &vec![Cell::new(T::BEST); right.len()],
+        frame,
+        row_bar: |_| limit,
+        visit: |r, c, key: T, bar| {
+            if key <= bar && frame.counts(r, c) {
+                places.push(r, c);
+                scores.push(if frame.largest { key.negative() } else { key });
+            }
+            bar
+        },
+        numbers: true,
+    };
+    product::tile(left, right, &mut chooser);
+    chooser.numbers.then_some((places, scores))
+}
+
+/// Turns products into cosine distances and visits those that reach the bar of their row or column.
+struct CosineChooser<'a, T, B, V> {
+    frame: Frame<'a>,
+    bars: &'a [Cell<T>],
+    row_bar: B,
+    visit: V,
+    /// Whether no score was NaN.
+    numbers: bool,
+}
+
+impl<T, B, V> Consumer<T> for CosineChooser<'_, T, B, V>
+where
+    T: Score + Scalar,
+    B: Fn(usize) -> T,
+    V: FnMut(usize, usize, T, T) -> T,
+{
+    #[inline(always)]
+    fn wants(&self, rows: Range<usize>, columns: Range<usize>) -> bool {
+        self.frame.counts_any(rows, columns)
+    }
+
+    #[inline(always)]
+    fn take(&mut self, row: usize, first: usize, products: &mut [T]) {
+        finish_row(products);
+        self.numbers &= all_numbers(products);
+        let bar = (self.row_bar)(row);
+        let bars = &self.bars[first..first + products.len()];
+        let visit = &mut |c, key, bar| (self.visit)(row, first + c, key, bar);
+        if self.frame.largest {
+            scan_with::<T, true>(products, bar, bars, visit);
+        } else {
+            scan_with::<T, false>(products, bar, bars, visit);
+        }
+    }
+}
+
+/// Choose from a tile the scores that are as good as `limit` or better, row by row.
+pub fn beyond<T: Score>(tile: Tile<'_, T>, limit: T) -> Places {
+    tile.check();
+    let width = tile.scores.first().map_or(0, |row| row.len());
+    let (frame, largest) = (tile.frame(), tile.largest);
+    let limit = if largest { limit.negative() } else { limit };
     let mut found = Places::default();
     let none = vec![Cell::new(T::BEST); width];
     for (r, scores) in tile.scores.iter().enumerate() {
-        scan(scores, limit, &none, tile.largest, &mut |c, key, bar| {
+        scan(scores, limit, &none, largest, &mut |c, key, bar| {
             // A score of -inf reaches the bars of columns, which are not asked for.
-            if key <= bar && tile.counts(r, c) {
+            if key <= bar && frame.counts(r, c) {
                 found.push(r, c);
             }
             bar

@@ -11,6 +11,7 @@ mod exponential;
 pub mod fasta;
 pub mod linkage;
 pub mod pairs;
+pub mod product;
 pub mod pwc;
 pub mod spanning;
 pub mod sparse;

@@ -6,7 +6,8 @@ use numpy::{
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use tartan_kernels::best::{self, Best, Places, Score, Tile};
+use tartan_kernels::best::{self, Best, Frame, Places, Score, Tile};
+use tartan_kernels::product::{self, Scalar};
 
 use crate::dense::rows;
 use crate::in_order::InOrder;
@@ -14,6 +15,7 @@ use crate::in_order::InOrder;
 /// Add the functions of this family to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(scores_beyond, module)?)?;
+    module.add_function(wrap_pyfunction!(cosine_beyond, module)?)?;
     module.add_function(wrap_pyfunction!(first_of_groups, module)?)?;
     module.add_class::<RunningBest>()
 }
@@ -85,6 +87,73 @@ impl RunningBest {
         Ok((positions(py, first), positions(py, second)))
     }
 
+    /// Score unit rows by their cosine distance and take what is among the best; false: a score is NaN.
+    #[pyo3(signature = (left, right, codes, corner, largest, columns=None))]
+    fn choose_cosine<'py>(
+        &self,
+        left: &Bound<'py, PyUntypedArray>,
+        right: &Bound<'py, PyUntypedArray>,
+        codes: Option<PyReadonlyArray2<'py, u8>>,
+        corner: (usize, usize),
+        largest: bool,
+        columns: Option<&RunningBest>,
+    ) -> PyResult<bool> {
+        let (codes, other) = (codes.as_ref(), columns.map(|best| &best.best));
+        let how = (largest, true);
+        match (&self.best, other) {
+            (Precision::Single(own), None) => {
+                with_rows(left, right, codes, corner, how, |l, r, frame| {
+                    checked_cosine(l, r, frame, own, None)
+                })
+            }
+            (Precision::Single(own), Some(Precision::Single(other))) => {
+                with_rows(left, right, codes, corner, how, |l, r, frame| {
+                    checked_cosine(l, r, frame, own, Some(other))
+                })
+            }
+            (Precision::Double(own), None) => {
+                with_rows(left, right, codes, corner, how, |l, r, frame| {
+                    checked_cosine(l, r, frame, own, None)
+                })
+            }
+            (Precision::Double(own), Some(Precision::Double(other))) => {
+                with_rows(left, right, codes, corner, how, |l, r, frame| {
+                    checked_cosine(l, r, frame, own, Some(other))
+                })
+            }
+            _ => Err(PyTypeError::new_err("rows and columns differ in precision")),
+        }?
+    }
+
+    /// The best pairs of some items whose other end lies in a range: items, ids and scores, best first in an item.
+    fn pairs<'py>(
+        &self,
+        py: Python<'py>,
+        items: (usize, usize),
+        ids: (usize, usize),
+        largest: bool,
+    ) -> PyResult<(Positions<'py>, Bound<'py, PyUntypedArray>)> {
+        let covered = |covers: bool| covers && items.0 <= items.1 && ids.0 <= ids.1;
+        let count = items.1.saturating_sub(items.0);
+        let out_of_range = || PyValueError::new_err("items or ids out of range");
+        match &self.best {
+            Precision::Single(best) => {
+                covered(best.covers(items.0, count))
+                    .then_some(())
+                    .ok_or_else(out_of_range)?;
+                let found = py.detach(|| best.pairs(items.0..items.1, ids.0..ids.1, largest));
+                Ok(of_pairs(py, found))
+            }
+            Precision::Double(best) => {
+                covered(best.covers(items.0, count))
+                    .then_some(())
+                    .ok_or_else(out_of_range)?;
+                let found = py.detach(|| best.pairs(items.0..items.1, ids.0..ids.1, largest));
+                Ok(of_pairs(py, found))
+            }
+        }
+    }
+
     /// Say which of the pairs (items[m], ids[m]) are among the best of their items.
     fn holds<'py>(
         &self,
@@ -114,19 +183,48 @@ fn all_inside<T: Score>(best: &Best<T>, items: &[i64]) -> bool {
         .all(|&item| item >= 0 && best.covers(item as usize, 1))
 }
 
+fn of_pairs<T: Element>(
+    py: Python<'_>,
+    pairs: best::Pairs<T>,
+) -> (Positions<'_>, Bound<'_, PyUntypedArray>) {
+    let places = (pairs.items.into_pyarray(py), pairs.ids.into_pyarray(py));
+    (places, pairs.scores.into_pyarray(py).as_untyped().clone())
+}
+
+fn checked_cosine<T: Score + Scalar>(
+    left: &[&[T]],
+    right: &[&[T]],
+    frame: Frame<'_>,
+    own: &Best<T>,
+    columns: Option<&Best<T>>,
+) -> PyResult<bool> {
+    require_inside(frame.corner, (left.len(), right.len()), own, columns)?;
+    Ok(best::choose_cosine(left, right, frame, own, columns))
+}
+
+/// Refuse a tile of items that are not all known.
+fn require_inside<T: Score>(
+    (row, column): (usize, usize),
+    (n_rows, n_columns): (usize, usize),
+    own: &Best<T>,
+    columns: Option<&Best<T>>,
+) -> PyResult<()> {
+    let inside = own.covers(row, n_rows)
+        && columns.is_none_or(|best| best.covers(column, n_columns))
+        && row + n_rows < u32::MAX as usize
+        && column + n_columns < u32::MAX as usize;
+    inside
+        .then_some(())
+        .ok_or_else(|| PyValueError::new_err("the tile is out of range"))
+}
+
 fn checked<T: Score>(
     tile: Tile<'_, T>,
     own: &Best<T>,
     columns: Option<&Best<T>>,
 ) -> PyResult<(Places, Places)> {
     let width = tile.scores.first().map_or(0, |row| row.len());
-    let inside = own.covers(tile.corner.0, tile.scores.len())
-        && columns.is_none_or(|best| best.covers(tile.corner.1, width))
-        && tile.corner.0 + tile.scores.len() < u32::MAX as usize
-        && tile.corner.1 + width < u32::MAX as usize;
-    if !inside {
-        return Err(PyValueError::new_err("the tile is out of range"));
-    }
+    require_inside(tile.corner, (tile.scores.len(), width), own, columns)?;
     Ok(best::choose(tile, own, columns))
 }
 
@@ -152,6 +250,82 @@ fn scores_beyond<'py>(
         })
     }?;
     Ok(positions(scores.py(), found))
+}
+
+/// Score unit rows by their cosine distance and return the scores as good as a limit or better, with their places.
+///
+/// None: a score is NaN.
+#[pyfunction]
+fn cosine_beyond<'py>(
+    left: &Bound<'py, PyUntypedArray>,
+    right: &Bound<'py, PyUntypedArray>,
+    codes: Option<PyReadonlyArray2<'py, u8>>,
+    corner: (usize, usize),
+    largest: bool,
+    limit: f64,
+) -> PyResult<Option<(Positions<'py>, Bound<'py, PyUntypedArray>)>> {
+    let (py, codes, how) = (left.py(), codes.as_ref(), (largest, false));
+    if left.cast::<PyArray2<f32>>().is_ok() {
+        let found = with_rows(left, right, codes, corner, how, |l, r, frame| {
+            best::cosine_beyond::<f32>(l, r, frame, limit as f32)
+        })?;
+        return Ok(found.map(|found| with_places(py, found)));
+    }
+    let found = with_rows(left, right, codes, corner, how, |l, r, frame| {
+        best::cosine_beyond::<f64>(l, r, frame, limit)
+    })?;
+    Ok(found.map(|found| with_places(py, found)))
+}
+
+fn with_places<T: Element>(
+    py: Python<'_>,
+    (places, scores): (Places, Vec<T>),
+) -> (Positions<'_>, Bound<'_, PyUntypedArray>) {
+    let scores = scores.into_pyarray(py).as_untyped().clone();
+    (positions(py, places), scores)
+}
+
+/// Run `call` without the GIL on the rows of two arrays of type T.
+fn with_rows<T: Element + Scalar, R: Send>(
+    left: &Bound<'_, PyUntypedArray>,
+    right: &Bound<'_, PyUntypedArray>,
+    codes: Option<&PyReadonlyArray2<'_, u8>>,
+    corner: (usize, usize),
+    (largest, skip_self): (bool, bool),
+    call: impl FnOnce(&[&[T]], &[&[T]], Frame<'_>) -> R + Send,
+) -> PyResult<R> {
+    let (left, right) = (typed::<T>(left)?, typed::<T>(right)?);
+    let shape = [left.shape()[0], right.shape()[0]];
+    let fits = codes.is_none_or(|codes| codes.shape() == shape);
+    if !fits || left.shape()[1] != right.shape()[1] || !product::available() {
+        return Err(PyValueError::new_err(
+            "rows or codes differ in shape, or this machine has no kernel for products",
+        ));
+    }
+    let (py, codes) = (left.py(), codes.map(rows).transpose()?);
+    let (left, right) = (rows(&left)?, rows(&right)?);
+    py.detach(|| {
+        let codes = codes.as_deref();
+        Ok(call(
+            &left,
+            &right,
+            Frame {
+                codes,
+                corner,
+                largest,
+                skip_self,
+            },
+        ))
+    })
+}
+
+fn typed<'py, T: Element>(
+    array: &Bound<'py, PyUntypedArray>,
+) -> PyResult<PyReadonlyArray2<'py, T>> {
+    let message = "left and right must both be 2-D, float32 or float64, as the best are";
+    let array = array.cast::<PyArray2<T>>();
+    let array = array.map_err(|_| PyTypeError::new_err(message))?;
+    Ok(array.try_readonly()?)
 }
 
 /// Run `call` without the GIL on a tile of scores of type T.

@@ -10,7 +10,9 @@ use numpy::{
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use tartan_kernels::best::DONE;
 use tartan_kernels::dense::{self, finish, Real, Value};
+use tartan_kernels::product;
 
 /// Add the functions of this family to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -20,6 +22,9 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(hamming_tile, module)?)?;
     module.add_function(wrap_pyfunction!(hamming_bits_tile, module)?)?;
     module.add_function(wrap_pyfunction!(jaccard_bits_tile, module)?)?;
+    module.add("HAS_PRODUCTS", product::available())?;
+    module.add_function(wrap_pyfunction!(cosine_tile, module)?)?;
+    module.add_function(wrap_pyfunction!(product_tile, module)?)?;
     module.add_function(wrap_pyfunction!(finish_cosine, module)?)?;
     module.add_function(wrap_pyfunction!(finish_euclidean, module)?)
 }
@@ -82,6 +87,50 @@ fn jaccard_bits_tile(left: Array, right: Array, out: Array) -> PyResult<()> {
         tile(left, right, out, 1, dense::jaccard_bits::<f32>)?
             || tile(left, right, out, 1, dense::jaccard_bits::<f64>)?,
     )
+}
+
+/// Write cosine distances; return whether none is NaN. Blocks of which no code is DONE may be left as they are.
+#[pyfunction]
+#[pyo3(signature = (left, right, out, codes=None))]
+fn cosine_tile(
+    left: Array,
+    right: Array,
+    out: Array,
+    codes: Option<PyReadonlyArray2<'_, u8>>,
+) -> PyResult<bool> {
+    require_products()?;
+    if codes
+        .as_ref()
+        .is_some_and(|codes| codes.shape() != out.shape())
+    {
+        return Err(PyValueError::new_err("out and codes differ in shape"));
+    }
+    let codes = codes.as_ref().map(rows).transpose()?;
+    let codes = (codes.as_deref(), DONE);
+    let mut numbers = true;
+    let fitted = tile(left, right, out, 0, |l, r, o: &mut [&mut [f32]]| {
+        numbers = finish::cosine(l, r, codes, o);
+    })? || tile(left, right, out, 0, |l, r, o: &mut [&mut [f64]]| {
+        numbers = finish::cosine(l, r, codes, o);
+    })?;
+    expect(fitted)?;
+    Ok(numbers)
+}
+
+#[pyfunction]
+fn product_tile(left: Array, right: Array, out: Array) -> PyResult<()> {
+    require_products()?;
+    expect(
+        tile(left, right, out, 1, finish::products::<f32>)?
+            || tile(left, right, out, 1, finish::products::<f64>)?,
+    )
+}
+
+fn require_products() -> PyResult<()> {
+    let message = "this machine has no kernel for products; see HAS_PRODUCTS";
+    product::available()
+        .then_some(())
+        .ok_or_else(|| PyValueError::new_err(message))
 }
 
 #[pyfunction]

@@ -160,7 +160,7 @@ def _quadrant_side(slots: int, device_slots: int | None, costs: Costs, longest: 
 def _resident_grid(workload: Workload, chunk: int, costs: Costs, longest: float, tile_side: int) -> Grid:
     """Cut tall tiles, as narrow as the application likes: what they compute below the diagonal grows with the width."""
     n = workload.n_items
-    side = _tile_side(costs, longest, min(chunk, LARGEST_TILE))
+    side = _tile_side(costs, longest, min(chunk, max(LARGEST_TILE, tile_side)))
     span = max(1, min(side, max(ceil(n / SPANS_A_SIDE), min(tile_side, ceil(n / 4)))))
     return Grid(n, chunk, 0, side, span, workload.borders, workload.has_diagonal)
 

@@ -39,6 +39,8 @@ PROBE_SHARE = 0.01
 PAIR_TILE_SECONDS = 0.02
 PAIR_CALL_SECONDS = 1e-6
 LARGEST_PAIR_TILE = 128
+LARGEST_ROW_TILE = 2048
+ROW_TILES_A_SIDE = 24
 SIZE_MARGIN = 1.25
 EVEN_SHARE = 0.95
 WINDOW_FACTOR = 64
@@ -329,6 +331,7 @@ def plan_grid(
     if tile is None and n_ranks > 1:
         tile = shared_chunk(n, n_ranks)
     own = [slots for slots in device_slots(n, facts, options, capacity) if slots is not None]
+    reduced = reduced and not capacity.in_processes and not own
     return choose_grid(
         workload,
         _planned_slots(host_slots(n, facts, options, capacity), n, facts),
@@ -336,9 +339,19 @@ def plan_grid(
         chunk=None if tile is None else min(tile, n),
         order=options.order,
         costs=facts.costs,
-        tile_side=_pair_tile_side(facts.costs) if compares_pairs(app) else app.tile_side,
-        reduced=reduced and not capacity.in_processes and not own,
+        tile_side=_pair_tile_side(facts.costs) if compares_pairs(app) else _tile_side(app, n, reduced),
+        reduced=reduced,
     )
+
+
+def _tile_side(app: Application, n_items: int, reduced: bool) -> int:
+    """Return the width of tiles of an application; of unit rows whose scores are not written, the wider the better.
+
+    But there should be some hundred tiles, for all workers to have some.
+    """
+    if not (reduced and app.unit_rows):
+        return app.tile_side
+    return max(app.tile_side, min(n_items // ROW_TILES_A_SIDE, LARGEST_ROW_TILE))
 
 
 def _pair_tile_side(costs: Costs) -> int:

@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tartan import _native
 from tartan.application import compares_pairs
 from tartan.base.scratch import Scratch
+from tartan.core.ledger import DONE
 from tartan.core.verdict import PairCounts
 from tartan.runtime.codec import decode, encode, encoded_parts, nbytes_of
 from tartan.runtime.compare import (
@@ -172,6 +174,9 @@ def compare_tile(context: WorkerContext, items: HostItems, part: Part, keeper: K
     host = context.state.setdefault("host", {}).setdefault(type(items), items)
     left = host.operand(context.arenas, part.rows)[part.row_part]
     right = host.operand(context.arenas, part.columns)[part.column_part]
+    if _by_rows(context, part, left, right, keeper):
+        counts = count_pairs(mask.codes(part.shape), np.broadcast_to(np.uint8(DONE), part.shape), (), part.offset)
+        return Compared([], counts, When(worker, begin_ns, time.perf_counter_ns()))
     out, back, status = _targets(context, part, keeper)
     if part.scout:
         out, back, status = _beside(out, back, status)
@@ -188,6 +193,21 @@ def compare_tile(context: WorkerContext, items: HostItems, part: Part, keeper: K
         keeper.choose(part.corner, out, None if mask.plain and not failures else status, back)
     counts = count_pairs(codes, status, failures, part.offset)
     return Compared(failures, counts, When(worker, begin_ns, time.perf_counter_ns()))
+
+
+def _by_rows(context: WorkerContext, part: Part, left: Any, right: Any, keeper: Keeper | None) -> bool:
+    """Score unit rows without the application, or let the keeper choose by them; return whether that was possible."""
+    if not context.application.unit_rows or not _native.HAS_PRODUCTS or part.scout or part.chunk.mirrored is not None:
+        return False
+    views, mask = part.chunk.views(context.arenas[CHUNK_ARENA]), part.mask
+    codes = None if mask.plain else np.asarray(mask.codes(part.shape))
+    if keeper is not None:
+        scored = keeper.choose_rows(part.corner, left, right, codes)
+    else:
+        scored = _native.cosine_tile(left, right, next(iter(views.scores.values()))[part.window], codes)
+    if scored and codes is not None:
+        views.status[part.window] = codes
+    return scored
 
 
 def _beside(out: Scores, back: Scores | None, status: np.ndarray) -> tuple[Scores, Scores | None, np.ndarray]:

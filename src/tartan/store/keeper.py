@@ -1,8 +1,9 @@
 """Choose what a reduced run keeps, tile by tile while scores are in the cache, and collect it until the commit.
 
 Top-k runs hold the running k best of every item. A score that is not among them is dropped at once: the better pairs
-are kept, or will be computed again, so the merged result never lacks one. What was chosen and has been beaten since
-is dropped when its chunk is committed.
+are kept, or will be computed again, so the merged result never lacks one. A chunk is committed with what is held then
+of its pairs. Where more is kept of a pair than the score that decides, or that score in a type of its own, pairs are
+listed as they are chosen, and those that have been beaten since are dropped at the commit.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Keeper:
         self._k = int(rule["k"]) if rule["kind"] == "top-k" else None
         self._limit = 0.0 if self._k is not None else _limit(rule["threshold"], self.outputs[self.output])
         self._single = comparable_dtype(self.outputs[self.output]) == np.float32
+        # Whether the score that decides is all that is kept of a pair, as it is compared.
+        self._alone = list(self.outputs.values()) == [comparable_dtype(self.outputs[self.output])]
         self._everywhere = manifest.n_items * (self._k or 0) * ENTRY_BYTES <= best_bytes
         self._lock = threading.Lock()
         self._best: dict[tuple[int, int] | None, tuple[_native.RunningBest, _native.RunningBest]] = {}
@@ -72,23 +75,63 @@ class Keeper:
         mirrored : dict of array (columns, rows) or None
             Scores of (j, i), in runs that are not symmetric.
         """
-        side = self._manifest.chunk
-        chunk = corner[0] // side, corner[1] // side
+        chunk = self._chunk_of(corner)
         if self._k is None:
-            found = self._beyond(corner, outputs, codes, mirrored)
-        else:
-            found = self._best_of(chunk, corner, outputs, codes, mirrored)
+            self._list(chunk, self._beyond(corner, outputs, codes, mirrored))
+            return
+        found = self._best_of(chunk, corner, outputs, codes, mirrored)
+        self._list(chunk, *([] if self._alone else [found]))
+
+    def choose_rows(
+        self, corner: tuple[int, int], left: np.ndarray, right: np.ndarray, codes: np.ndarray | None
+    ) -> bool:
+        """Choose from a tile by the cosine distances of unit rows, without writing a score that is not kept.
+
+        Parameters
+        ----------
+        corner, codes
+            As for ``choose``.
+        left, right : arrays (rows, d), (columns, d)
+
+        Returns
+        -------
+        bool
+            False if that cannot be done: here, with these outputs, or because a score is NaN. ``choose`` can.
+        """
+        if not (_native.HAS_PRODUCTS and self._alone and left.dtype == right.dtype == self.outputs[self.output]):
+            return False
+        chunk = self._chunk_of(corner)
+        if self._k is not None:
+            own, other = self._running(chunk)
+            self._list(chunk)
+            both = other if self._counts_for_columns else None
+            return own.choose_cosine(left, right, codes, corner, self._largest, both)
+        found = _native.cosine_beyond(left, right, codes, corner, self._largest, self._limit)
+        if found is None:
+            return False
+        (rows, columns), scores = found
+        self._list(chunk, ({"i": rows + corner[0], "j": columns + corner[1], self.output: scores}, self.empty()))
+        return True
+
+    def _chunk_of(self, corner: tuple[int, int]) -> tuple[int, int]:
+        side = self._manifest.chunk
+        return corner[0] // side, corner[1] // side
+
+    def _list(self, chunk: tuple[int, int], *found: tuple[Rows, Rows]) -> None:
+        """Remember that tiles of a chunk were looked at, and the pairs that nothing else holds."""
         with self._lock:
-            self._chosen.setdefault(chunk, []).append(found)
+            self._chosen.setdefault(chunk, []).extend(found)
 
     def take(self, chunk: tuple[int, int]) -> tuple[Rows, Rows]:
         """Return what is kept of a chunk and forget it: rows for its row of chunks, and rows for its column."""
         with self._lock:
-            pieces = self._chosen.pop(chunk, [])
+            pieces = self._chosen.pop(chunk, None)
             best = self._best.pop(chunk, None) or self._best.get(None)
-        first, second = (
-            (concatenate([self.empty(), *groups]) for groups in zip(*pieces)) if pieces else 2 * [self.empty()]
-        )
+        if pieces is None:
+            return self.empty(), self.empty()
+        if self._alone and best is not None:
+            return self._held_of(chunk, *best)
+        first, second = (concatenate([self.empty(), *groups]) for groups in zip(*pieces, strict=True))
         if best is not None:
             first, second = (_held(rows, own) for rows, own in zip((first, second), best, strict=True))
         return self.cut(first), self.cut(second)
@@ -107,6 +150,19 @@ class Keeper:
         """Return no rows."""
         columns = {"i": np.dtype(np.int64), "j": np.dtype(np.int64), **self.outputs}
         return {name: np.empty(0, dtype) for name, dtype in columns.items()}
+
+    def _held_of(
+        self, chunk: tuple[int, int], own: _native.RunningBest, other: _native.RunningBest
+    ) -> tuple[Rows, Rows]:
+        """Return the pairs of a chunk that are among the best of their rows, and of their columns."""
+        n, side = self._manifest.n_items, self._manifest.chunk
+        rows, columns = ((at * side, min(n, (at + 1) * side)) for at in chunk)
+        first = self._pairs(own, rows, columns)
+        return first, self.empty() if chunk[0] == chunk[1] else self._pairs(other, columns, rows)
+
+    def _pairs(self, best: _native.RunningBest, items: tuple[int, int], ids: tuple[int, int]) -> Rows:
+        (i, j), scores = best.pairs(items, ids, self._largest)
+        return {"i": i, "j": j, self.output: scores}
 
     def _beyond(
         self,

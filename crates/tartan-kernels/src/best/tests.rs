@@ -245,3 +245,151 @@ fn first_of_groups_sorts_by_group_key_and_id() {
     assert_eq!(found(2, true), [4, 1, 2, 0]);
     assert!(first_of_groups::<f64>(&[], &[], &[], (0, 1), 3, true).is_empty());
 }
+
+/// Unit rows of which many are equal, and all their cosine distances.
+fn unit_rows(n: usize, width: usize) -> (Vec<f32>, Vec<f32>) {
+    let mut values = numbers(n * width, 3, 5);
+    for row in values.chunks_mut(width) {
+        row[0] += 1.0;
+        let norm = row.iter().map(|value| value * value).sum::<f32>().sqrt();
+        row.iter_mut().for_each(|value| *value /= norm);
+    }
+    let rows: Vec<&[f32]> = values.chunks(width).collect();
+    let mut matrix = vec![0.0; n * n];
+    let mut lines: Vec<&mut [f32]> = matrix.chunks_mut(n).collect();
+    crate::dense::finish::cosine(&rows, &rows, (None, DONE), &mut lines);
+    (values.clone(), matrix)
+}
+
+#[test]
+fn the_best_by_cosine_are_those_of_the_matrix() {
+    if !product::available() {
+        return;
+    }
+    let (n, width, k) = (150, 7, 6);
+    let (values, matrix) = unit_rows(n, width);
+    let rows: Vec<&[f32]> = values.chunks(width).collect();
+    for largest in [false, true] {
+        let best = Best::<f32>::new(0, n, k);
+        for top in (0..n).step_by(60) {
+            for left in (top..n).step_by(60) {
+                let (bottom, right) = (n.min(top + 60), n.min(left + 60));
+                let codes: Vec<Vec<u8>> = (top..bottom)
+                    .map(|r| {
+                        (left..right)
+                            .map(|c| u8::from(c > r && (r + c) % 9 > 0))
+                            .collect()
+                    })
+                    .collect();
+                let codes: Vec<&[u8]> = codes.iter().map(Vec::as_slice).collect();
+                let frame = Frame {
+                    codes: Some(&codes),
+                    corner: (top, left),
+                    largest,
+                    skip_self: true,
+                };
+                let (a, b) = (&rows[top..bottom], &rows[left..right]);
+                assert!(choose_cosine(a, b, frame, &best, Some(&best)));
+            }
+        }
+        let codes: Vec<u8> = (0..n * n)
+            .map(|at| u8::from((at / n + at % n) % 9 > 0))
+            .collect();
+        let expected = sorted(&matrix, &codes, n, k, largest);
+        let found = best.pairs(0..n, 0..n, largest);
+        let mut places = expected
+            .iter()
+            .enumerate()
+            .flat_map(|(i, row)| row.iter().map(move |j| (i, *j)));
+        for m in 0..found.items.len() {
+            let (i, j) = places.next().unwrap();
+            assert_eq!(
+                (found.items[m], found.ids[m]),
+                (i as i64, j as i64),
+                "largest {largest}"
+            );
+            assert_eq!(found.scores[m], matrix[i * n + j]);
+        }
+        assert_eq!(places.next(), None);
+    }
+}
+
+#[test]
+fn scores_beyond_a_limit_by_cosine_are_those_of_the_matrix() {
+    if !product::available() {
+        return;
+    }
+    let (n, width) = (130, 5);
+    let (values, matrix) = unit_rows(n, width);
+    let rows: Vec<&[f32]> = values.chunks(width).collect();
+    for (largest, limit) in [(false, 0.25), (true, 0.5)] {
+        let frame = Frame {
+            codes: None,
+            corner: (0, 0),
+            largest,
+            skip_self: false,
+        };
+        let (mut places, scores) = cosine_beyond(&rows, &rows, frame, limit).unwrap();
+        assert!(places
+            .rows
+            .iter()
+            .zip(&places.columns)
+            .zip(&scores)
+            .all(|((r, c), score)| { matrix[*r as usize * n + *c as usize] == *score }));
+        let lines: Vec<&[f32]> = matrix.chunks(n).collect();
+        let tile = Tile {
+            scores: &lines,
+            codes: None,
+            corner: (0, 0),
+            largest,
+            skip_self: false,
+        };
+        let expected = beyond(tile, limit);
+        let mut found: Vec<_> = places
+            .rows
+            .drain(..)
+            .zip(places.columns.drain(..))
+            .collect();
+        found.sort_unstable();
+        let expected: Vec<_> = expected.rows.into_iter().zip(expected.columns).collect();
+        assert_eq!(found, expected, "largest {largest}");
+    }
+}
+
+#[test]
+fn a_score_that_is_no_number_is_told() {
+    if !product::available() {
+        return;
+    }
+    let (bad, good) = ([f32::NAN, 0.0], [1.0_f32, 0.0]);
+    let frame = Frame {
+        codes: None,
+        corner: (0, 2),
+        largest: false,
+        skip_self: true,
+    };
+    let best = Best::<f32>::new(0, 4, 1);
+    let (left, right): ([&[f32]; 2], [&[f32]; 2]) = ([&good, &bad], [&good, &good]);
+    assert!(!choose_cosine(&left, &right, frame, &best, Some(&best)));
+    assert!(cosine_beyond(&left, &right, frame, 0.5).is_none());
+    assert!(cosine_beyond(&left[..1], &right, frame, 0.5).is_some());
+}
+
+#[test]
+fn pairs_of_a_range_keep_infinite_scores() {
+    let best = Best::<f32>::new(10, 2, 3);
+    let scores: [f32; 3] = [f32::INFINITY, 2.0, f32::NEG_INFINITY];
+    let tile = Tile {
+        scores: &[&scores],
+        codes: None,
+        corner: (11, 20),
+        largest: true,
+        skip_self: true,
+    };
+    choose(tile, &best, None);
+    let found = best.pairs(10..12, 20..22, true);
+    assert_eq!((found.items, found.ids), (vec![11, 11], vec![20, 21]));
+    assert_eq!(found.scores, [f32::INFINITY, 2.0]);
+    assert_eq!(best.pairs(11..12, 22..23, true).scores, [f32::NEG_INFINITY]);
+    assert!(best.pairs(10..11, 0..100, true).items.is_empty());
+}

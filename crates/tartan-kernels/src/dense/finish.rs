@@ -1,6 +1,9 @@
 //! The last step of scores that begin as a matrix product.
 
+use std::ops::Range;
+
 use super::{squared, Real, Tile, LANES, RUN};
+use crate::product::{self, Consumer, Scalar};
 
 /// Squared distances below this fraction of the sum of the two squared norms are computed again from the
 /// differences, because the product has cancelled too many digits of them.
@@ -11,13 +14,96 @@ const MANY: usize = 3;
 
 /// Turn inner products of unit vectors into cosine distances in place: 1 - x, clipped to [0, 2]; NaN stays NaN.
 pub fn finish_cosine<T: Real>(products: &mut [&mut [T]]) {
-    let (zero, one, two) = (T::default(), T::from_f64(1.0), T::from_f64(2.0));
     for row in products {
-        for value in row.iter_mut() {
-            let distance = one - *value;
-            let distance = if distance < zero { zero } else { distance };
-            *value = if distance > two { two } else { distance };
-        }
+        finish_row(row);
+    }
+}
+
+#[inline(always)]
+pub(crate) fn finish_row<T: Real>(products: &mut [T]) {
+    let (zero, one, two) = (T::default(), T::from_f64(1.0), T::from_f64(2.0));
+    for value in products {
+        let distance = one - *value;
+        let distance = if distance < zero { zero } else { distance };
+        *value = if distance > two { two } else { distance };
+    }
+}
+
+/// Write the cosine distances of unit rows; see [`finish_cosine`]. Returns whether none of them is NaN.
+///
+/// With `codes`, blocks of pairs of which no code is `wanted` may be left as they are.
+///
+/// # Panics
+///
+/// If shapes disagree, or the machine has no kernel for products ([`product::available`]).
+pub fn cosine<T: Scalar>(
+    left: &[&[T]],
+    right: &[&[T]],
+    (codes, wanted): (Option<&[&[u8]]>, u8),
+    out: &mut [&mut [T]],
+) -> bool {
+    let mut written = Written {
+        out,
+        codes,
+        wanted,
+        numbers: true,
+        finish: |products: &mut [T]| {
+            finish_row(products);
+            all_numbers(products)
+        },
+    };
+    product::tile(left, right, &mut written);
+    written.numbers
+}
+
+/// Write the inner products of the rows, without their last position, as [`finish_euclidean`] takes them.
+///
+/// # Panics
+///
+/// As [`cosine`].
+pub fn products<T: Scalar>(left: &[&[T]], right: &[&[T]], out: &mut [&mut [T]]) {
+    let mut written = Written {
+        out,
+        codes: None,
+        wanted: 0,
+        numbers: true,
+        finish: |_: &mut [T]| true,
+    };
+    product::tile(&heads(left), &heads(right), &mut written);
+}
+
+/// Whether no value is NaN.
+#[inline(always)]
+pub(crate) fn all_numbers<T: Real>(values: &[T]) -> bool {
+    let nan = |value: &T| u32::from(value.partial_cmp(value).is_none());
+    values.iter().map(nan).sum::<u32>() == 0
+}
+
+/// Rows without their last position.
+fn heads<'a, T>(rows: &[&'a [T]]) -> Vec<&'a [T]> {
+    rows.iter().map(|row| &row[..row.len() - 1]).collect()
+}
+
+/// Writes products to the rows of a tile.
+struct Written<'a, 'b, T, F> {
+    out: &'a mut [&'b mut [T]],
+    codes: Option<&'a [&'a [u8]]>,
+    wanted: u8,
+    /// Whether `finish` returned true for all.
+    numbers: bool,
+    finish: F,
+}
+
+impl<T: Scalar, F: Fn(&mut [T]) -> bool> Consumer<T> for Written<'_, '_, T, F> {
+    #[inline(always)]
+    fn wants(&self, rows: Range<usize>, columns: Range<usize>) -> bool {
+        product::any_has(self.codes, self.wanted, rows, columns)
+    }
+
+    #[inline(always)]
+    fn take(&mut self, row: usize, first: usize, products: &mut [T]) {
+        self.numbers &= (self.finish)(products);
+        self.out[row][first..first + products.len()].copy_from_slice(products);
     }
 }
 

@@ -61,8 +61,10 @@ class Vectors(Application):
     A tile most of whose vectors are close together compared with their distance from the origin is computed from the
     differences throughout, at half the speed; subtract a common mean first if you can.
 
-    Scores of the last three do not depend on how the work is cut. Those that begin as a matrix product may differ in
-    the last digits between shapes of tiles, BLAS libraries, their number of threads, and devices.
+    Scores of cosine, correlation and the last three do not depend on how the work is cut: products are summed from the
+    first position to the last by fused multiply-adds. euclidean and sqeuclidean may differ in the last digits between
+    shapes of tiles. Devices, and processors without AVX2 (where BLAS multiplies), may differ in the last digits of all
+    that begin as a matrix product.
 
     Examples
     --------
@@ -91,6 +93,8 @@ class Vectors(Application):
         self.dtype = scores.name
         self.outputs: Mapping[str, Any] = {"scores": scores}
         self._metric = METRICS[metric](scores)
+        own = type(self).compare is not Vectors.compare or type(self).postprocess is not Application.postprocess
+        self.unit_rows = isinstance(self._metric, UnitProduct) and not own  # a subclass may score otherwise
         if isinstance(self._metric, UnitProduct | Euclidean):
             self.tile_side = PRODUCT_SIDE
 

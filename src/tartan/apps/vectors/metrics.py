@@ -1,8 +1,8 @@
 """The metrics of dense vectors: how a block of rows is prepared, and how a tile of prepared rows is scored.
 
-On NumPy arrays a tile is one matrix product with a native last step, or a native kernel. On the arrays of any other
-namespace (CuPy) it is the same arithmetic in that namespace's own functions, the *portable* form, which runs on
-NumPy too and is the oracle of the native one.
+On NumPy arrays a tile is a native kernel; where the machine lacks the vectors of AVX2, products are NumPy's, with a
+native last step. On the arrays of any other namespace (CuPy) it is the same arithmetic in that namespace's own
+functions, the *portable* form, which runs on NumPy too and is the oracle of the native one.
 
 What is wrong with a row is not decided here but in ``Vectors.check_block``; rows that hold NaN give NaN.
 """
@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from tartan import _native
-from tartan.base.scratch import Scratch
 
 # Up to this length, distances from the differences themselves cost no more than the product.
 DIRECT_WIDTH = 32
@@ -25,10 +24,6 @@ DIRECT_WIDTH = 32
 BLOCK_ELEMENTS = 1 << 18
 # The same on a GPU, where a block must be large to be fast.
 PORTABLE_ELEMENTS = 1 << 24
-# From one row to the next, at most, in lengths of a row.
-NEAR_ROWS = 1.5
-
-_SCRATCH = Scratch()
 
 
 class Metric(Protocol):
@@ -78,15 +73,15 @@ class UnitProduct:
         return wide
 
     def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
-        products = _product_place(out)
+        if _on_host(out) and _native.HAS_PRODUCTS:
+            _native.cosine_tile(left, right, out)
+            return
         with np.errstate(invalid="ignore"):
-            xp.matmul(left, right.T, out=products)
+            xp.matmul(left, right.T, out=out)
         if _on_host(out):
-            _native.finish_cosine(products)
+            _native.finish_cosine(out)
         else:
-            _finish_cosine(products, xp)
-        if products is not out:
-            out[...] = products
+            _finish_cosine(out, xp)
 
 
 def _finish_cosine(products: Any, xp: Any) -> None:
@@ -145,15 +140,15 @@ class Euclidean:
             xp.sqrt(out, out=out)
 
     def _product(self, left: Any, right: Any, out: Any, xp: Any) -> None:
-        products = _product_place(out)
-        with np.errstate(invalid="ignore", over="ignore"):
-            xp.matmul(left[:, :-1], right[:, :-1].T, out=products)
-        if _on_host(out):
-            _native.finish_euclidean(left, right, self.root, products)
+        if _on_host(out) and _native.HAS_PRODUCTS:
+            _native.product_tile(left, right, out)
         else:
-            _finish_euclidean(left, right, self.root, products, xp)
-        if products is not out:
-            out[...] = products
+            with np.errstate(invalid="ignore", over="ignore"):
+                xp.matmul(left[:, :-1], right[:, :-1].T, out=out)
+        if _on_host(out):
+            _native.finish_euclidean(left, right, self.root, out)
+        else:
+            _finish_euclidean(left, right, self.root, out, xp)
 
 
 def _finish_euclidean(left: Any, right: Any, root: bool, products: Any, xp: Any) -> None:
@@ -262,16 +257,6 @@ def row_slices(n_rows: int, width: int, elements: int) -> Iterator[slice]:
     step = max(1, elements // max(1, width))
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))
-
-
-def _product_place(out: Any) -> Any:
-    """Return where a product is computed: ``out``, or memory in the cache where the rows of ``out`` lie far apart.
-
-    A product reads and writes its place several times, and rows of a chunk fall into the same few sets of the cache.
-    """
-    if not _on_host(out) or out.strides[0] <= NEAR_ROWS * out.shape[1] * out.itemsize:
-        return out
-    return _SCRATCH.block("products", out.shape, out.dtype)
 
 
 def _on_host(array: Any) -> bool:

@@ -1,0 +1,86 @@
+//! Inner products of rows, a tile at a time, handed out while they are in registers and the first cache.
+//!
+//! A panel of columns is transposed, so that the lanes of a vector are different pairs, and meets all rows, a few at a
+//! time. What becomes of the products is up to a [`Consumer`]: written to memory, or looked at and forgotten.
+//! A product is summed from its first position to its last by fused multiply-adds, in one lane: it does not depend on
+//! the shape of the tile, nor on whether vectors are those of AVX-512 or AVX2. Its error is at most d u for unit rows.
+//!
+//! Machines without AVX2 have no such kernel here ([`available`]).
+
+use std::ops::Range;
+
+use crate::dense::{Real, Vectors};
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+/// Positions of a panel that are multiplied at a time; sums of longer rows wait in memory in between.
+#[cfg(any(target_arch = "x86_64", test))]
+const RUN: usize = 1024;
+
+/// What becomes of products.
+pub trait Consumer<T> {
+    /// Whether a block of pairs is wanted at all; what is not wanted may be left out.
+    fn wants(&self, rows: Range<usize>, columns: Range<usize>) -> bool;
+
+    /// Take the products of one row with some columns from `first` on; the memory may be used for something else.
+    fn take(&mut self, row: usize, first: usize, products: &mut [T]);
+}
+
+/// f32 or f64.
+pub trait Scalar: Real {
+    /// Multiply with vectors of AVX-512.
+    ///
+    /// # Safety
+    ///
+    /// The machine has them.
+    #[doc(hidden)]
+    unsafe fn avx512(left: &[&[Self]], right: &[&[Self]], consumer: &mut impl Consumer<Self>);
+
+    /// Multiply with vectors of AVX2.
+    ///
+    /// # Safety
+    ///
+    /// The machine has them, and FMA.
+    #[doc(hidden)]
+    unsafe fn avx2(left: &[&[Self]], right: &[&[Self]], consumer: &mut impl Consumer<Self>);
+}
+
+/// Whether a code occurs in a block of codes; without codes it does.
+#[inline]
+pub(crate) fn any_has(
+    codes: Option<&[&[u8]]>,
+    code: u8,
+    rows: Range<usize>,
+    columns: Range<usize>,
+) -> bool {
+    let has = |row: &&[u8]| row[columns.clone()].contains(&code);
+    codes.is_none_or(|codes| codes[rows].iter().any(has))
+}
+
+/// Whether this machine has the vectors that [`tile`] needs.
+pub fn available() -> bool {
+    Vectors::widest() > Vectors::Baseline
+}
+
+/// Multiply all rows of `left` with all rows of `right`; the consumer gets each wanted pair once.
+///
+/// # Panics
+///
+/// If rows differ in length, or the machine lacks the vectors ([`available`]).
+pub fn tile<T: Scalar>(left: &[&[T]], right: &[&[T]], consumer: &mut impl Consumer<T>) {
+    let Some(first) = left.first() else { return };
+    let equal = left.iter().chain(right).all(|row| row.len() == first.len());
+    assert!(equal, "rows differ in length");
+    match Vectors::widest() {
+        // SAFETY: `widest` found every feature that this level is compiled for.
+        #[cfg(target_arch = "x86_64")]
+        Vectors::Avx512 => unsafe { T::avx512(left, right, consumer) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Vectors::Avx2 => unsafe { T::avx2(left, right, consumer) },
+        _ => panic!("products need AVX2; ask `available`"),
+    }
+}
