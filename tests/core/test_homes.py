@@ -276,6 +276,12 @@ def test_a_rank_that_gets_no_items_loads_for_itself(event: str) -> None:
     assert asker.read(1) == []
 
 
+def test_a_rank_that_is_not_known_yet_does_not_wait() -> None:
+    home = Homes(0, 1, lambda span: False)
+    home.view(members(0, 1))
+    assert home.fetched(2, Fetch(1)) == [Respond(2, Busy(1))]
+
+
 def test_a_failure_reaches_all_that_asked() -> None:
     home = Homes(home_of(1, range(2)), 1, lambda span: False)
     home.view(members(0, 1))

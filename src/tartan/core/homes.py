@@ -245,7 +245,7 @@ class Homes:
         """A rank asks for a span."""
         span = fetch.span
         if rank not in self._members:
-            return []
+            return self._busy(rank, span)  # it came or went a moment ago: let it not wait
         there = self._send_what_is_there(rank, span)
         if there or span in self._reading:
             if fetch.stays and not fetch.sent_on:
