@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from fuzz import native
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def fuzz(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "fuzz", *words], capture_output=True, text=True, cwd=ROOT, timeout=250, check=False
-    )
+def fuzz(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command, env = [sys.executable, "-m", "fuzz", *words], os.environ | variables
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=250, check=False, env=env)
 
 
 @pytest.mark.slow
@@ -30,3 +32,19 @@ def test_unknown_parts_are_refused() -> None:
     found = fuzz("nothing")
     assert found.returncode == 2
     assert "there is no part nothing" in found.stderr
+
+
+@pytest.mark.slow
+def test_what_needs_more_than_there_is_is_skipped_with_its_reason(tmp_path: Path) -> None:
+    found = fuzz("properties", "cargo-fuzz", "--seed", "1", "--rounds", "1", PATH=str(tmp_path))
+    assert found.returncode == 0
+    assert found.stdout.splitlines()[1:] == [
+        "properties is skipped: it needs cargo", "cargo-fuzz is skipped: it needs cargo", "nothing without a defect",
+    ]  # fmt: skip
+
+
+def test_the_same_properties_are_checked_by_tests_and_by_cargo_fuzz() -> None:
+    """Targets are listed once more in two places: the package of Rust, and what ``make fuzz`` runs."""
+    targets = {path.stem for path in (ROOT / "fuzz/targets").glob("*.rs")}
+    package = tomllib.loads((ROOT / "fuzz/Cargo.toml").read_text())
+    assert {target["name"] for target in package["bin"]} == targets == set(native.TARGETS)

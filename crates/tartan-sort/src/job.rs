@@ -464,7 +464,12 @@ impl Shared {
             first_record: group[0].header.first_record,
             records: group.iter().map(|run| run.header.records).sum(),
         };
-        let level = group.iter().map(|run| run.header.level).max().unwrap_or(0) + 1;
+        let level = group
+            .iter()
+            .map(|run| run.header.level)
+            .max()
+            .unwrap_or(0)
+            .saturating_add(1);
         let packed = group.iter().any(|run| run.header.packed);
         engine.note(|facts| facts.levels = facts.levels.max(level));
         let mut sink = RunSink::new(engine, scratch, header(engine, range, level, packed))?;

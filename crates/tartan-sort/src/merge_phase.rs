@@ -13,7 +13,7 @@ use crate::error::{Failure, Kind, Result};
 use crate::fetch::{Fetcher, Range};
 use crate::forecast::OpenRun;
 use crate::queue::Queue;
-use crate::run::Run;
+use crate::run::{IndexWindow, Run};
 
 /// Bytes of the smallest range that is worth one, where there are fewer ranges than threads could use.
 const SMALL_RANGE_BYTES: u64 = 4 << 20;
@@ -31,6 +31,8 @@ pub fn open(engine: &Engine, runs: &[Run]) -> Result<Vec<OpenRun>> {
                     _ => failure,
                 }
             })?;
+        // Before the first record is handed on: it may be hours since the file was written.
+        IndexWindow::new(run).check_all(run, &file)?;
         engine.note(|facts| facts.direct_runs = Some(file.is_direct()));
         Ok(OpenRun {
             run: run.clone(),

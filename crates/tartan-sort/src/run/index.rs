@@ -1,6 +1,6 @@
 //! The index of a run, read in order through a small window.
 
-use super::format::{Run, ENTRY_REST};
+use super::format::{Run, ENTRY_REST, PAGE};
 use crate::disk::DataFile;
 use crate::error::{Failure, Kind, Result};
 
@@ -17,7 +17,7 @@ pub struct Block {
 /// Bytes of the window.
 pub const WINDOW_BYTES: usize = 8 << 10;
 
-/// Reads the entries of one run, one after the other.
+/// Reads the entries of one run, one after the other, and checks them: run files may be damaged at any time.
 pub struct IndexWindow {
     window: Vec<u8>,
     /// Number of the current entry, and of the first one in the window.
@@ -26,6 +26,9 @@ pub struct IndexWindow {
     entry_bytes: usize,
     key_bytes: usize,
     blocks: u64,
+    /// Where the block behind the window begins, and the checksum of all entries up to there.
+    next_offset: u64,
+    hasher: crc32fast::Hasher,
 }
 
 impl IndexWindow {
@@ -37,6 +40,8 @@ impl IndexWindow {
             entry_bytes: run.header.entry_bytes(),
             key_bytes: run.header.key_bytes as usize,
             blocks: run.header.blocks(),
+            next_offset: PAGE as u64,
+            hasher: crc32fast::Hasher::new(),
         }
     }
 
@@ -47,16 +52,20 @@ impl IndexWindow {
 
     /// The first key of the current block; `load` came before.
     pub fn key(&self) -> &[u8] {
-        &self.entry()[..self.key_bytes]
+        &self.entry(self.current)[..self.key_bytes]
     }
 
     /// The current block.
     pub fn block(&self, run: &Run) -> Block {
-        let rest = &self.entry()[self.key_bytes..];
+        self.block_at(run, self.current)
+    }
+
+    fn block_at(&self, run: &Run, position: u64) -> Block {
+        let rest = &self.entry(position)[self.key_bytes..];
         let number =
             |from: usize| u32::from_le_bytes(rest[from..from + 4].try_into().expect("four bytes"));
         let header = &run.header;
-        let before = self.current * u64::from(header.block_records);
+        let before = position * u64::from(header.block_records);
         Block {
             offset: u64::from_le_bytes(rest[..8].try_into().expect("eight bytes")),
             stored: number(8),
@@ -79,20 +88,48 @@ impl IndexWindow {
         let count = most.min(self.blocks - self.current) as usize;
         self.window.resize(count * self.entry_bytes, 0);
         let offset = run.footer.index_offset + self.current * self.entry_bytes as u64;
+        let corrupt = |text| Failure::at(Kind::CorruptRun, text, &run.path, Some(offset));
         if file.read_small(&mut self.window, offset)? < self.window.len() {
-            return Err(Failure::at(
-                Kind::CorruptRun,
-                "the index ends too early",
-                &run.path,
-                Some(offset),
-            ));
+            return Err(corrupt("the index ends too early"));
         }
         self.first = self.current;
+        self.check(run, count as u64).map_err(corrupt)
+    }
+
+    /// Read and check the entries that are left.
+    pub fn check_all(mut self, run: &Run, file: &DataFile) -> Result<()> {
+        while !self.is_done() {
+            self.load(run, file)?;
+            self.current = self.first + (self.window.len() / self.entry_bytes) as u64;
+        }
         Ok(())
     }
 
-    fn entry(&self) -> &[u8] {
-        let start = (self.current - self.first) as usize * self.entry_bytes;
+    /// Blocks lie one behind the other, and none takes more bytes than its records; the checksum sees the rest.
+    fn check(&mut self, run: &Run, count: u64) -> std::result::Result<(), &'static str> {
+        let (header, footer) = (&run.header, &run.footer);
+        for position in self.first..self.first + count {
+            let block = self.block_at(run, position);
+            let plain = u64::from(block.records) * u64::from(header.record_bytes);
+            if block.offset != self.next_offset || !(1..=plain).contains(&block.stored.into()) {
+                return Err("the index names a block where none can be");
+            }
+            self.next_offset += u64::from(block.stored);
+        }
+        self.hasher.update(&self.window);
+        if self.first + count < self.blocks {
+            return Ok(());
+        }
+        match self.next_offset == PAGE as u64 + footer.data_bytes
+            && self.hasher.clone().finalize() == footer.index_checksum
+        {
+            true => Ok(()),
+            false => Err("the index does not match its checksum"),
+        }
+    }
+
+    fn entry(&self, position: u64) -> &[u8] {
+        let start = (position - self.first) as usize * self.entry_bytes;
         &self.window[start..start + self.entry_bytes]
     }
 }

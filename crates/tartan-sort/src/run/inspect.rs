@@ -31,7 +31,7 @@ impl Run {
         };
         run.check_places()
             .map_err(|text| corrupt(text, last_page))?;
-        run.check_index(&file)?;
+        IndexWindow::new(&run).check_all(&run, &file)?;
         Ok(run)
     }
 
@@ -74,30 +74,6 @@ impl Run {
         match known && whole && header.first_record.checked_add(header.records).is_some() {
             true => Ok(()),
             false => Err("the parts of the run file do not fit its size: the run is not whole"),
-        }
-    }
-
-    fn check_index(&self, file: &DataFile) -> Result<()> {
-        let (mut hasher, mut window) = (crc32fast::Hasher::new(), vec![0; 64 << 10]);
-        let (mut offset, mut left) = (self.footer.index_offset, self.index_bytes());
-        while left > 0 {
-            let count = left.min(window.len() as u64) as usize;
-            let got = file.read_small(&mut window[..count], offset)?;
-            hasher.update(&window[..got]);
-            if got < count {
-                break;
-            }
-            offset += count as u64;
-            left -= count as u64;
-        }
-        match left == 0 && hasher.finalize() == self.footer.index_checksum {
-            true => Ok(()),
-            false => Err(Failure::at(
-                Kind::CorruptRun,
-                "the index does not match its checksum",
-                &self.path,
-                Some(self.footer.index_offset),
-            )),
         }
     }
 }
