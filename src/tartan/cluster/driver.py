@@ -155,6 +155,7 @@ class Driver:
         self._gone: set[str] = set()
         self._error: BaseException | None = None
         self._farewell: float | None = None
+        self._tick_at = clock()
         self.summary = summary
 
     def run(self) -> None:
@@ -204,17 +205,24 @@ class Driver:
         return [rank for rank in self._ranks.values() if rank.end is None]
 
     def _step(self) -> None:
+        if self._clock() >= self._tick_at:
+            self._tick()
         try:
             event = self._inbox.get(timeout=TICK_SECONDS)
         except queue.Empty:
-            self._cut_off_silent()
-            self._give_up_when_alone()
-            self._deliver(self._coordinator.handle(Tick(), self._clock()))
+            self._tick()
             return
         try:
             self._take(event)
         except TartanError as error:
             self._stop(error)
+
+    def _tick(self) -> None:
+        """Look for what no event tells; the reports of live ranks must not put it off."""
+        self._tick_at = self._clock() + TICK_SECONDS
+        self._cut_off_silent()
+        self._give_up_when_alone()
+        self._deliver(self._coordinator.handle(Tick(), self._clock()))
 
     def _take(self, event: DriverEvent) -> None:
         match event:
@@ -290,7 +298,10 @@ class Driver:
             self._watch.lost(f"rank {peer} is lost: {reason}; the others compute its part")
 
     def _cut_off_silent(self) -> None:
+        limit = self._coordinator.rank_timeout_seconds
         for peer in self._coordinator.silent(self._clock()):
+            if self._engine.silence_seconds(peer) <= limit:
+                continue  # it lives: its code holds the interpreter lock
             self._engine.expel(peer, "it was silent for too long")
             self._lose(peer, "it was silent for too long")
 

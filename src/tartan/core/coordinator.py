@@ -230,6 +230,11 @@ class Coordinator:
         """Return the name of a live rank."""
         return self._ranks[rank].peer if rank in self._ranks else None
 
+    @property
+    def rank_timeout_seconds(self) -> float:
+        """Silence after which a rank is lost."""
+        return self._setup.rank_timeout_seconds
+
     def silent(self, now: float) -> list[str]:
         """Return the peers that were not heard of for too long: cut them off, read the ledger, report them lost."""
         limit = now - self._setup.rank_timeout_seconds
