@@ -130,6 +130,27 @@ def test_several_ranks_make_the_scores_of_one(tmp_path: Path, n_ranks: int, host
     assert run.stats["ranks_lost"] == 0
 
 
+def test_ranks_that_hold_all_items_together_load_each_once(tmp_path: Path) -> None:
+    run = start(asked(host_cache="100items"), tmp_path / "run", ranks=ranks())
+    check(run)
+    stats = run.stats
+    assert stats["storage_load_factor_bound"] == 1
+    assert 1 <= stats["storage_load_factor"] <= 1 + 6 / N
+    assert stats["load_factor"] >= stats["load_factor_bound"] >= 1
+    fills, loads = round(stats["load_factor"] * N), round(stats["storage_load_factor"] * N)
+    assert stats["bytes_between_ranks"] == (fills - loads) * 16
+
+
+@pytest.mark.parametrize("host_cache", ["13items", "16items", "30items"])
+def test_ranks_with_little_room_load_less_than_each_for_itself(tmp_path: Path, host_cache: str) -> None:
+    run = start(asked(host_cache=host_cache), tmp_path / "run", ranks=ranks())
+    check(run)
+    stats = run.stats
+    assert stats["storage_load_factor_bound"] <= stats["storage_load_factor"] < stats["load_factor"]
+    assert stats["load_factor"] >= stats["load_factor_bound"]
+    assert stats["bytes_between_ranks"] > 0
+
+
 def test_more_ranks_than_chunks(tmp_path: Path) -> None:
     check(start(asked(n=7), tmp_path / "run", ranks=ranks(4)), 7)
 

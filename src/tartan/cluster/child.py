@@ -54,7 +54,7 @@ class ChildEngine(Station):
         self._joined: Future[bytes] = Future()
         setup = self._setup()
         super().__init__(setup.run, setup.me, setup.capabilities)
-        self.credentials, self.resources = setup.credentials, setup.resources
+        self.credentials, self.resources, self.host = setup.credentials, setup.resources, setup.host
         self._reader = threading.Thread(target=self._read, name="tartan-relay", daemon=True)
 
     def _setup(self) -> RankSetup:

@@ -173,6 +173,8 @@ class ClusterEngine(Protocol):
     capabilities : Capabilities
     credentials : Credentials
         Known once it is started.
+    host : str
+        Interface under which other ranks reach this process.
     resources : mapping of str to float
         What the process was started with beyond cores and devices, such as "storage"; empty for the driver.
     """
@@ -180,6 +182,7 @@ class ClusterEngine(Protocol):
     me: str
     capabilities: Capabilities
     credentials: Credentials
+    host: str
     resources: Mapping[str, float]
 
     def start(self, handlers: Mapping[str, Handler], on_view: OnView) -> None:

@@ -127,6 +127,11 @@ class FailingEngine:
         return self._engine.credentials
 
     @property
+    def host(self) -> str:
+        """Interface under which others reach this process."""
+        return self._engine.host
+
+    @property
     def resources(self) -> Mapping[str, float]:
         """Those of the engine that is wrapped."""
         return self._engine.resources

@@ -44,6 +44,8 @@ class RankSetup:
     capabilities : Capabilities
     credentials : Credentials
     resources : mapping of str to float
+    host : str
+        Interface under which other ranks reach this one.
     """
 
     run: str
@@ -51,6 +53,7 @@ class RankSetup:
     capabilities: Capabilities
     credentials: Credentials
     resources: Mapping[str, float]
+    host: str
 
 
 @dataclass(frozen=True)

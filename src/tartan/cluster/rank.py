@@ -9,15 +9,15 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 
 from tartan.cluster import wire
-from tartan.cluster.engine import DRIVER, Call, ClusterEngine, ClusterView
+from tartan.cluster.engine import DRIVER, Call, ClusterEngine, ClusterView, Credentials
 from tartan.core.allotment import Allotment
-from tartan.core.messages import Done, FromRank, Grant, Hello, Refused, Report, Shed, Stop, View, Want, Welcome
+from tartan.core.messages import Done, FromRank, Grant, Hello, Member, Refused, Report, Shed, Stop, View, Want, Welcome
 from tartan.core.region import Chunk
 from tartan.core.verdict import NodeReport, PairCounts
 from tartan.errors import ClusterError, RunCancelledError
@@ -30,6 +30,10 @@ MOST_TOLD = 500
 """Failures, or runs of chunks, in one message."""
 FADING = 0.9
 """How much of a measured speed is left after a beat: it follows what the rank does now."""
+
+
+def _ignore(members: Sequence[Member]) -> None:
+    """Take part without knowing the others."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class RankLink:
         self._wanting = False
         self._idle = True
         self._stopped: Stop | None = None
+        self._viewer: Callable[[Sequence[Member]], None] = _ignore
         self._done: set[Chunk] = set()
         self._reports: list[NodeReport] = []
         self._meter = _Meter(clock)
@@ -92,15 +97,32 @@ class RankLink:
 
         self._engine.start({name: handler(name) for name in kinds}, self._viewed)
 
-    def join(self, hello: Hello, allotment: Allotment) -> int:
+    @property
+    def credentials(self) -> Credentials:
+        """What ranks of this run know each other by."""
+        return self._engine.credentials
+
+    @property
+    def host(self) -> str:
+        """Interface under which other ranks reach this process."""
+        return self._engine.host
+
+    def join(self, hello: Hello, allotment: Allotment, viewer: Callable[[Sequence[Member]], None] = _ignore) -> int:
         """Offer what the rank has, and begin to report; return its number.
+
+        Parameters
+        ----------
+        hello : Hello
+        allotment : Allotment
+        viewer : callable
+            Receives the live ranks whenever they change, in the engine's thread.
 
         Raises
         ------
         ClusterError
             If the coordinator refuses this rank, or does not answer.
         """
-        self._allotment = allotment
+        self._allotment, self._viewer = allotment, viewer
         self._send(hello)
         try:
             number = self._welcomed.result(WELCOME_SECONDS)
@@ -150,7 +172,7 @@ class RankLink:
             self._welcomed.set_exception(ClusterError(f"{self._engine.me} is refused: {message.reason}"))
 
     def _take_view(self, message: View) -> None:
-        pass
+        self._viewer(message.members)
 
     def _take_grant(self, message: Grant) -> None:
         with self._lock:

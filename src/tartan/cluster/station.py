@@ -55,6 +55,7 @@ class Station(ABC):
         self.me = me
         self.capabilities = capabilities
         self.credentials = Credentials()
+        self.host = "127.0.0.1"
         self.resources: Mapping[str, float] = {}
         self._run = run
         self._handlers: Mapping[str, Handler] = {}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+import sys
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,16 +15,20 @@ from tartan.base.machine import package_version, tartan_version
 from tartan.base.progress import Progress
 from tartan.cluster.driver import fetch_job
 from tartan.cluster.engine import ClusterEngine
+from tartan.cluster.fetching import BulkFetcher
 from tartan.cluster.rank import RankEnd, RankLink
 from tartan.core.allotment import Allotment
-from tartan.core.grid import Tile
+from tartan.core.grid import Grid, Tile
 from tartan.core.messages import Hello
+from tartan.core.rank_layout import divide_slots
 from tartan.core.workload import Workload
 from tartan.errors import TartanError
 from tartan.run.execute import Lead, Session, folder_grid
 from tartan.run.plan import MemoryPlan
 from tartan.run.request import Request
+from tartan.runtime.exchange import Exchange, KeptSlots
 from tartan.runtime.execution import Wanted
+from tartan.runtime.host import UniformItems
 from tartan.runtime.remaining import Remaining
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
@@ -45,12 +50,15 @@ class RankJob:
     asked : Request
     n_sharing : int
         Ranks on this machine.
+    n_expected : int
+        Ranks of the run.
     """
 
     path: str
     group: str
     asked: Request
     n_sharing: int
+    n_expected: int = 1
 
 
 def main(engine: ClusterEngine) -> None:
@@ -97,10 +105,36 @@ class RankSession(Session):
         super().__init__(job.asked)
         self._job = job
         self._link = link
+        self._kept: KeptSlots | None = None
+        self._strips_stream = False
 
     @property
     def _n_sharing(self) -> int:
         return self._job.n_sharing
+
+    def _plan(self, grid: Grid, remaining: Remaining) -> MemoryPlan:
+        """Divide the memory of this rank: for its tiles, and for what it keeps for others."""
+        plan = super()._plan(grid, remaining)
+        self._kept, self._strips_stream = None, plan.slots >= grid.n_items
+        items = plan.item_plan.items
+        if not isinstance(items, UniformItems) or plan.item_plan.parsed is not None:
+            return plan  # each rank loads for itself
+        divided = divide_slots(grid, plan.slots, plan.slots * self._job.n_expected)
+        if divided.layout is None:
+            return plan
+        self._strips_stream = divided.strips_stream
+        room = divided.layout.room
+        self._kept = KeptSlots(room.rows, room.total, divided.n_kept, grid.longest_span)
+        slots = room.total + divided.n_kept * grid.longest_span
+        return replace(plan, layout=divided.layout, host_bytes=slots * items.form.nbytes)
+
+    def _open_exchange(self) -> tuple[Exchange | None, str]:
+        """Begin to be asked for items, where this rank has some to give; return also under which address."""
+        if self._kept is None:
+            return None, ""
+        fetcher = BulkFetcher(self._link.credentials, self._link.host, lambda line: print(line, file=sys.stderr))
+        self._opened.callback(fetcher.close)
+        return Exchange(fetcher, self._kept), fetcher.address
 
     def _lead(self, folder: RunFolder, remaining: Remaining, plan: MemoryPlan, progress: Progress) -> Lead:
         grid = folder_grid(folder)
@@ -109,9 +143,10 @@ class RankSession(Session):
             remaining.wanted_pairs(),
             plan.layout.panel_items,
             remaining.needs,
-            strips_stream=plan.slots >= grid.n_items,
+            strips_stream=self._strips_stream,
         )
         capacity = self.rank.capacity
+        exchange, address = self._open_exchange()
         hello = Hello(
             identity_of(folder),
             devices=capacity.devices,
@@ -119,9 +154,14 @@ class RankSession(Session):
             cores=self.rank.executor.n_workers,
             host=socket.gethostname(),
             pid=os.getpid(),
+            kept_items=self._kept.n_spans * self._kept.span_slots if self._kept is not None else 0,
+            address=address,
         )
-        self._link.join(hello, allotment)
-        return Lead(Told(remaining, self._link), self._link.report, self._link)
+        if exchange is None:
+            self._link.join(hello, allotment)
+        else:
+            exchange.welcomed(self._link.join(hello, allotment, exchange.view))
+        return Lead(Told(remaining, self._link), self._link.report, self._link, exchange)
 
 
 class Told(Wanted):

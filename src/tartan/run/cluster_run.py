@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from tartan.cluster.driver import PATIENCE_SECONDS, Driver, RankRecord, Summary,
 from tartan.cluster.engine import ClusterEngine
 from tartan.cluster.launch import ClusterTarget, open_engine, parse_cluster
 from tartan.cluster.rank import runs_of
+from tartan.core.bound import cluster_fills_bound, workload_bound
 from tartan.core.coordinator import Coordinator, CoordinatorSetup, Run
 from tartan.core.ledger import NOT_COMPUTED
 from tartan.core.region import Region
@@ -135,8 +136,10 @@ def _execute(session: Session, folder: RunFolder, ways: ClusterWays) -> None:
         _drive(session, folder, ways, coordinator, summary)
     finally:
         with folder.lock():
+            ranks = [*folder.writers_stats().values()]
             collect_statistics(folder)
             _write_counts(folder, coordinator, before, summary.seconds)
+            _write_bounds(folder, [before, *ranks])
     with folder.lock():
         if folder.counts()[NOT_COMPUTED]:
             raise ClusterError(f"{folder.path}: the ranks have ended, and the run is not complete; resume it")
@@ -148,7 +151,8 @@ def _drive(session: Session, folder: RunFolder, ways: ClusterWays, coordinator: 
     options = session.asked.options
     run = f"run-{secrets.token_hex(4)}"
     quiet_options = replace(options, quiet=True, trace=False)
-    job = RankJob(str(folder.path.resolve()), run, replace(session.asked, options=quiet_options), max(1, ways.n_local))
+    asked = replace(session.asked, options=quiet_options)
+    job = RankJob(str(folder.path.resolve()), run, asked, max(1, ways.n_local), ways.n_expected)
     total = folder.pairs.n_pairs
     with contextlib.ExitStack() as stack:
         stack.enter_context(folder.join(run, {"what": "the driver of a run on several ranks"}))
@@ -185,10 +189,21 @@ def _write_counts(folder: RunFolder, coordinator: Coordinator, before: dict[str,
         "executions": before.get("executions", 0) + 1,
         "wall_seconds": before.get("wall_seconds", 0) + wall_seconds,
         "n_ranks": coordinator.n_welcomed,
-        "storage_load_factor": stats.get("parses", 0) / max(1, folder.manifest.n_items),
+        "storage_load_factor": stats.get("parses", 0) / folder.manifest.n_items,
         "steals": before.get("steals", 0) + counts.steals,
         "ranks_lost": before.get("ranks_lost", 0) + counts.lost,
-        "bytes_between_ranks": stats.get("bytes_between_ranks", 0),
+    }
+    folder.write_stats(stats)
+
+
+def _write_bounds(folder: RunFolder, ranks: Sequence[Mapping[str, Any]]) -> None:
+    """Write the least loads and fills an item, from the slots of each rank and the pairs that it computed."""
+    workload, stats = folder.pairs.workload, folder.stats
+    counted = [(int(rank.get("pairs_computed", 0)), max(2, rank.get("host_slots", 0))) for rank in ranks if rank]
+    fewest_fills = cluster_fills_bound(workload.n_occurring, counted)
+    stats |= {
+        "storage_load_factor_bound": workload_bound(workload, max(2, sum(slots for _, slots in counted))),
+        "load_factor_bound": fewest_fills / workload.n_items,
     }
     folder.write_stats(stats)
 

@@ -39,6 +39,7 @@ from tartan.run.result import Run
 from tartan.run.share import CREATION_SECONDS, JOIN_SECONDS, Share, Waiting, created, joined, say_if_uneven
 from tartan.run.statistics import Statistics, collect_statistics
 from tartan.runtime.committer import Committer
+from tartan.runtime.exchange import Exchange
 from tartan.runtime.execution import Execution, Wanted
 from tartan.runtime.node import Node
 from tartan.runtime.remaining import Remaining
@@ -195,11 +196,14 @@ class Lead:
         Adds up what the node reports.
     segments : SegmentSource or None
         Where its work comes from; None: the whole order.
+    exchange : Exchange or None
+        Where its items come from beside storage and disk.
     """
 
     remaining: Wanted
     report: Callable[[NodeReport], None]
     segments: SegmentSource | None = None
+    exchange: Exchange | None = None
 
 
 class Ranks(Protocol):
@@ -457,6 +461,7 @@ class Session:
             sink=sink,
             report=lead.report,
             segments=lead.segments,
+            exchange=lead.exchange,
             timeout_seconds=options.tile_timeout_seconds,
             tracer=tracer,
             disk_cache=_disk_cache(folder, options),

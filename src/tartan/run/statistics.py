@@ -12,7 +12,16 @@ from tartan.run.plan import MemoryPlan
 from tartan.runtime.execution import NodeStats
 from tartan.store.folder import RunFolder
 
-_COUNTS = ("loads", "parses", "disk_hits", "host_hits", "uploads", "pairs_computed", "wall_seconds")
+_COUNTS = (
+    "loads",
+    "parses",
+    "disk_hits",
+    "host_hits",
+    "uploads",
+    "pairs_computed",
+    "bytes_between_ranks",
+    "wall_seconds",
+)
 _PARTS = ("bytes_per_level", "seconds_per_stage")
 _LARGEST = ("host_slots", "host_peak", "result_buffer_bytes")
 

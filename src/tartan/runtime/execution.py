@@ -16,6 +16,7 @@ from tartan.core.sizing import Layout
 from tartan.core.verdict import NodeReport
 from tartan.core.workload import Workload
 from tartan.devices.protocol import Device
+from tartan.runtime.exchange import Exchange
 from tartan.runtime.segments import SegmentSource
 from tartan.runtime.sink import ChunkSink
 from tartan.runtime.tasks import ItemPlan
@@ -82,6 +83,8 @@ class Execution:
         Expected time to load one item.
     segments : SegmentSource or None
         Where the work comes from; None: the whole order.
+    exchange : Exchange or None
+        Where items come from beside storage and disk; only for items of one form that the CPU preprocesses.
     """
 
     source: Source
@@ -108,6 +111,7 @@ class Execution:
     cache_key: bytes | None = None
     item_seconds: float = 0.0
     segments: SegmentSource | None = None
+    exchange: Exchange | None = None
 
 
 @dataclass
@@ -120,6 +124,7 @@ class NodeStats:
     host_hits: int = 0
     uploads: int = 0
     pairs_computed: int = 0
+    bytes_between_ranks: int = 0
     bytes_per_level: dict[str, int] = field(default_factory=dict)
     seconds_per_stage: dict[str, float] = field(default_factory=dict)
     wall_seconds: float = 0.0

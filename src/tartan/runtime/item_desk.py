@@ -14,6 +14,7 @@ from tartan.core.verdict import NodeReport
 from tartan.runtime.device_lane import DeviceLane
 from tartan.runtime.disk_level import DiskLevel
 from tartan.runtime.events import SpanFilled, SpanMoved, SpanPrepared, SpanStored, SpanUploaded
+from tartan.runtime.exchange import Exchange
 from tartan.runtime.host import HOST_ARENA, Place, RaggedBlobs, RaggedObjects, UniformItems
 from tartan.runtime.items import ItemFailure
 from tartan.runtime.loader import Loader
@@ -30,6 +31,8 @@ class ItemDesk:
     scheduler : Scheduler
     loader : Loader
     disk : DiskLevel or None
+    exchange : Exchange or None
+        Learns where spans lie.
     device_lanes : mapping of int to DeviceLane
         By device.
     report : callable
@@ -45,6 +48,7 @@ class ItemDesk:
         scheduler: Scheduler,
         loader: Loader,
         disk: DiskLevel | None,
+        exchange: Exchange | None,
         device_lanes: Mapping[int, DeviceLane],
         report: Callable[[NodeReport], None],
         measured: bool,
@@ -56,6 +60,7 @@ class ItemDesk:
         self._scheduler = scheduler
         self._loader = loader
         self._disk = disk
+        self._exchange = exchange
         self._lanes = device_lanes
         self._report = report
         self._measured = measured
@@ -92,6 +97,8 @@ class ItemDesk:
         place = self._place(action.span, action.address)
         target = self._items.block(self._wiring.arenas, place.address, place.length)
         target[...] = self._items.block(self._wiring.arenas, action.source, place.length)
+        if self._exchange is not None:
+            self._exchange.placed(place)
         self._wiring.post(SpanMoved(action.span))
 
     def evict(self, action: Evict) -> None:
@@ -99,6 +106,8 @@ class ItemDesk:
         if action.device is not None:
             self._lanes[action.device].forget(action.span)
             return
+        if self._exchange is not None:
+            self._exchange.evicted(action.span)
         # Which items of it failed stays known: a device may still hold the span, and compare it.
         place = self._places.pop(action.span, None)
         if isinstance(self._items, RaggedObjects):

@@ -19,6 +19,7 @@ from tartan.core.actions import Origin
 from tartan.errors import RunFailedError, TartanError
 from tartan.runtime.disk_level import DiskLevel
 from tartan.runtime.events import NodeBroken, SpanFilled
+from tartan.runtime.exchange import Exchange
 from tartan.runtime.host import Place, UniformItems
 from tartan.runtime.items import ItemFailure, takes_rows
 from tartan.runtime.tasks import ParsedBatch, parse_batch, parse_rows, probe_item
@@ -84,6 +85,8 @@ class Loader:
         Its threads read.
     disk : DiskLevel or None
         Where ready items may be.
+    exchange : Exchange or None
+        Where spans may be that are not on disk: with other ranks.
     item_seconds : float
         Expected time to parse an item: slow ones go to the workers one by one, quick ones in batches.
     ahead_bytes : int
@@ -95,6 +98,7 @@ class Loader:
         wiring: Wiring,
         io: DaemonPool,
         disk: DiskLevel | None = None,
+        exchange: Exchange | None = None,
         *,
         item_seconds: float = 0.0,
         ahead_bytes: int = AHEAD_BYTES,
@@ -105,6 +109,8 @@ class Loader:
         self._tracer = wiring.tracer
         self._io = io
         self._disk = disk
+        self._exchange = exchange
+        self._filled: Callable[[SpanFilled], None] = wiring.post if exchange is None else exchange.filled
         self._batch_items = max(1, int(BATCH_SECONDS / item_seconds)) if item_seconds > 0 else 1 << 30
         self._uniform = isinstance(wiring.item_plan.items, UniformItems)
         self._rows = wiring.source.kind == "array" and self._uniform and takes_rows(wiring.app)
@@ -112,8 +118,12 @@ class Loader:
         self._lock = threading.Lock()
 
     def load(self, place: Place) -> None:
-        """Start to fill a place."""
-        self._io.submit(partial(self._fill, place))
+        """Start to fill a place from the nearest level that has its span."""
+        self._io.submit(partial(self._guard, partial(self._fill, place)))
+
+    def read(self, place: Place) -> None:
+        """Start to fill a place from storage."""
+        self._io.submit(partial(self._guard, partial(self._fill_from_storage, place)))
 
     def close(self) -> None:
         """Let no further read begin; one that hangs is abandoned."""
@@ -123,15 +133,18 @@ class Loader:
     # -- reading (I/O threads) -------------------------------------------------------------------------------
 
     def _fill(self, place: Place) -> None:
-        try:
-            if self._disk is not None and self._fill_from_disk(self._disk, place):
-                return
-            if self._rows:
-                self._read_rows(place)
-            else:
-                self._read_items(place)
-        except BaseException as error:
-            self._wiring.post(NodeBroken(error))
+        if self._disk is not None and self._fill_from_disk(self._disk, place):
+            return
+        if self._exchange is not None:
+            self._exchange.want(place)
+        else:
+            self._fill_from_storage(place)
+
+    def _fill_from_storage(self, place: Place) -> None:
+        if self._rows:
+            self._read_rows(place)
+        else:
+            self._read_items(place)
 
     def _fill_from_disk(self, disk: DiskLevel, place: Place) -> bool:
         """Fill a place from the disk level if all its items are there."""
@@ -146,7 +159,7 @@ class Loader:
             self.counts.disk_bytes += n_bytes
             self.counts.read_seconds += (end - start) / 1e9
         self._tracer.record(f"disk {place.first}+{place.length}", "read", "host/disk", start, end)
-        self._wiring.post(SpanFilled(place, n_bytes, {}, Origin.DISK))
+        self._filled(SpanFilled(place, n_bytes, {}, Origin.DISK))
         return True
 
     def _read_rows(self, place: Place) -> None:
@@ -213,12 +226,15 @@ class Loader:
     ) -> None:
         limit = self._wiring.timeout_seconds
         timeout = None if limit is None else limit * n_items
-        self._wiring.executor.submit(function, args, partial(self._guard, ended), timeout_seconds=timeout)
+        self._wiring.executor.submit(function, args, partial(self._end_call, ended), timeout_seconds=timeout)
 
-    def _guard(self, ended: Callable[[Outcome], None], outcome: Outcome) -> None:
+    def _end_call(self, ended: Callable[[Outcome], None], outcome: Outcome) -> None:
+        self._guard(partial(ended, outcome))
+
+    def _guard(self, call: Callable[[], None]) -> None:
         """Let no error of ours leave a span unfinished for ever, and the node waiting for it."""
         try:
-            ended(outcome)
+            call()
         except BaseException as error:
             self._wiring.post(NodeBroken(error))
 
@@ -235,7 +251,7 @@ class Loader:
                     complete = span.n_parsed == span.place.length
                 span.payloads[batch.begin : batch.end] = [None] * batch.length
                 if complete:
-                    self._wiring.post(SpanFilled(span.place, span.n_bytes, span.failures))
+                    self._filled(SpanFilled(span.place, span.n_bytes, span.failures))
             case Died() | TimedOut():
                 self._try_alone(batch)
             case Raised():

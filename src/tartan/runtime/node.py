@@ -142,11 +142,14 @@ class Node:
         disk = None
         if x.disk_cache is not None:
             disk = DiskLevel(x.disk_cache, x.source, x.item_plan.items, x.digest_base, io, key=x.cache_key)
-        self._loader = Loader(wiring, io, disk, item_seconds=x.item_seconds)
+        self._loader = Loader(wiring, io, disk, x.exchange, item_seconds=x.item_seconds)
         self._opened.callback(self._loader.close)
+        if x.exchange is not None:
+            self._opened.callback(x.exchange.close)
+            x.exchange.open(wiring, x.grid, self._loader.read)
         measured = x.span_bytes is not None and not self._scheduler.host.room.addressed
         self._items = ItemDesk(
-            wiring, x.grid, self._scheduler, self._loader, disk, self._device_lanes, x.report, measured
+            wiring, x.grid, self._scheduler, self._loader, disk, x.exchange, self._device_lanes, x.report, measured
         )
         self._chunks = ChunkDesk(x.grid, self._scheduler, buffers, x.remaining, x.sink, self._inbox.put)
         self._tiles = TileDesk(
@@ -260,6 +263,7 @@ class Node:
             host_hits=scheduler.host.stats.hits,
             uploads=self._items.n_uploads,
             pairs_computed=self._tiles.pairs_computed,
+            bytes_between_ranks=self._x.exchange.bytes_received if self._x.exchange is not None else 0,
             bytes_per_level=n_bytes,
             seconds_per_stage=seconds,
             wall_seconds=wall_seconds,

@@ -1,0 +1,401 @@
+"""The node's side of homes: spans come from other ranks, and go to them, beside its own storage.
+
+``Homes`` decides; this carries its decisions out. Everything that happens (a load wanted or ended, a question, an
+answer, other members) is handed to it under one lock, in which nothing waits, sends or copies. Questions to other ranks
+are asked by threads of their own, one for each that is open; questions of others are answered in threads that the
+fetcher brings. So a slow rank holds up neither the loop of the node, nor its reads, nor the thread of the engine.
+
+A span goes to others from a kept slot, which stays pinned until it is sent, or from a copy of where the host level has
+it: the slot there is wanted again soon, and is only held for as long as a copy takes. A span comes straight into its
+slot. When its sender is given up in between, the rank loads the span itself, but not before nothing more can arrive.
+
+Spans with items that failed travel too, each with its reasons: what failed once is not tried again elsewhere.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from tartan.base.daemon_pool import DaemonPool
+from tartan.core.actions import Origin
+from tartan.core.grid import Grid
+from tartan.core.homes import Ask, Copy, GiveUp, HomeAction, Homes, Read, Respond, Send
+from tartan.core.messages import Answer, Busy, Fetch, Member
+from tartan.errors import TartanError
+from tartan.runtime.events import NodeBroken, SpanFilled
+from tartan.runtime.host import Place, UniformItems
+from tartan.runtime.items import ItemFailure
+from tartan.runtime.wiring import Wiring
+
+ASKERS = 8
+"""Questions to other ranks that are open at a time."""
+PATIENCE_SECONDS = 50.0
+"""How long an asker is left waiting for a load."""
+
+Failures = Mapping[int, ItemFailure]
+
+
+def _nothing() -> None:
+    """Release nothing."""
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """A span on its way to another rank.
+
+    Attributes
+    ----------
+    items : memoryview
+        Its slots.
+    failures : mapping of int to ItemFailure
+        Items that failed, by position.
+    release : callable
+        Called once it is sent, or cannot be.
+    """
+
+    items: memoryview
+    failures: Failures
+    release: Callable[[], None] = _nothing
+
+
+Provide = Callable[[int, Fetch], Shipment | Answer]
+
+
+class Fetcher(Protocol):
+    """What carries spans from rank to rank."""
+
+    def serve(self, provide: Provide) -> None:
+        """Let the questions of other ranks be answered by ``provide``, which may wait; before, all are ``Busy``."""
+
+    def fetch(self, address: str, rank: int, fetch: Fetch, slots: memoryview) -> Failures | Answer:
+        """Ask the rank at an address, as this rank; items come into ``slots``. Nothing arrives after the return.
+
+        Raises
+        ------
+        TartanError
+            If no answer came; the slots then hold rubbish.
+        """
+
+    def drop(self, address: str) -> None:
+        """End what is under way with a rank; waits for nothing."""
+
+
+class _Question:
+    """A question of another rank, and the answer once there is one."""
+
+    def __init__(self) -> None:
+        self._answered = threading.Event()
+        self.answer: Send | Answer | None = None
+
+    def settle(self, answer: Send | Answer) -> None:
+        self.answer = answer
+        self._answered.set()
+
+    def wait(self, seconds: float) -> None:
+        self._answered.wait(seconds)
+
+
+@dataclass(frozen=True)
+class KeptSlots:
+    """What a rank keeps for others, in the host arena behind the slots of its tiles.
+
+    Attributes
+    ----------
+    row_slots : int
+        Slots before this address hold what stays.
+    first : int
+        Address of the first kept slot.
+    n_spans : int
+    span_slots : int
+        Of the longest span.
+    """
+
+    row_slots: int
+    first: int
+    n_spans: int
+    span_slots: int
+
+
+class Exchange:
+    """Finds the spans of a node at other ranks, and answers theirs.
+
+    Parameters
+    ----------
+    fetcher : Fetcher
+    kept : KeptSlots
+
+    Notes
+    -----
+    ``open`` joins it to a node; ``welcomed`` and ``view`` may come before or after it.
+    """
+
+    def __init__(self, fetcher: Fetcher, kept: KeptSlots, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._fetcher = fetcher
+        self._kept = kept
+        self._patience = patience_seconds
+        self._changed = threading.Condition()
+        self._rank = -1
+        self._members: tuple[Member, ...] = ()
+        self._node: _NodeSide | None = None
+        self._homes: Homes | None = None
+        self._questions: dict[tuple[int, int], deque[_Question]] = defaultdict(deque)
+        self._wanted: dict[int, Place] = {}
+        self._asking: dict[int, str] = {}
+        self._given_up: set[int] = set()
+        self._resident: dict[int, Place] = {}
+        self._copying: dict[int, int] = defaultdict(int)
+        self._failures: dict[int, Failures] = {}
+        self.bytes_received = 0
+
+    # -- the cluster's side ----------------------------------------------------------------------------------
+
+    def welcomed(self, rank: int) -> None:
+        """Take note of the own number."""
+        with self._changed:
+            self._rank = rank
+            self._begin()
+
+    def view(self, members: Sequence[Member]) -> None:
+        """Take part with these ranks from now on; waits for nothing."""
+        with self._changed:
+            there = {member.address for member in members}
+            lost = [member for member in self._members if member.address not in there]
+            self._members = tuple(member for member in members if member.address)
+            for key in list(self._questions):
+                if key[0] in {member.rank for member in lost}:
+                    self._settle_all(key)
+            if self._homes is not None and self._members:
+                self._carry_out(self._homes.view(self._members))
+        for member in lost:
+            self._fetcher.drop(member.address)
+
+    def provide(self, rank: int, fetch: Fetch) -> Shipment | Answer:
+        """Answer a question of another rank; may wait until a load has ended."""
+        question, span = _Question(), fetch.span
+        with self._changed:
+            if self._homes is None or rank not in {member.rank for member in self._members}:
+                return Busy(span)
+            self._questions[rank, span].append(question)
+            self._carry_out(self._homes.fetched(rank, fetch))
+        question.wait(self._patience)
+        with self._changed:
+            answer = question.answer
+            if answer is None:
+                self._questions[rank, span].remove(question)
+                return Busy(span)
+        return self._shipment(answer) if isinstance(answer, Send) else answer
+
+    # -- the node's side -------------------------------------------------------------------------------------
+
+    def open(self, wiring: Wiring, grid: Grid, read: Callable[[Place], None]) -> None:
+        """Begin to serve a node; ``read`` starts to load a place from storage, and ``filled`` ends it."""
+        with self._changed:
+            self._node = _NodeSide(wiring, grid, read)
+            self._begin()
+        self._fetcher.serve(self.provide)
+
+    def close(self) -> None:
+        """Answer and ask nothing more."""
+        with self._changed:
+            node, self._node, self._homes = self._node, None, None
+            for key in list(self._questions):
+                self._settle_all(key)
+        if node is not None:
+            node.askers.close()
+
+    def want(self, place: Place) -> None:
+        """Have a place of the host level filled, from wherever its span is found."""
+        with self._changed:
+            if self._homes is None:
+                return
+            self._wanted[place.span] = place
+            self._carry_out(self._homes.source(place.span, stays=place.address < self._kept.row_slots))
+
+    def filled(self, event: SpanFilled) -> None:
+        """Take in that a place was filled from storage or from disk, one of the host level or a kept one."""
+        with self._changed:
+            if self._node is None or self._homes is None:
+                return
+            self._failures[event.place.span] = event.failures
+            if event.place.address < self._kept.first:
+                self._arrived(self._node, event)
+                if event.origin is Origin.DISK:
+                    return  # was not asked for
+            self._carry_out(self._homes.read(event.place.span))
+
+    def placed(self, place: Place) -> None:
+        """Take note that a span lies elsewhere in the host level; its old place may be filled anew on return."""
+        with self._changed:
+            self._await_copies(place.span)
+            self._resident[place.span] = place
+
+    def evicted(self, span: int) -> None:
+        """Take note that a span is no longer in the host level; its place may be filled anew on return."""
+        with self._changed:
+            self._await_copies(span)
+            self._resident.pop(span, None)
+
+    # -- under the lock --------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        if self._rank >= 0 and self._node is not None and self._homes is None:
+            self._homes = Homes(self._rank, self._kept.n_spans, self._resident.__contains__)
+            if self._members:
+                self._carry_out(self._homes.view(self._members))
+
+    def _await_copies(self, span: int) -> None:
+        while self._copying.get(span):
+            self._changed.wait()
+
+    def _arrived(self, node: _NodeSide, event: SpanFilled) -> None:
+        """Let the node have a span, and others from there."""
+        self._wanted.pop(event.place.span, None)
+        self._resident[event.place.span] = event.place
+        node.wiring.post(event)
+
+    def _carry_out(self, actions: Sequence[HomeAction]) -> None:
+        assert self._node is not None
+        for action in actions:
+            match action:
+                case Ask(rank, fetch):
+                    self._submit_question(self._node, rank, fetch)
+                case Respond(rank, answer):
+                    self._settle(rank, answer.span, answer)
+                case Send(rank, span):
+                    self._settle(rank, span, action)
+                case Copy(span, kept):
+                    self._node.askers.submit(partial(self._guard, partial(self._copy, span, kept)))
+                case Read(span, None) if span in self._asking:
+                    self._given_up.add(span)
+                    self._fetcher.drop(self._asking[span])
+                case Read(span, None) | GiveUp(span):
+                    self._node.read(self._wanted[span])
+                case Read(span, kept):
+                    assert kept is not None
+                    self._node.read(self._kept_place(self._node, span, kept))
+
+    def _submit_question(self, node: _NodeSide, rank: int, fetch: Fetch) -> None:
+        address = next((member.address for member in self._members if member.rank == rank), "")
+        self._asking[fetch.span] = address
+        ask = partial(self._ask, node, rank, address, fetch, self._wanted[fetch.span])
+        node.askers.submit(partial(self._guard, ask))
+
+    def _settle(self, rank: int, span: int, answer: Send | Answer) -> None:
+        questions = self._questions.get((rank, span))
+        if questions:
+            questions.popleft().settle(answer)
+            if not questions:
+                del self._questions[rank, span]
+            if isinstance(answer, Send) and answer.kept is None:
+                self._copying[span] += 1
+        elif isinstance(answer, Send) and self._homes is not None:  # the asker has gone
+            self._homes.sent(span, answer.kept)
+
+    def _settle_all(self, key: tuple[int, int]) -> None:
+        for question in self._questions.pop(key):
+            question.settle(Busy(key[1]))
+
+    def _kept_place(self, node: _NodeSide, span: int, kept: int) -> Place:
+        items = node.grid.span_items(span)
+        return Place(span, self._kept.first + kept * self._kept.span_slots, len(items), 0, items.start)
+
+    # -- threads that copy, ask and answer ---------------------------------------------------------------------
+
+    def _guard(self, call: Callable[[], None]) -> None:
+        """Let no error of ours leave the node waiting for a span for ever."""
+        node = self._node
+        try:
+            call()
+        except BaseException as error:
+            if node is not None:
+                node.wiring.post(NodeBroken(error))
+
+    def _copy(self, span: int, kept: int) -> None:
+        """Copy a kept span to where the scheduler wants it."""
+        with self._changed:
+            node, place = self._node, self._wanted.get(span)
+            if node is None or place is None:
+                return
+            source = self._kept_place(node, span, kept)
+        block = node.block(place)
+        block[...] = node.block(source)
+        with self._changed:
+            if self._homes is not None:
+                event = SpanFilled(place, int(block.nbytes), self._failures.get(span, {}), Origin.RANK)
+                self._arrived(node, event)
+                self._carry_out(self._homes.copied(span))
+
+    def _ask(self, node: _NodeSide, rank: int, address: str, fetch: Fetch, place: Place) -> None:
+        """Ask a rank for a span, and take in what comes of it."""
+        answer: Failures | Answer | None
+        slots = node.bytes_of(place)
+        try:
+            answer = self._fetcher.fetch(address, self._rank, fetch, slots) if address else Busy(fetch.span)
+        except TartanError:
+            answer = None
+        with self._changed:
+            del self._asking[fetch.span]
+            if self._homes is None:
+                return
+            if fetch.span in self._given_up:
+                self._given_up.remove(fetch.span)
+                node.read(place)
+            elif answer is None:
+                self._carry_out(self._homes.silent(fetch.span))
+            elif isinstance(answer, Mapping):
+                self.bytes_received += slots.nbytes
+                self._failures[fetch.span] = answer
+                self._arrived(node, SpanFilled(place, slots.nbytes, answer, Origin.RANK))
+                self._carry_out(self._homes.received(fetch.span, rank))
+            else:
+                self._carry_out(self._homes.answered(rank, answer))
+
+    def _shipment(self, answer: Send) -> Shipment | Answer:
+        """Return what a rank asked for, to be sent from where it lies or from a copy."""
+        span, kept = answer.span, answer.kept
+        with self._changed:
+            node, failures = self._node, self._failures.get(span, {})
+        if node is None:
+            return Busy(span)
+        if kept is not None:
+            source = self._kept_place(node, span, kept)
+            return Shipment(node.bytes_of(source), failures, partial(self._sent, span, kept))
+        try:
+            copy = node.block(self._resident[span]).copy()
+        finally:
+            with self._changed:
+                self._copying[span] -= 1
+                self._changed.notify_all()
+        return Shipment(copy.reshape(-1).view(np.uint8).data, failures)
+
+    def _sent(self, span: int, kept: int) -> None:
+        with self._changed:
+            if self._homes is not None:
+                self._carry_out(self._homes.sent(span, kept))
+
+
+class _NodeSide:
+    """What an exchange uses of its node."""
+
+    def __init__(self, wiring: Wiring, grid: Grid, read: Callable[[Place], None]) -> None:
+        self.wiring = wiring
+        self.grid = grid
+        self.read = read
+        self.askers = DaemonPool(ASKERS, "tartan-exchange")
+
+    def block(self, place: Place) -> np.ndarray:
+        """Return the slots of a place."""
+        items = self.wiring.item_plan.items
+        assert isinstance(items, UniformItems)
+        return items.block(self.wiring.arenas, place.address, place.length)
+
+    def bytes_of(self, place: Place) -> memoryview:
+        """Return the slots of a place as bytes."""
+        return self.block(place).reshape(-1).view(np.uint8).data
