@@ -21,13 +21,17 @@ macro_rules! level {
             sums: &mut [[$real; $vectors * $lanes]; $rows],
         ) {
             assert!(rows.iter().all(|row| row.len() == panel.len()));
-            // SAFETY: lane v of a row of `sums` begins at v * LANES, below its length; so below.
-            let mut kept: [[_; $vectors]; $rows] =
-                from_fn(|r| from_fn(|v| unsafe { $load(sums[r].as_ptr().add(v * $lanes)) }));
+            let mut kept: [[_; $vectors]; $rows] = from_fn(|r| {
+                from_fn(|v| {
+                    // SAFETY: vector v of a row of `sums` lies in it, from v * LANES on; so below.
+                    unsafe { $load(sums[r].as_ptr().add(v * $lanes)) }
+                })
+            });
             for (p, column) in panel.iter().enumerate() {
-                // SAFETY: as above.
-                let b: [_; $vectors] =
-                    from_fn(|v| unsafe { $load(column.as_ptr().add(v * $lanes)) });
+                let b: [_; $vectors] = from_fn(|v| {
+                    // SAFETY: as above.
+                    unsafe { $load(column.as_ptr().add(v * $lanes)) }
+                });
                 for r in 0..$rows {
                     // SAFETY: every row is as long as the panel.
                     let a = $splat(unsafe { *rows[r].get_unchecked(p) });
