@@ -43,6 +43,11 @@ def choose_cluster_grid(
         return alone
     side = isqrt(2 * max(FEWEST_CHUNKS, ceil(CHUNKS_A_SHARE * shares))) + 1
     chunk = max(1, min(alone.chunk, workload.n_items // side))
+    return streaming_grid(alone, workload, slots, chunk)
+
+
+def streaming_grid(alone: Grid, workload: Workload, slots: int, chunk: int) -> Grid:
+    """Cut a run for ranks of so many slots as for one, with strips that can stream and chunks of a given side."""
     strip = max(alone.span, min(alone.strip, slots // STRIPS_A_ROOM)) if slots < workload.n_items else alone.strip
     return Grid(
         workload.n_items,

@@ -128,7 +128,7 @@ def _execute(session: Session, folder: RunFolder, ways: ClusterWays) -> None:
         identity_of(folder),
         n_expected=ways.n_expected,
         rank_timeout_seconds=ways.rank_timeout_seconds,
-        circle=session.holds_all(folder),
+        circle=session.strips_stream(folder, ways.n_expected),
     )
     coordinator = Coordinator(setup)
     summary = Summary()

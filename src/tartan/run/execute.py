@@ -23,6 +23,7 @@ from tartan.base.trace import NO_TRACER, Tracer
 from tartan.base.user_key import user_key
 from tartan.core.grid import Grid
 from tartan.core.ledger import NOT_COMPUTED
+from tartan.core.rank_layout import divide_slots
 from tartan.core.shares import Chunk
 from tartan.core.verdict import FailureRules, NodeReport
 from tartan.devices.protocol import Device
@@ -324,11 +325,14 @@ class Session:
         refuse_too_large(path, plain_bytes(manifest, manifest.n_items))
         return RunFolder.create(path, manifest, table, candidates=asked.candidates, held=held)
 
-    def holds_all(self, folder: RunFolder) -> bool:
-        """Whether all items of a run fit the memory of this rank."""
+    def strips_stream(self, folder: RunFolder, n_ranks: int) -> bool:
+        """Whether rows may stream past columns on ranks like this one."""
         self.expect(folder)
-        n = folder.manifest.n_items
-        return host_slots(n, self.facts, self._options, self.rank.capacity) >= n
+        grid = folder_grid(folder)
+        slots = host_slots(grid.n_items, self.facts, self._options, self.rank.capacity)
+        if self.facts.form is None:
+            return slots >= grid.n_items
+        return divide_slots(grid, slots, slots * n_ranks).strips_stream
 
     def heal(self, folder: RunFolder) -> None:
         """Try again what failed in a run folder, and take back what is to be computed for it.

@@ -18,6 +18,7 @@ from tartan.application import Application, compares_pairs, output_dtypes
 from tartan.base.machine import memory
 from tartan.core.cache import Room
 from tartan.core.grid import Grid
+from tartan.core.rank_layout import streaming_grid
 from tartan.core.setup import prepares_on_device
 from tartan.core.sizing import Costs, Layout, choose_grid, choose_layout, device_room, shared_chunk
 from tartan.core.workload import Workload
@@ -332,9 +333,10 @@ def plan_grid(
         tile = shared_chunk(n, n_ranks)
     own = [slots for slots in device_slots(n, facts, options, capacity) if slots is not None]
     reduced = reduced and not capacity.in_processes and not own
-    return choose_grid(
+    slots = _planned_slots(host_slots(n, facts, options, capacity), n, facts)
+    alone = choose_grid(
         workload,
-        _planned_slots(host_slots(n, facts, options, capacity), n, facts),
+        slots,
         device_slots=min(own) if own else None,
         chunk=None if tile is None else min(tile, n),
         order=options.order,
@@ -342,6 +344,8 @@ def plan_grid(
         tile_side=_pair_tile_side(facts.costs) if compares_pairs(app) else _tile_side(app, n, reduced),
         reduced=reduced,
     )
+    streams = n_ranks > 1 and options.tile is None and facts.form is not None
+    return streaming_grid(alone, workload, slots, alone.chunk) if streams else alone
 
 
 def _tile_side(app: Application, n_items: int, reduced: bool) -> int:
