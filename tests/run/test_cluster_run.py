@@ -84,10 +84,13 @@ class InThreads(ClusterWays):
             for thread in threads:
                 thread.start()
 
-        yield _Driver(hub, launch)
-        for thread in threads:
-            thread.join(60)
-            assert not thread.is_alive()
+        try:
+            yield _Driver(hub, launch)
+        finally:
+            for thread in threads:
+                if thread.ident is not None:
+                    thread.join(60)
+                assert not thread.is_alive()
 
 
 def _rank(engine: ClusterEngine) -> None:
@@ -214,6 +217,7 @@ def test_a_failed_item_is_one_failure_whoever_loads_it(tmp_path: Path) -> None:
     run = start(asked(Sums(bad=4)), tmp_path / "run", ranks=ranks())
     assert run.finished
     assert [(failure.i, failure.kind) for failure in run.failures] == [(4, "item")]
+    assert run.stats["storage_load_factor"] < run.stats["load_factor"]
     good = np.delete(np.arange(N), 4)
     np.testing.assert_array_equal(
         np.triu(run.matrix()[np.ix_(good, good)], 1), np.triu(expected()[np.ix_(good, good)], 1)

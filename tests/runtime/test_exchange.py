@@ -69,7 +69,17 @@ class Link:
 class Node:
     """What an exchange sees of a node: places that it wants, reads from storage, and what was posted."""
 
-    def __init__(self, net: Net, rank: int, *, n_kept: int = 2, patience_seconds: float = DEADLINE_SECONDS) -> None:
+    def __init__(
+        self,
+        net: Net,
+        rank: int,
+        *,
+        n_kept: int = 2,
+        patience_seconds: float = DEADLINE_SECONDS,
+        begun: bool = True,
+    ) -> None:
+        self.hangs = False
+        self.rank = rank
         self.reads: Counter[int] = Counter()
         self.posted: queue.Queue[Any] = queue.Queue()
         self.grid = Grid(N, 4, 0, SPAN, SPAN)
@@ -80,12 +90,17 @@ class Node:
         self.wiring = Wiring(anything, anything, anything, plan, arenas, self.posted.put, NO_TRACER)
         link = Link(net, f"rank {rank}:1")
         self.exchange = Exchange(link, KeptSlots(4, ROOM, n_kept, SPAN), patience_seconds)
+        if begun:
+            self.begin()
+
+    def begin(self) -> None:
         self.exchange.open(self.wiring, self.grid, self.read)
-        self.exchange.welcomed(rank)
+        self.exchange.welcomed(self.rank)
 
     def read(self, place: Place) -> None:
         self.reads[place.span] += 1
-        threading.Thread(target=self._read, args=(place,), daemon=True).start()
+        if not self.hangs:
+            threading.Thread(target=self._read, args=(place,), daemon=True).start()
 
     def _read(self, place: Place) -> None:
         block = self.items.block(self.wiring.arenas, place.address, place.length)
@@ -207,9 +222,24 @@ def test_a_lost_rank_is_not_waited_for_and_nothing_is_read_before_its_connection
     assert one.filled().origin is Origin.STORAGE
 
 
-def test_a_question_of_a_stranger_or_after_the_end_is_answered_at_once() -> None:
-    one, _ = nodes(Net())
+def test_a_question_waits_for_a_rank_that_has_not_begun() -> None:
+    net = Net()
+    one, late = Node(net, 0), Node(net, 1, begun=False)
+    view([one, late], 0, 1)
+    span = spans_at_home(1)[0]
+    one.exchange.want(Place(span, 4, SPAN, 1, span * SPAN))
+    late.begin()
+    assert one.filled().origin is Origin.RANK
+    assert (one.reads[span], late.reads[span]) == (0, 1)
+
+
+def test_a_stranger_is_not_left_waiting() -> None:
+    one, _ = nodes(Net(), patience_seconds=0.01)
     assert one.exchange.provide(7, Fetch(3)) == Busy(3)
+
+
+def test_nothing_is_given_after_the_end() -> None:
+    one, _ = nodes(Net())
     one.exchange.close()
     assert one.exchange.provide(1, Fetch(3)) == Busy(3)
 
@@ -217,7 +247,6 @@ def test_a_question_of_a_stranger_or_after_the_end_is_answered_at_once() -> None
 def test_an_asker_is_not_left_waiting_for_a_read_that_hangs() -> None:
     one = Node(Net(), 0, patience_seconds=0.01)
     view([one], 0, 1)
-    one.exchange.close()
-    one.exchange.open(one.wiring, one.grid, lambda place: None)
+    one.hangs = True
     span = spans_at_home(0)[0]
     assert one.exchange.provide(1, Fetch(span)) == Busy(span)

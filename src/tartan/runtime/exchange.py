@@ -37,7 +37,7 @@ from tartan.runtime.wiring import Wiring
 ASKERS = 8
 """Questions to other ranks that are open at a time."""
 PATIENCE_SECONDS = 50.0
-"""How long an asker is left waiting for a load."""
+"""How long an asker is left waiting: for a load, or for a rank that has not begun."""
 
 Failures = Mapping[int, ItemFailure]
 
@@ -72,7 +72,7 @@ class Fetcher(Protocol):
     """What carries spans from rank to rank."""
 
     def serve(self, provide: Provide) -> None:
-        """Let the questions of other ranks be answered by ``provide``, which may wait; before, all are ``Busy``."""
+        """Let ``provide``, which may wait, answer the questions of other ranks; before, all answers are ``Busy``."""
 
     def fetch(self, address: str, rank: int, fetch: Fetch, slots: memoryview) -> Failures | Answer:
         """Ask the rank at an address, as this rank; items come into ``slots``. Nothing arrives after the return.
@@ -141,6 +141,7 @@ class Exchange:
         self._kept = kept
         self._patience = patience_seconds
         self._changed = threading.Condition()
+        self._closed = False
         self._rank = -1
         self._members: tuple[Member, ...] = ()
         self._node: _NodeSide | None = None
@@ -153,6 +154,7 @@ class Exchange:
         self._copying: dict[int, int] = defaultdict(int)
         self._failures: dict[int, Failures] = {}
         self.bytes_received = 0
+        fetcher.serve(self.provide)
 
     # -- the cluster's side ----------------------------------------------------------------------------------
 
@@ -168,6 +170,7 @@ class Exchange:
             there = {member.address for member in members}
             lost = [member for member in self._members if member.address not in there]
             self._members = tuple(member for member in members if member.address)
+            self._changed.notify_all()
             for key in list(self._questions):
                 if key[0] in {member.rank for member in lost}:
                     self._settle_all(key)
@@ -177,10 +180,11 @@ class Exchange:
             self._fetcher.drop(member.address)
 
     def provide(self, rank: int, fetch: Fetch) -> Shipment | Answer:
-        """Answer a question of another rank; may wait until a load has ended."""
+        """Answer a question of another rank; may wait until a load has ended, or until this rank has begun."""
         question, span = _Question(), fetch.span
         with self._changed:
-            if self._homes is None or rank not in {member.rank for member in self._members}:
+            self._changed.wait_for(lambda: self._closed or self._knows(rank), self._patience)
+            if self._homes is None or not self._knows(rank):
                 return Busy(span)
             self._questions[rank, span].append(question)
             self._carry_out(self._homes.fetched(rank, fetch))
@@ -199,14 +203,17 @@ class Exchange:
         with self._changed:
             self._node = _NodeSide(wiring, grid, read)
             self._begin()
-        self._fetcher.serve(self.provide)
 
     def close(self) -> None:
         """Answer and ask nothing more."""
         with self._changed:
-            node, self._node, self._homes = self._node, None, None
+            node, self._node, self._homes, self._closed = self._node, None, None, True
+            self._changed.notify_all()
             for key in list(self._questions):
                 self._settle_all(key)
+            asked = {address for address in self._asking.values() if address}
+        for address in asked:
+            self._fetcher.drop(address)
         if node is not None:
             node.askers.close()
 
@@ -244,8 +251,12 @@ class Exchange:
 
     # -- under the lock --------------------------------------------------------------------------------------
 
+    def _knows(self, rank: int) -> bool:
+        return self._homes is not None and any(member.rank == rank for member in self._members)
+
     def _begin(self) -> None:
         if self._rank >= 0 and self._node is not None and self._homes is None:
+            self._changed.notify_all()
             self._homes = Homes(self._rank, self._kept.n_spans, self._resident.__contains__)
             if self._members:
                 self._carry_out(self._homes.view(self._members))
@@ -274,7 +285,8 @@ class Exchange:
                     self._node.askers.submit(partial(self._guard, partial(self._copy, span, kept)))
                 case Read(span, None) if span in self._asking:
                     self._given_up.add(span)
-                    self._fetcher.drop(self._asking[span])
+                    if self._asking[span]:
+                        self._fetcher.drop(self._asking[span])
                 case Read(span, None) | GiveUp(span):
                     self._node.read(self._wanted[span])
                 case Read(span, kept):
