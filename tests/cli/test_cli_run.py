@@ -117,6 +117,11 @@ class TestResult:
             "45 of 45 pairs of 10 items in 12 s (3.75 pairs/s); 24 loads, R 2.40 (bound 2.00); result in x.tartan\n"
         )
 
+    def test_the_summary_of_several_ranks_tells_loads_from_fills(self, command: Any, api: Any) -> None:
+        api.run.stats = api.run.stats | {"n_ranks": 3, "storage_load_factor": 1.0, "storage_load_factor_bound": 1.0}
+        shown = command("run", "vectors", "x", "-o", "r")
+        assert "; R 1.00 (bound 1.00), F 2.40 (bound 2.00); 3 ranks; result" in shown.err
+
     def test_quiet_says_nothing(self, command: Any, api: Any) -> None:
         shown = command("run", "vectors", "x", "-o", "r", "--quiet")
         assert (shown.status, shown.out, shown.err) == (0, "", "")

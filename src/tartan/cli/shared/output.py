@@ -94,13 +94,20 @@ def summary(about: Mapping[str, Any]) -> str:
     if seconds:
         text += f" in {format_duration(seconds)} ({format_rate(about['n_pairs_done'] / seconds)})"
     if about.get("load_factor") is not None:
-        text += f"; {format_count(about['loads'])} loads, R {about['load_factor']:.2f}"
-        if about.get("load_factor_bound") is not None:
-            text += f" (bound {about['load_factor_bound']:.2f})"
+        loads = f"{format_count(about['loads'])} loads, R"
+        if about.get("storage_load_factor") is not None:
+            loads = f"R {_factor(about, 'storage_load_factor')}, F"
+        text += f"; {loads} {_factor(about, 'load_factor')}"
     if about.get("n_ranks"):
         text += f"; {about['n_ranks']} ranks"
         text += f", {about['ranks_lost']} lost" if about.get("ranks_lost") else ""
     return f"{text}; result in {about['path']}"
+
+
+def _factor(about: Mapping[str, Any], name: str) -> str:
+    """Write a load factor, and its bound where that is known."""
+    bound = about.get(f"{name}_bound")
+    return f"{about[name]:.2f}" + (f" (bound {bound:.2f})" if bound is not None else "")
 
 
 def warn_unfinished(run: Any) -> None:
