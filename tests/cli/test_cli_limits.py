@@ -38,7 +38,9 @@ def test_too_few_addresses_are_named(tmp_path: Path) -> None:
 def test_an_empty_name_of_the_result_is_refused(tmp_path: Path) -> None:
     found = run_vectors(tmp_path, "-o", "")
     assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr.strip() == "tartan: error: -o is empty; name a folder for the result"
+    assert found.stderr.strip() == (
+        "tartan: error: -o is empty, where a name or a value belongs; is a variable of the shell not set?"
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
 
 

@@ -19,6 +19,7 @@ from tartan.errors import ConfigError, RunCancelledError, RunFailedError, StoreE
 EXECUTION = {
     "--host-cache", "--device-cache", "--disk-cache", "--workers", "--order", "--device", "--on-error",
     "--max-failures", "--tile-timeout", "--verify", "--trace", "--quiet", "--json", "--help",
+    "--cluster", "--scheduler-file", "--insecure", "--rank-timeout",
 }  # fmt: skip
 
 # Of every command that reads a matrix.
@@ -27,7 +28,8 @@ MATRIX = {"--output", "--similarity", "--transform", "--missing", "--drop-failed
 # Written out by hand on purpose: an option that vanishes breaks somebody's script.
 OPTIONS = {
     "run": EXECUTION
-    | {"--out", "--set", "--against", "--pairs", "--tile", "--top-k", "--threshold", "--largest", "--smallest"},
+    | {"--out", "--part", "--set", "--against", "--pairs", "--tile", "--top-k", "--threshold"}
+    | {"--largest", "--smallest"},
     "resume": EXECUTION | {"--retry-failed", "--trust"},
     "add": EXECUTION | {"--no-map", "--trust"},
     "info": {"--json", "--help"},
@@ -65,7 +67,7 @@ OPTIONS = {
         "--fresh", "--format", "--total-order", "--columns", "--nulls", "--compression", "--quiet", "--json", "--help",
     },
     "simulate": {"-n", "--seed", "--set", "--json", "--help"},
-    "plan": {"--workers", "--json", "--help"},
+    "plan": {"--workers", "--fail", "--json", "--help"},
     "cluster-certs": {"--days", "--json", "--help"},
     "demo": {"--photos", "--cameras", "--seed", "--quiet", "--json", "--help"},
     "bench": {"--json", "--help"},

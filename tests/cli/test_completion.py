@@ -29,7 +29,7 @@ def written(scripts: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> Pat
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (["tartan", "clu"], ["cluster"]),
+        (["tartan", "clu"], ["cluster", "cluster-certs"]),
         (["tartan", "cluster", "--meth"], ["--method"]),
         (["tartan", "export", "--ov"], ["--overwrite"]),
         (["tartan", "info", "photos"], ["photos.run"]),

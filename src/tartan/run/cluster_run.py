@@ -22,7 +22,7 @@ from tartan.core.coordinator import Coordinator, CoordinatorSetup, Run
 from tartan.core.ledger import NOT_COMPUTED
 from tartan.core.region import Region
 from tartan.core.verdict import FailureRules
-from tartan.errors import ClusterError, RunCancelledError
+from tartan.errors import ClusterError, RunCancelledError, StoreError
 from tartan.run.cluster_rank import ENTRY, RankJob, identity_of
 from tartan.run.execute import Session, folder_grid
 from tartan.run.oversight import Oversight
@@ -134,17 +134,26 @@ def _execute(session: Session, folder: RunFolder, ways: ClusterWays) -> None:
     summary = Summary()
     try:
         _drive(session, folder, ways, coordinator, summary)
-    finally:
-        with folder.lock():
-            ranks = [*folder.writers_stats().values()]
-            collect_statistics(folder)
-            _write_counts(folder, coordinator, before, summary.seconds)
-            _write_bounds(folder, [before, *ranks])
+    except BaseException:
+        # A rank that does not end keeps the folder; what stopped the run is said all the same.
+        with contextlib.suppress(StoreError):
+            _collect(folder, coordinator, before, summary.seconds)
+        raise
+    _collect(folder, coordinator, before, summary.seconds)
     with folder.lock():
         if folder.counts()[NOT_COMPUTED]:
             raise ClusterError(f"{folder.path}: the ranks have ended, and the run is not complete; resume it")
         if folder.manifest.reduce is not None:
             merge_parts(folder)
+
+
+def _collect(folder: RunFolder, coordinator: Coordinator, before: dict[str, Any], seconds: float) -> None:
+    """Add up what the ranks did."""
+    with folder.lock():
+        ranks = [*folder.writers_stats().values()]
+        collect_statistics(folder)
+        _write_counts(folder, coordinator, before, seconds)
+        _write_bounds(folder, [before, *ranks])
 
 
 def _drive(session: Session, folder: RunFolder, ways: ClusterWays, coordinator: Coordinator, summary: Summary) -> None:
