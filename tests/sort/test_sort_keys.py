@@ -61,12 +61,12 @@ def test_refusal_says_what_is_inside_and_the_way_out() -> None:
 def test_what_a_refusal_advises_works(tmp_path: Path, values: np.ndarray, raw: str, view: Any) -> None:
     np.save(tmp_path / "a.npy", values)
     with pytest.raises(ConfigError, match=r"for a raw file, .*view.* of the array for \.npy"):
-        sort_file(tmp_path / "a.npy", tmp_path / "b.npy", memory="1GB")
+        sort_file(tmp_path / "a.npy", tmp_path / "b.npy", memory="4GB")
     np.save(tmp_path / "a.npy", values.view(view))
-    sort_file(tmp_path / "a.npy", tmp_path / "b.npy", memory="1GB")
+    sort_file(tmp_path / "a.npy", tmp_path / "b.npy", memory="4GB")
     np.testing.assert_array_equal(np.load(tmp_path / "b.npy").view(values.dtype), np.sort(values))
     values.tofile(tmp_path / "a.bin")
-    sort_file(tmp_path / "a.bin", tmp_path / "b.bin", dtype=raw, memory="1GB")
+    sort_file(tmp_path / "a.bin", tmp_path / "b.bin", dtype=raw, memory="4GB")
     np.testing.assert_array_equal(np.fromfile(tmp_path / "b.bin", values.dtype), np.sort(values))
 
 
