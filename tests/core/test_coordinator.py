@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tartan.core.coordinator import (
@@ -236,6 +236,8 @@ def test_the_end_is_shed(affinity: str) -> None:
     band=st.integers(1, 16),
     ahead=st.sampled_from([0.001, 0.05, 10.0]),
 )
+@example(seed=4, speeds=[1000.0], m=3, band=3, ahead=0.001)  # a plan ends with a part below the diagonal
+@example(seed=57835, speeds=[26448.601143281347, 1942.022108153522], m=6, band=1, ahead=10.0)  # a panel holds nothing
 def test_every_chunk_is_computed_whatever_is_lost_or_late(
     seed: int, speeds: list[float], m: int, band: int, ahead: float
 ) -> None:

@@ -422,10 +422,20 @@ class Coordinator:
 
     def _serve(self, rank: _RankState) -> bool:
         """Grant a rank something; return whether it was possible."""
-        if not rank.plan:
-            self._find_work(rank)
-        if not rank.plan or (self._leashed(rank) and not self._relieve(rank)):
-            return False
+        regions: list[Region] = []
+        while not regions:
+            if not rank.plan:
+                self._find_work(rank)
+            if not rank.plan or (self._leashed(rank) and not self._relieve(rank)):
+                return False
+            regions = self._next_regions(rank)
+        rank.waiting = rank.barren = False
+        rank.band = frozenset(regions[-1].band)
+        self._send(rank.peer, Grant(tuple(regions)))
+        return True
+
+    def _next_regions(self, rank: _RankState) -> list[Region]:
+        """Take what is granted at once from a plan; nothing where all that was looked at is committed or no pair."""
         budget = self._budget(rank)
         regions: list[Region] = []
         while rank.plan and budget > 0 and not (regions and self._leashed(rank)):
@@ -433,12 +443,7 @@ class Coordinator:
             if region is not None:
                 budget -= self._weight(region)
                 regions.append(region)
-        if not regions:
-            return False
-        rank.waiting = rank.barren = False
-        rank.band = frozenset(regions[-1].band)
-        self._send(rank.peer, Grant(tuple(regions)))
-        return True
+        return regions
 
     def _budget(self, rank: _RankState) -> float:
         """Return how many pairs to grant at once: a share of what is left, at least those of ``ahead_seconds``."""
@@ -508,17 +513,16 @@ class Coordinator:
     def _find_work(self, rank: _RankState) -> None:
         if rank.hello.band_items <= 0:
             return
-        if self._returned:
-            self._add_to_plan(rank, [self._returned.popleft()])
-        elif not self._divider.finished:
-            self._divide()
         while not rank.plan and self._returned:
             self._add_to_plan(rank, [self._returned.popleft()])
+        divided = False
+        while not (rank.plan or divided or self._divider.finished):
+            divided = self._divide()
         if not rank.plan:
             self._steal(rank)
 
-    def _divide(self) -> None:
-        """Plan the next panel for all ranks."""
+    def _divide(self) -> bool:
+        """Plan the next panel for all ranks; return whether anything of it is left to be computed."""
         able = [rank for rank in self._ranks.values() if rank.hello.band_items > 0]
         shares = self._divider.next_panel([Sharer(r.number, self._speed(r), r.hello.band_items) for r in able])
         for number, regions in shares.items():
@@ -526,6 +530,7 @@ class Coordinator:
             rank.plan.extend(_Planned(region, self._position_of(region)) for region in regions)
             rank.planned_pairs += sum(map(self._weight, regions))
         self._position += len(self._divider.beyond)
+        return any(shares.values())
 
     def _position_of(self, region: Region) -> int | None:
         """Return when the stream of a region comes, if all ranks of its panel stream the same."""
