@@ -34,6 +34,7 @@ def allpairs(
     host_cache: str | int | None = None,
     device_cache: str | int | None = None,
     disk_cache: str | int | None = None,
+    cache_at: str | Path | None = None,
     workers: int | None = None,
     order: str | None = None,
     device: str | Sequence[str] | None = None,
@@ -72,6 +73,9 @@ def allpairs(
         free.
     disk_cache : str or int, optional
         Room for parsed items in the run folder; default: none are kept.
+    cache_at : path, optional
+        Keep them in this folder instead, which should be on a local disk of each process that computes; up to
+        ``disk_cache``, default: half of what is free there.
     workers : int, optional
         Threads or processes; default: all cores.
     order : {"panel", "quadrant"}, optional
@@ -139,6 +143,7 @@ def resume(
     host_cache: str | int | None = None,
     device_cache: str | int | None = None,
     disk_cache: str | int | None = None,
+    cache_at: str | Path | None = None,
     workers: int | None = None,
     order: str | None = None,
     device: str | Sequence[str] | None = None,
@@ -170,8 +175,8 @@ def resume(
     trust : bool
         Run the code that the folder names although the folder was not made by this user on this machine. Built-in
         applications, and code given as ``app``, need no trust.
-    host_cache, device_cache, disk_cache, workers, order, device, on_error, max_failures, tile_timeout, verify, trace, \
-cluster, insecure, rank_timeout, quiet
+    host_cache, device_cache, disk_cache, cache_at, workers, order, device, on_error, max_failures, tile_timeout, \
+verify, trace, cluster, insecure, rank_timeout, quiet
         As in ``allpairs``.
 
     Raises
@@ -206,6 +211,7 @@ def add(
     host_cache: str | int | None = None,
     device_cache: str | int | None = None,
     disk_cache: str | int | None = None,
+    cache_at: str | Path | None = None,
     workers: int | None = None,
     order: str | None = None,
     device: str | Sequence[str] | None = None,
@@ -234,8 +240,8 @@ def add(
         is a RuntimeWarning; the scores are there all the same.
     trust : bool
         As in ``resume``.
-    host_cache, device_cache, disk_cache, workers, order, device, on_error, max_failures, tile_timeout, verify, trace, \
-cluster, insecure, rank_timeout, quiet
+    host_cache, device_cache, disk_cache, cache_at, workers, order, device, on_error, max_failures, tile_timeout, \
+verify, trace, cluster, insecure, rank_timeout, quiet
         As in ``allpairs``.
 
     Raises

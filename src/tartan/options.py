@@ -98,6 +98,10 @@ class RunOptions:
         Failed items plus failed compare calls after which the run stops.
     tile_timeout_seconds : float or None
         Longest time one compare call may take.
+    disk_cache : Size or None
+        Room for parsed items on disk; None: none are kept, or with ``cache_at`` as many as half the free disk holds.
+    cache_at : str or None
+        Folder on a local disk in which each rank keeps them; None: the run folder.
     """
 
     host_cache: Size | None = None
@@ -113,3 +117,4 @@ class RunOptions:
     trace: bool = False
     quiet: bool = True
     disk_cache: Size | None = None
+    cache_at: str | None = None

@@ -17,7 +17,7 @@ from tartan.cli.shared.options import separate_settings
 from tartan.errors import ConfigError, RunCancelledError, RunFailedError, StoreError
 
 EXECUTION = {
-    "--host-cache", "--device-cache", "--disk-cache", "--workers", "--order", "--device", "--on-error",
+    "--host-cache", "--device-cache", "--disk-cache", "--cache-at", "--workers", "--order", "--device", "--on-error",
     "--max-failures", "--tile-timeout", "--verify", "--trace", "--quiet", "--json", "--help",
     "--cluster", "--scheduler-file", "--insecure", "--rank-timeout",
 }  # fmt: skip

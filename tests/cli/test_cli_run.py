@@ -30,14 +30,16 @@ class TestRequest:
     def test_everything_is_passed_on(self, command: Any, api: Any) -> None:
         command(
             "run", "a.py:F", "*.fa", "more/", "-o", "r", "--host-cache", "60items", "--device-cache", "2GiB",
-            "--disk-cache", "500MB", "--tile", "64", "--workers", "3", "--order", "quadrant", "--on-error", "raise",
+            "--disk-cache", "500MB", "--cache-at", "local", "--tile", "64",
+            "--workers", "3", "--order", "quadrant", "--on-error", "raise",
             "--max-failures", "0", "--tile-timeout", "2.5", "--verify", "--trace", "--quiet", "--against", "b/", "c",
         )  # fmt: skip
         ((_, (_, items, out), options),) = api.calls
         assert (items, out) == (["*.fa", "more/"], "r")
         assert options == {
             "application_source": {"source": "a.py:F"}, "host_cache": Size(60, True), "device_cache": Size(2**31),
-            "disk_cache": Size(500_000_000), "tile": 64, "workers": 3, "order": "quadrant", "on_error": "raise",
+            "disk_cache": Size(500_000_000), "cache_at": "local",
+            "tile": 64, "workers": 3, "order": "quadrant", "on_error": "raise",
             "max_failures": 0, "tile_timeout": 2.5, "verify": True, "trace": True, "quiet": True,
             "against": ["b/", "c"],
         }  # fmt: skip

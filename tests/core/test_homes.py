@@ -39,10 +39,16 @@ class Place:
     got: list[int] = field(default_factory=list)
 
 
+def _never(span: int) -> bool:
+    return False
+
+
 class Homestead:
     """Ranks whose actions end in any order; everything that ends is an event for one of them."""
 
-    def __init__(self, wants: list[list[tuple[int, bool]]], *, kept: int, room: int, seed: int) -> None:
+    def __init__(
+        self, wants: list[list[tuple[int, bool]]], *, kept: int, room: int, seed: int, disk: bool = False
+    ) -> None:
         self.pending: list[tuple[int, Callable[[], list[HomeAction]]]] = []
         self.reads: Counter[int] = Counter()
         self._random = random.Random(seed)
@@ -51,11 +57,15 @@ class Homestead:
         self.places: list[Place] = []
         for rank, wanted in enumerate(wants):
             level: dict[int, bool] = {}
-            homes = Homes(rank, kept, level.__contains__)
+            homes = Homes(rank, kept, level.__contains__, on_disk=partial(self.on_disk, rank) if disk else _never)
             self.places.append(Place(homes, level, list(wanted), room))
         self.view()
         for rank in self.alive:
             self.want_more(rank)
+
+    def on_disk(self, rank: int, span: int) -> bool:
+        """Say that a rank has some spans on its disk."""
+        return (span + rank) % 3 == 0
 
     def view(self) -> None:
         """Tell all who is there."""
@@ -172,12 +182,17 @@ WANTS = st.lists(
 
 
 @given(
-    wants=WANTS, kept=st.integers(0, 3), room=st.integers(1, 50), seed=st.integers(0, 2**16), losses=st.integers(0, 3)
+    wants=WANTS,
+    kept=st.integers(0, 3),
+    room=st.integers(1, 50),
+    seed=st.integers(0, 2**16),
+    losses=st.integers(0, 3),
+    disk=st.booleans(),
 )
 def test_every_rank_gets_what_it_wants_and_nothing_waits_in_a_circle(
-    wants: list[list[tuple[int, bool]]], kept: int, room: int, seed: int, losses: int
+    wants: list[list[tuple[int, bool]]], kept: int, room: int, seed: int, losses: int, disk: bool
 ) -> None:
-    world = Homestead(wants, kept=kept, room=room, seed=seed)
+    world = Homestead(wants, kept=kept, room=room, seed=seed, disk=disk)
     chance = random.Random(seed)
     for _ in range(losses):
         for _ in range(chance.randrange(60)):

@@ -213,6 +213,27 @@ def test_without_a_rank_the_run_stops_and_can_be_resumed_on_any_number(tmp_path:
     assert done < N * (N - 1) // 2
 
 
+def test_the_second_run_finds_the_items_of_the_first_on_the_disks_of_its_ranks(tmp_path: Path) -> None:
+    cached = {"cache_at": tmp_path / "local", "disk_cache": "1MB"}
+    first = start(asked(**cached), tmp_path / "one", ranks=ranks())
+    check(first)
+    assert first.stats["storage_load_factor"] >= 1
+    second = start(asked(**cached), tmp_path / "two", ranks=ranks())
+    check(second)
+    assert second.stats["storage_load_factor"] == 0, "R leaves disk hits out"
+    assert second.stats["disk_hits"] >= N
+    assert second.stats["load_factor"] >= 1
+    assert not (tmp_path / "two" / "cache").exists()
+
+
+def test_ranks_with_little_room_and_disks_of_their_own_parse_each_item_once(tmp_path: Path) -> None:
+    alone = start(asked(), tmp_path / "a", ranks=ranks())
+    cached = start(asked(cache_at=tmp_path / "local"), tmp_path / "b", ranks=ranks())
+    check(cached)
+    assert cached.stats["storage_load_factor"] < alone.stats["storage_load_factor"]
+    assert cached.stats["storage_load_factor"] <= 1.2
+
+
 def test_a_failed_item_is_one_failure_whoever_loads_it(tmp_path: Path) -> None:
     run = start(asked(Sums(bad=4)), tmp_path / "run", ranks=ranks())
     assert run.finished

@@ -81,6 +81,7 @@ class Node:
         self.hangs = False
         self.rank = rank
         self.reads: Counter[int] = Counter()
+        self.disk: set[int] = set()
         self.posted: queue.Queue[Any] = queue.Queue()
         self.grid = Grid(N, 4, 0, SPAN, SPAN)
         self.items = UniformItems(FORM)
@@ -94,8 +95,11 @@ class Node:
             self.begin()
 
     def begin(self) -> None:
-        self.exchange.open(self.wiring, self.grid, self.read)
+        self.exchange.open(self.wiring, self.grid, self)
         self.exchange.welcomed(self.rank)
+
+    def on_disk(self, span: int) -> bool:
+        return span in self.disk
 
     def read(self, place: Place) -> None:
         self.reads[place.span] += 1
@@ -161,6 +165,16 @@ def test_what_was_evicted_is_asked_for_in_vain_and_loaded() -> None:
     one.exchange.evicted(span)
     other.get(span)
     assert one.reads[span] + other.reads[span] == 2
+
+
+def test_what_was_evicted_is_sent_from_the_disk_of_the_rank_that_had_it() -> None:
+    one, other = nodes(Net())
+    span = spans_at_home(1)[0]
+    one.get(span, address=0)
+    one.disk.add(span)
+    one.exchange.evicted(span)
+    assert other.get(span).origin is Origin.RANK
+    assert (one.reads[span], other.reads[span]) == (2, 0)
 
 
 def test_what_was_moved_is_sent_from_its_new_place() -> None:

@@ -126,6 +126,11 @@ class HomeCounts:
     sent_on: int = 0
 
 
+def _nowhere(span: int) -> bool:
+    """Say that there is no disk level."""
+    return False
+
+
 @dataclass
 class Homes:
     """The part of one rank in finding items.
@@ -141,6 +146,8 @@ class Homes:
     holders_load : bool
         Whether a rank with which a span will stay loads it when no rank has it; otherwise its home does (where only
         homes reach storage).
+    on_disk : callable
+        Whether the disk level of this rank has a span: then a load of it needs no storage, and waits for no other rank.
 
     Notes
     -----
@@ -153,6 +160,7 @@ class Homes:
     resident: Callable[[int], bool]
     holders_load: bool = True
     counts: HomeCounts = field(default_factory=HomeCounts)
+    on_disk: Callable[[int], bool] = _nowhere
 
     def __post_init__(self) -> None:
         self._members = frozenset({self.rank})
@@ -253,9 +261,11 @@ class Homes:
             if not there:
                 self._waiters.setdefault(span, []).append(rank)
             return there
-        if fetch.sent_on:
-            return self._busy(rank, span)
-        return self._provide(rank, fetch)
+        if not fetch.sent_on:
+            return self._provide(rank, fetch)
+        if self.on_disk(span) and span not in self._wishes:
+            return self._load_for(rank, span)
+        return self._busy(rank, span)
 
     def sent(self, span: int, kept: int | None) -> list[HomeAction]:
         """A ``Send`` ended, well or not."""
@@ -333,8 +343,12 @@ class Homes:
             return self._busy(rank, span)
         if fetch.stays:
             self._note_holder(span, rank)
-            if self.holders_load:
+            if self.holders_load and not self.on_disk(span):
                 return [Respond(rank, Yours(span))]
+        return self._load_for(rank, span)
+
+    def _load_for(self, rank: int, span: int) -> list[HomeAction]:
+        """Load a span into a kept slot for a rank that asks, if one is free."""
         slot = self._take_kept(span)
         if slot is None:
             return self._busy(rank, span)

@@ -6,8 +6,6 @@ This is the only door to the node. A rank that runs out of device memory is open
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import tempfile
 import time
 import weakref
@@ -20,15 +18,14 @@ from tartan.base.files import disk_errors
 from tartan.base.progress import Progress
 from tartan.base.signals import cancel_on_signals
 from tartan.base.trace import NO_TRACER, Tracer
-from tartan.base.user_key import user_key
 from tartan.core.grid import Grid
 from tartan.core.ledger import NOT_COMPUTED
 from tartan.core.rank_layout import divide_slots
 from tartan.core.shares import Chunk
 from tartan.core.verdict import FailureRules, NodeReport
-from tartan.devices.protocol import Device
 from tartan.errors import ConfigError, DeviceMemoryError, StoreError, TartanError
-from tartan.options import RunOptions, Size, parse_bytes
+from tartan.options import RunOptions, Size
+from tartan.run.disk_options import cache_key, digest_base, open_disk_cache
 from tartan.run.healing import decide, failed_items
 from tartan.run.meaning import declared, declared_run
 from tartan.run.oversight import Oversight
@@ -48,12 +45,11 @@ from tartan.runtime.segments import SegmentSource
 from tartan.runtime.sink import ChunkSink
 from tartan.sources.items import join_sources, open_source
 from tartan.store.dense import plain_bytes, refuse_too_large
-from tartan.store.disk_cache import DiskCache
 from tartan.store.folder import RunFolder
 from tartan.store.layout import refuse_occupied
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
 from tartan.store.tables import merge_parts, result_is_whole
-from tartan.workers.shipping import Registry, names_builtin
+from tartan.workers.shipping import Registry
 
 DEVICE_MEMORY_TRIES = 4
 
@@ -468,9 +464,9 @@ class Session:
             exchange=lead.exchange,
             timeout_seconds=options.tile_timeout_seconds,
             tracer=tracer,
-            disk_cache=_disk_cache(folder, options),
-            digest_base=_digest_base(folder, rank.devices),
-            cache_key=_cache_key(folder, options),
+            disk_cache=open_disk_cache(folder, options),
+            digest_base=digest_base(folder, rank.devices),
+            cache_key=cache_key(folder, options),
             item_seconds=self.facts.item_seconds,
         )
 
@@ -493,23 +489,3 @@ def _refuse_unwritable(path: Path) -> None:
     with disk_errors(path):
         path.mkdir(parents=True, exist_ok=True)
     refuse_occupied(path)
-
-
-def _disk_cache(folder: RunFolder, options: RunOptions) -> DiskCache | None:
-    if options.disk_cache is None:
-        return None
-    return DiskCache(folder.path / "cache", parse_bytes(options.disk_cache, option="--disk-cache"))
-
-
-def _cache_key(folder: RunFolder, options: RunOptions) -> bytes | None:
-    """Return what seals pickled items in the disk cache; the items of built-in applications need no pickle."""
-    builtin = names_builtin(str(folder.manifest.application["source"]))
-    return None if builtin or options.disk_cache is None else user_key()
-
-
-def _digest_base(folder: RunFolder, devices: Sequence[Device]) -> bytes:
-    """Return what preprocessed items depend on, besides themselves."""
-    about = folder.manifest.application
-    kinds = sorted({device.name.split(":")[0] for device in devices})
-    text = json.dumps([about["source"], about["source_hash"], about["parameters"], kinds], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).digest()

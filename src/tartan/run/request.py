@@ -6,8 +6,10 @@ Nothing here opens a device, starts a worker or writes a file.
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -182,6 +184,10 @@ def run_options(given: Mapping[str, Any]) -> RunOptions:
     for name in ("host_cache", "device_cache", "disk_cache"):
         if name in values:
             values[name] = parse_size(values[name], option=_flag(name))
+    if "cache_at" in values:
+        if not os.fspath(values["cache_at"]):
+            raise ConfigError("cache_at is empty; name a folder on a local disk", context={"option": "--cache-at"})
+        values["cache_at"] = str(Path(values["cache_at"]).absolute())
     if "device" in values:
         device = values["device"]
         values["device"] = (device,) if isinstance(device, str) else tuple(device)
@@ -201,8 +207,8 @@ def run_options(given: Mapping[str, Any]) -> RunOptions:
 
 
 _OPTIONS = (
-    "tile", "host_cache", "device_cache", "disk_cache", "workers", "order", "device", "on_error", "max_failures",
-    "tile_timeout", "verify", "trace", "quiet",
+    "tile", "host_cache", "device_cache", "disk_cache", "cache_at", "workers", "order", "device", "on_error",
+    "max_failures", "tile_timeout", "verify", "trace", "quiet",
 )  # fmt: skip
 
 

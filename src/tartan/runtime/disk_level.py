@@ -59,6 +59,7 @@ class DiskLevel:
         self._key = key
         self._behind = ByteBudget(behind_bytes)
         self._unwritten: dict[int, Any] = {}  # by index
+        self._spans: set[int] = set()
         self._lock = threading.Lock()
         self._fingerprints = source.fingerprints()
 
@@ -81,9 +82,15 @@ class DiskLevel:
         for index in range(place.first, place.first + place.length):
             item = self._item(index)
             if item is None:
+                self._spans.discard(place.span)
                 return None
             found.append(item)
+        self._spans.add(place.span)
         return found
+
+    def has(self, span: int) -> bool:
+        """Whether all items of a span were here the last time they were kept or found; waits for nothing."""
+        return span in self._spans
 
     def _item(self, index: int) -> Any:
         """Return a ready item from the disk or on its way there, or None."""
@@ -124,6 +131,8 @@ class DiskLevel:
         items = {place.first + at: item for at, item in enumerate(ready()) if at not in failed}
         with self._lock:
             self._unwritten.update(items)  # found here before they are written
+        if not failed:
+            self._spans.add(place.span)
         self._io.submit(partial(self._write, items, n_bytes))
         return True
 

@@ -87,6 +87,16 @@ class Fetcher(Protocol):
         """End what is under way with a rank; waits for nothing."""
 
 
+class OwnLoads(Protocol):
+    """What a rank loads without asking others; the exchange has ``filled`` called at the end of each load."""
+
+    def read(self, place: Place) -> None:
+        """Start to fill a place from disk or from storage."""
+
+    def on_disk(self, span: int) -> bool:
+        """Whether a span is known to be on the disk of this rank; waits for nothing."""
+
+
 class _Question:
     """A question of another rank, and the answer once there is one."""
 
@@ -198,10 +208,10 @@ class Exchange:
 
     # -- the node's side -------------------------------------------------------------------------------------
 
-    def open(self, wiring: Wiring, grid: Grid, read: Callable[[Place], None]) -> None:
-        """Begin to serve a node; ``read`` starts to load a place from storage, and ``filled`` ends it."""
+    def open(self, wiring: Wiring, grid: Grid, loads: OwnLoads) -> None:
+        """Begin to serve a node."""
         with self._changed:
-            self._node = _NodeSide(wiring, grid, read)
+            self._node = _NodeSide(wiring, grid, loads)
             self._begin()
 
     def close(self) -> None:
@@ -232,9 +242,10 @@ class Exchange:
                 return
             self._failures[event.place.span] = event.failures
             if event.place.address < self._kept.first:
+                asked_for = event.place.span in self._wanted
                 self._arrived(self._node, event)
-                if event.origin is Origin.DISK:
-                    return  # was not asked for
+                if not asked_for:
+                    return  # the loader found it on disk at once
             self._carry_out(self._homes.read(event.place.span))
 
     def placed(self, place: Place) -> None:
@@ -257,7 +268,8 @@ class Exchange:
     def _begin(self) -> None:
         if self._rank >= 0 and self._node is not None and self._homes is None:
             self._changed.notify_all()
-            self._homes = Homes(self._rank, self._kept.n_spans, self._resident.__contains__)
+            on_disk = self._node.loads.on_disk
+            self._homes = Homes(self._rank, self._kept.n_spans, self._resident.__contains__, on_disk=on_disk)
             if self._members:
                 self._carry_out(self._homes.view(self._members))
 
@@ -288,10 +300,10 @@ class Exchange:
                     if self._asking[span]:
                         self._fetcher.drop(self._asking[span])
                 case Read(span, None) | GiveUp(span):
-                    self._node.read(self._wanted[span])
+                    self._node.loads.read(self._wanted[span])
                 case Read(span, kept):
                     assert kept is not None
-                    self._node.read(self._kept_place(self._node, span, kept))
+                    self._node.loads.read(self._kept_place(self._node, span, kept))
 
     def _submit_question(self, node: _NodeSide, rank: int, fetch: Fetch) -> None:
         address = next((member.address for member in self._members if member.rank == rank), "")
@@ -358,7 +370,7 @@ class Exchange:
                 return
             if fetch.span in self._given_up:
                 self._given_up.remove(fetch.span)
-                node.read(place)
+                node.loads.read(place)
             elif answer is None:
                 self._carry_out(self._homes.silent(fetch.span))
             elif isinstance(answer, Mapping):
@@ -396,10 +408,10 @@ class Exchange:
 class _NodeSide:
     """What an exchange uses of its node."""
 
-    def __init__(self, wiring: Wiring, grid: Grid, read: Callable[[Place], None]) -> None:
+    def __init__(self, wiring: Wiring, grid: Grid, loads: OwnLoads) -> None:
         self.wiring = wiring
         self.grid = grid
-        self.read = read
+        self.loads = loads
         self.askers = DaemonPool(ASKERS, "tartan-exchange")
 
     def block(self, place: Place) -> np.ndarray:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from functools import partial
 
 from tartan.core.actions import Action, Evict, Load, Move, Prepare, Upload
 from tartan.core.grid import Grid
@@ -135,14 +134,11 @@ class ItemDesk:
     # -- events ----------------------------------------------------------------------------------------------
 
     def filled(self, event: SpanFilled) -> list[Action]:
-        """Note what a load brought, and keep it in the disk level if it is ready and new."""
+        """Note what a load brought."""
         place = event.place
         self._note(place, event.failures)
         size = max(1, event.n_bytes) if self._measured else None
-        actions = self._scheduler.loaded(place.span, size, origin=event.origin)
-        if self._wiring.item_plan.parsed is None and not event.origin.ready:
-            self._keep(place, event.n_bytes)
-        return actions
+        return self._scheduler.loaded(place.span, size, origin=event.origin)
 
     def moved(self, event: SpanMoved) -> list[Action]:
         """Tell the scheduler that a span was moved."""
@@ -158,10 +154,13 @@ class ItemDesk:
         return self._scheduler.prepared(event.device, event.place.span)
 
     def stored(self, event: SpanStored) -> list[Action]:
-        """Keep a span that a device has preprocessed."""
-        form = self._wiring.item_plan.form
-        self._keep(event.place, event.place.length * (form.nbytes if form is not None else 0))
-        return self._scheduler.stored(event.place.span)
+        """Keep a span that a device has preprocessed in the disk level."""
+        place, form = event.place, self._wiring.item_plan.form
+        if self._disk is not None:
+            failed = self._failed.get(place.span, set())
+            n_bytes = place.length * (form.nbytes if form is not None else 0)
+            self._disk.keep(place, partial(self._wiring.copy_of, place), failed, n_bytes)
+        return self._scheduler.stored(place.span)
 
     def _note(self, place: Place, failures: Mapping[int, ItemFailure]) -> None:
         if not failures:
@@ -172,13 +171,3 @@ class ItemDesk:
             for position, failure in failures.items()
         ]
         self._report(NodeReport(failures=found))
-
-    def _keep(self, place: Place, n_bytes: int) -> None:
-        """Give a ready span to the disk level."""
-        if self._disk is not None:
-            self._disk.keep(place, lambda: self._kept_items(place), self._failed.get(place.span, set()), n_bytes)
-
-    def _kept_items(self, place: Place) -> Any:
-        items = self._items.operand(self._wiring.arenas, [place])
-        # The place may be filled anew before the items are written.
-        return items if isinstance(self._items, RaggedObjects) else copy.deepcopy(items)

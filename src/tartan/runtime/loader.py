@@ -122,8 +122,12 @@ class Loader:
         self._io.submit(partial(self._guard, partial(self._fill, place)))
 
     def read(self, place: Place) -> None:
-        """Start to fill a place from storage."""
-        self._io.submit(partial(self._guard, partial(self._fill_from_storage, place)))
+        """Start to fill a place without asking other ranks: from disk where it is known to be there, or storage."""
+        self._io.submit(partial(self._guard, partial(self._read, place)))
+
+    def on_disk(self, span: int) -> bool:
+        """Whether the disk level is known to have a span; waits for nothing."""
+        return self._disk is not None and self._disk.has(span)
 
     def close(self) -> None:
         """Let no further read begin; one that hangs is abandoned."""
@@ -138,6 +142,10 @@ class Loader:
         if self._exchange is not None:
             self._exchange.want(place)
         else:
+            self._fill_from_storage(place)
+
+    def _read(self, place: Place) -> None:
+        if self._disk is None or not self._disk.has(place.span) or not self._fill_from_disk(self._disk, place):
             self._fill_from_storage(place)
 
     def _fill_from_storage(self, place: Place) -> None:
@@ -251,13 +259,20 @@ class Loader:
                     complete = span.n_parsed == span.place.length
                 span.payloads[batch.begin : batch.end] = [None] * batch.length
                 if complete:
-                    self._filled(SpanFilled(span.place, span.n_bytes, span.failures))
+                    self._complete(span)
             case Died() | TimedOut():
                 self._try_alone(batch)
             case Raised():
                 self._wiring.post(NodeBroken(outcome.error))
             case Cancelled():
                 pass
+
+    def _complete(self, span: _PendingSpan) -> None:
+        """Keep a span in the disk level if it is ready, and hand it on."""
+        place = span.place
+        if self._disk is not None and self._wiring.item_plan.parsed is None:
+            self._disk.keep(place, partial(self._wiring.copy_of, place), set(span.failures), span.n_bytes)
+        self._filled(SpanFilled(place, span.n_bytes, span.failures))
 
     def _try_alone(self, batch: _Batch) -> None:
         """Find the items of a batch that end their worker; give up where they only do so together."""

@@ -146,7 +146,7 @@ class Node:
         self._opened.callback(self._loader.close)
         if x.exchange is not None:
             self._opened.callback(x.exchange.close)
-            x.exchange.open(wiring, x.grid, self._loader.read)
+            x.exchange.open(wiring, x.grid, self._loader)
         measured = x.span_bytes is not None and not self._scheduler.host.room.addressed
         self._items = ItemDesk(
             wiring, x.grid, self._scheduler, self._loader, disk, x.exchange, self._device_lanes, x.report, measured

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tartan.application import Application
 from tartan.base.trace import Tracer
 from tartan.runtime.events import Event
+from tartan.runtime.host import Place, RaggedObjects
 from tartan.runtime.tasks import ItemPlan
 from tartan.sources.items import Source
 from tartan.store.keeper import Keeper
@@ -47,3 +50,9 @@ class Wiring:
     tracer: Tracer
     timeout_seconds: float | None = None
     keeper: Keeper | None = None
+
+    def copy_of(self, place: Place) -> Any:
+        """Return the items of a place; they do not change when it is filled anew."""
+        items = self.item_plan.items
+        found = items.operand(self.arenas, [place])
+        return found if isinstance(items, RaggedObjects) else copy.deepcopy(found)

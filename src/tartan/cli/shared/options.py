@@ -28,6 +28,11 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--device-cache", type=size, metavar="SIZE", help="room for items on a device")
     add("--disk-cache", type=size, metavar="SIZE", help="keep parsed items in the run folder, up to SIZE")
+    add(
+        "--cache-at",
+        metavar="FOLDER",
+        help="keep them in FOLDER, on a local disk of each rank, up to --disk-cache or half of what is free",
+    )
     add("--workers", type=positive_int, metavar="N", help="threads or processes; default: all cores")
     add("--order", choices=("panel", "quadrant"), help="order in which pairs are visited; default: panel")
     add(
@@ -62,8 +67,8 @@ def add_trust(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 _EXECUTION = (
-    "host_cache", "device_cache", "disk_cache", "workers", "order", "on_error", "max_failures", "tile_timeout",
-    "verify", "trace",
+    "host_cache", "device_cache", "disk_cache", "cache_at", "workers", "order", "on_error", "max_failures",
+    "tile_timeout", "verify", "trace",
 )  # fmt: skip
 
 
