@@ -50,6 +50,34 @@ def test_rows_are_named_and_grouped_by_process() -> None:
     assert intervals == [(1, 1), (2, 2), (1, 3), (1, 1), (3, 4)]
 
 
+def test_intervals_of_other_processes_lie_on_the_own_clock(tmp_path: Path) -> None:
+    """The other clock shows 10,000 where this one shows 1,000, and gains a thousandth."""
+    other = Tracer(limit=2, clock=lambda: 10_000)
+    other.record("read", "read", "host/io", 10_000, 10_000 + 1_001_000)
+    other.record("late", "read", "cpu", 10_000 + 2_002_000, 10_000 + 2_003_001)
+    other.record("dropped", "read", "cpu", 0, 1)
+    packed = other.packed([(10_000, 1_000), (10_000 + 1_001_000, 1_001_000)])
+    tracer = Tracer(clock=lambda: 1_000)
+    tracer.record("mine", "rank", "driver", 1_000, 2_000)
+    tracer.absorb("rank-1", packed)
+    events = list(tracer.events())
+    assert [(e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"] == [
+        ("mine", 0.0, 1.0),
+        ("read", 0.0, 1000.0),
+        ("late", 2000.0, 1.0),
+    ]
+    assert [e["args"]["name"] for e in events if e["name"] == "process_name"] == ["driver", "rank-1 host", "rank-1 cpu"]
+    assert tracer.n_dropped == 1
+
+
+@pytest.mark.parametrize("packed", [b"", b"garbage", Tracer().packed([])])
+def test_a_damaged_trace_of_another_process_is_refused_whole(packed: bytes) -> None:
+    tracer = Tracer()
+    with pytest.raises(ValueError, match="rank-1 is damaged"):
+        tracer.absorb("rank-1", packed)
+    assert tracer.n_events == 0
+
+
 def test_what_comes_after_the_limit_is_counted(tmp_path: Path) -> None:
     tracer = Tracer(limit=3)
     for index in range(5):

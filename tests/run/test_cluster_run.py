@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -279,9 +281,29 @@ def test_items_are_added_and_runs_resumed_on_ranks(tmp_path: Path) -> None:
     assert again.stats == run.stats
 
 
+def test_one_trace_has_what_all_ranks_did_on_one_clock(tmp_path: Path) -> None:
+    begin = time.perf_counter_ns()
+    run = start(asked(trace=True), tmp_path / "run", ranks=ranks(2))
+    longest_us = (time.perf_counter_ns() - begin) / 1000
+    check(run)
+    trace = json.loads((run.path / "trace.json").read_text())
+    intervals = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    processes = {e["pid"]: e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"}
+    for rank in ("rank-0", "rank-1"):
+        of_rank = [event for event in intervals if processes[event["pid"]].startswith(rank)]
+        assert {"read", "parse", "compare", "commit"} <= {event["cat"] for event in of_rank}
+    assert all(event["ts"] >= 0 and event["ts"] + event["dur"] <= longest_us for event in intervals)
+    assert trace["otherData"]["dropped_events"] == 0
+
+
+def test_the_statistics_have_what_each_rank_did(tmp_path: Path) -> None:
+    run = start(asked(), tmp_path / "run", ranks=ranks(2))
+    work = run.stats["rank_work"]
+    assert sum(sum(parts) for parts in work["pairs"].values()) == N * (N - 1) // 2
+    assert work["begun"] <= time.time()
+
+
 def test_what_ranks_cannot_do_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--trace"):
-        start(asked(trace=True), tmp_path / "run", ranks=ranks())
     with pytest.raises(ConfigError, match="--part and --cluster"):
         start(asked(), tmp_path / "run", Share(1, 2), ranks())
     assert not (tmp_path / "run").exists()

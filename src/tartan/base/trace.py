@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from tartan.base.sync import fsync
 FORMAT_VERSION = 1
 MAX_EVENTS = 2_000_000
 
+
+ClockPair = tuple[int, int]
+"""The same moment on the clock of this process and on that of another one, in nanoseconds."""
 
 # name, stage, "process/thread", start and end in ns on the clock of ``time.perf_counter_ns`` (which all processes
 # of a machine share). A bare tuple: half the price of a named one, and a million of them do
@@ -86,6 +90,35 @@ class Tracer:
         for interval in intervals:
             yield _event(interval, rows[interval[2]], self._origin_ns)
 
+    def packed(self, clocks: Sequence[ClockPair]) -> bytes:
+        """Return everything as bytes for the tracer of another process; see ``absorb``.
+
+        Parameters
+        ----------
+        clocks : sequence of (int, int)
+            Moments on the clock of this tracer and on that of the other one; at least one, in their order.
+        """
+        return zlib.compress(json.dumps([clocks, self.n_dropped, self._intervals]).encode(), 1)
+
+    def absorb(self, process: str, packed: bytes) -> None:
+        """Add the intervals of another process, on the clock of this tracer; its rows begin with its name.
+
+        Between two moments that are known on both clocks they are taken to run evenly.
+
+        Raises
+        ------
+        ValueError
+            If the bytes are not what ``packed`` returned.
+        """
+        try:
+            clocks, n_dropped, intervals = json.loads(zlib.decompress(packed))
+            aligned = _Aligned(clocks)
+            found = [(n, stage, f"{process} {row}", aligned(a), aligned(b)) for n, stage, row, a, b in intervals]
+        except (zlib.error, TypeError, IndexError, ZeroDivisionError) as error:
+            raise ValueError(f"the trace of {process} is damaged: {error}") from None
+        self._intervals += found
+        self._dropped += [None] * int(n_dropped)
+
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the trace as one JSON file, by temporary name and rename."""
         with whole_file(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
@@ -101,6 +134,18 @@ class Tracer:
             yield separator + json.dumps(event)
             separator = ",\n"
         yield "\n]}\n"
+
+
+class _Aligned:
+    """Translates the clock of another process."""
+
+    def __init__(self, clocks: Sequence[ClockPair]) -> None:
+        (self._own, self._here), (own, here) = clocks[0], clocks[-1]
+        self._drift = (here - self._here - own + self._own) / (own - self._own) if own != self._own else 0.0
+
+    def __call__(self, ns: int) -> int:
+        since = ns - self._own
+        return self._here + since + round(since * self._drift)
 
 
 class NoTracer(Tracer):

@@ -16,14 +16,17 @@ from tartan.cluster.engine import DRIVER, Call, ClusterEngine, ClusterView, Hand
 from tartan.cluster.rank import RankEnd
 from tartan.core.coordinator import Coordinator, Lost, Outgoing, Received, Run, Tick
 from tartan.core.messages import Done, FromRank, GivenUp, Hello, Leave, Report, Stop, Want
+from tartan.core.rank_work import RankWork
 from tartan.core.region import Region
-from tartan.core.verdict import NodeReport
+from tartan.core.verdict import NodeReport, PairCounts
 from tartan.errors import ClusterError, TartanError
 
 TICK_SECONDS = 0.5
 FAREWELL_SECONDS = 20.0
 PATIENCE_SECONDS = 60.0
 JOB_PIECE_BYTES = 900_000
+MOST_TRACE_BYTES = 256 << 20
+"""Of one rank."""
 
 _KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in (Hello, Want, GivenUp, Done, Report, Leave)}
 
@@ -103,11 +106,20 @@ class Summary:
         Ranks that were lost, each with the reason.
     seconds : float
         From the first rank that was ready to the last chunk.
+    begun : float
+        When the first rank was ready, in seconds since 1970; 0 where none was.
+    work : RankWork
+        Pairs that each rank ended, over time.
+    traces : dict of str to bytearray
+        What ranks that trace have recorded, by name; as ``Tracer.absorb`` takes it.
     """
 
     ends: list[RankEnd] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    begun: float = 0.0
+    work: RankWork = field(default_factory=RankWork)
+    traces: dict[str, bytearray] = field(default_factory=dict)
 
 
 class Driver:
@@ -241,12 +253,19 @@ class Driver:
 
     def _receive(self, peer: str, message: FromRank) -> None:
         if isinstance(message, Hello):
-            self._begun = self._clock() if self._begun is None else self._begun
+            if self._begun is None:
+                self._begun, self.summary.begun = self._clock(), time.time()
             self._ranks[peer] = RankRecord(peer, message)
             self._watch.ranks(self._alive())
         self._deliver(self._coordinator.handle(Received(peer, message), self._clock()))
         if isinstance(message, Report) and self._error is None:
             self._watch.report(message.node)
+            self._note_work(peer, message.node.pairs)
+
+    def _note_work(self, peer: str, counts: PairCounts) -> None:
+        ended = counts.good + counts.without_item + counts.failed
+        if ended and self._begun is not None:
+            self.summary.work.add(peer, max(0.0, self._clock() - self._begun), ended)
 
     def _note_end(self, peer: str, end: RankEnd) -> None:
         self._ended.add(peer)
@@ -321,7 +340,8 @@ class Driver:
 
     def _handlers(self) -> Mapping[str, Handler]:
         handlers: dict[str, Handler] = {name: self._receiver(kind) for name, kind in _KINDS.items()}
-        return handlers | {"ended": self._take_end, "job": self._take_job}
+        others = {"ended": self._take_end, "job": self._take_job, "clock": _tell_clock, "trace": self._take_trace}
+        return handlers | others
 
     def _receiver(self, kind: type[Any]) -> Handler:
         def handle(call: Call) -> bytes:
@@ -334,10 +354,22 @@ class Driver:
         self._inbox.put(Ended(call.sender, wire.decode(call.body, RankEnd)))
         return b""
 
+    def _take_trace(self, call: Call) -> bytes:
+        """Take a piece of what a rank has recorded."""
+        trace = self.summary.traces.setdefault(call.sender, bytearray())
+        if len(trace) + len(call.body) <= MOST_TRACE_BYTES:
+            trace += wire.decode(call.body, bytes)
+        return b""
+
     def _take_job(self, call: Call) -> bytes:
         """Return a piece of the job, from an offset on; nothing at its end."""
         offset = wire.decode(call.body, int)
         return self._job[offset : offset + JOB_PIECE_BYTES]
+
+
+def _tell_clock(call: Call) -> bytes:
+    """Say what the clock of this process shows, for a rank that aligns its own."""
+    return wire.encode(time.perf_counter_ns())
 
 
 def fetch_job(engine: ClusterEngine, timeout_seconds: float = 60.0) -> bytes:

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 
+from tartan.base.trace import ClockPair
 from tartan.cluster import wire
 from tartan.cluster.engine import DRIVER, Call, ClusterEngine, ClusterView, Credentials
 from tartan.core.allotment import Allotment
@@ -26,6 +27,8 @@ from tartan.runtime.events import Event, NodeBroken, SegmentsGranted
 BEAT_SECONDS = 0.5
 WELCOME_SECONDS = 60.0
 FAREWELL_SECONDS = 10.0
+CLOCK_TRIPS = 9
+TRACE_PIECE_BYTES = 900_000
 MOST_TOLD = 500
 """Failures, or runs of chunks, in one message."""
 FADING = 0.9
@@ -130,6 +133,35 @@ class RankLink:
             raise ClusterError(f"the coordinator did not answer {self._engine.me}") from None
         self._beats.start()
         return number
+
+    def clock(self) -> ClockPair:
+        """Return one moment on the clock of this process and on that of the driver, by the quickest of round trips.
+
+        Raises
+        ------
+        ClusterError
+            If the driver does not answer.
+        """
+        trips = [self._trip() for _ in range(CLOCK_TRIPS)]
+        seconds, own, driver = min(trips)
+        return own + seconds // 2, driver
+
+    def _trip(self) -> tuple[int, int, int]:
+        begin = time.perf_counter_ns()
+        answer = self._engine.request(DRIVER, "clock", timeout_seconds=FAREWELL_SECONDS)
+        return time.perf_counter_ns() - begin, begin, wire.decode(answer, int)
+
+    def send_trace(self, packed: bytes) -> None:
+        """Send the driver what was recorded here, in pieces.
+
+        Raises
+        ------
+        ClusterError
+            If the driver does not answer.
+        """
+        for begin in range(0, len(packed), TRACE_PIECE_BYTES):
+            piece = wire.encode(packed[begin : begin + TRACE_PIECE_BYTES])
+            self._engine.request(DRIVER, "trace", piece, timeout_seconds=FAREWELL_SECONDS)
 
     def end(self, end: RankEnd) -> None:
         """Tell everything that is not told yet, and how the rank ended."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from tartan.base.machine import package_version, tartan_version
 from tartan.base.progress import Progress
+from tartan.base.trace import ClockPair, Tracer
 from tartan.cluster.driver import fetch_job
 from tartan.cluster.engine import ClusterEngine
 from tartan.cluster.fetching import BulkFetcher
@@ -107,6 +108,7 @@ class RankSession(Session):
         self._link = link
         self._kept: KeptSlots | None = None
         self._strips_stream = False
+        self._clocks: list[ClockPair] = []
 
     @property
     def _n_sharing(self) -> int:
@@ -136,6 +138,10 @@ class RankSession(Session):
         self._opened.callback(fetcher.close)
         return Exchange(fetcher, self._kept), fetcher.address
 
+    def _write_trace(self, folder: RunFolder, tracer: Tracer) -> None:
+        """Send what this rank recorded to the driver, which merges the traces of all."""
+        self._link.send_trace(tracer.packed([*self._clocks, self._link.clock()]))
+
     def _lead(self, folder: RunFolder, remaining: Remaining, plan: MemoryPlan, progress: Progress) -> Lead:
         grid = folder_grid(folder)
         allotment = Allotment(
@@ -145,6 +151,8 @@ class RankSession(Session):
             remaining.needs,
             strips_stream=self._strips_stream,
         )
+        if self._options.trace:
+            self._clocks = [self._link.clock()]
         capacity = self.rank.capacity
         exchange, address = self._open_exchange()
         hello = Hello(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tartan.base.checks import POSITIVE, number
 from tartan.base.progress import Progress
 from tartan.base.signals import cancel_on_signals
+from tartan.base.trace import Tracer
 from tartan.cluster.driver import PATIENCE_SECONDS, Driver, RankRecord, Summary, Watch
 from tartan.cluster.engine import ClusterEngine
 from tartan.cluster.launch import ClusterTarget, open_engine, parse_cluster
@@ -22,9 +23,9 @@ from tartan.core.coordinator import Coordinator, CoordinatorSetup, Run
 from tartan.core.ledger import NOT_COMPUTED
 from tartan.core.region import Region
 from tartan.core.verdict import FailureRules
-from tartan.errors import ClusterError, RunCancelledError, StoreError
+from tartan.errors import ClusterError, RunCancelledError, StoreError, TartanError
 from tartan.run.cluster_rank import ENTRY, RankJob, identity_of
-from tartan.run.execute import Session, folder_grid
+from tartan.run.execute import TRACE_NAME, Session, folder_grid
 from tartan.run.oversight import Oversight
 from tartan.run.statistics import collect_statistics
 from tartan.runtime.remaining import Remaining
@@ -137,9 +138,9 @@ def _execute(session: Session, folder: RunFolder, ways: ClusterWays) -> None:
     except BaseException:
         # A rank that does not end keeps the folder; what stopped the run is said all the same.
         with contextlib.suppress(StoreError):
-            _collect(folder, coordinator, before, summary.seconds)
+            _collect(folder, coordinator, before, summary)
         raise
-    _collect(folder, coordinator, before, summary.seconds)
+    _collect(folder, coordinator, before, summary)
     with folder.lock():
         if folder.counts()[NOT_COMPUTED]:
             raise ClusterError(f"{folder.path}: the ranks have ended, and the run is not complete; resume it")
@@ -147,19 +148,19 @@ def _execute(session: Session, folder: RunFolder, ways: ClusterWays) -> None:
             merge_parts(folder)
 
 
-def _collect(folder: RunFolder, coordinator: Coordinator, before: dict[str, Any], seconds: float) -> None:
+def _collect(folder: RunFolder, coordinator: Coordinator, before: dict[str, Any], summary: Summary) -> None:
     """Add up what the ranks did."""
     with folder.lock():
         ranks = [*folder.writers_stats().values()]
         collect_statistics(folder)
-        _write_counts(folder, coordinator, before, seconds)
+        _write_counts(folder, coordinator, before, summary)
         _write_bounds(folder, [before, *ranks])
 
 
 def _drive(session: Session, folder: RunFolder, ways: ClusterWays, coordinator: Coordinator, summary: Summary) -> None:
     options = session.asked.options
     run = f"run-{secrets.token_hex(4)}"
-    quiet_options = replace(options, quiet=True, trace=False)
+    quiet_options = replace(options, quiet=True)
     asked = replace(session.asked, options=quiet_options)
     job = RankJob(str(folder.path.resolve()), run, asked, max(1, ways.n_local), ways.n_expected)
     total = folder.pairs.n_pairs
@@ -180,8 +181,22 @@ def _drive(session: Session, folder: RunFolder, ways: ClusterWays, coordinator: 
             message = "the run was stopped before its end; run it again to resume"
             driver.cancel(RunCancelledError(message, context={"signal": number}))
 
-        with cancel_on_signals(cancel):
-            driver.run()
+        tracer = Tracer()
+        try:
+            with cancel_on_signals(cancel):
+                driver.run()
+        finally:
+            if options.trace:
+                _write_trace(folder, tracer, summary)
+
+
+def _write_trace(folder: RunFolder, tracer: Tracer, summary: Summary) -> None:
+    """Merge what the ranks recorded; a trace that is damaged, or a full disk, stops no run."""
+    for rank, packed in sorted(summary.traces.items()):
+        with contextlib.suppress(ValueError):
+            tracer.absorb(rank, bytes(packed))
+    with contextlib.suppress(OSError, TartanError):
+        tracer.write(folder.path / TRACE_NAME)
 
 
 def _committed(folder: RunFolder, regions: Sequence[Region]) -> tuple[Run, ...]:
@@ -191,9 +206,10 @@ def _committed(folder: RunFolder, regions: Sequence[Region]) -> tuple[Run, ...]:
     return tuple(runs_of(chunk for chunk in there if not folder.missing([chunk], verify=False)))
 
 
-def _write_counts(folder: RunFolder, coordinator: Coordinator, before: dict[str, Any], wall_seconds: float) -> None:
+def _write_counts(folder: RunFolder, coordinator: Coordinator, before: dict[str, Any], summary: Summary) -> None:
     """Add what only the driver knows to what its ranks wrote: they were one execution, and worked at the same time."""
     stats, counts = folder.stats, coordinator.counts
+    wall_seconds = summary.seconds
     stats |= {
         "executions": before.get("executions", 0) + 1,
         "wall_seconds": before.get("wall_seconds", 0) + wall_seconds,
@@ -201,6 +217,7 @@ def _write_counts(folder: RunFolder, coordinator: Coordinator, before: dict[str,
         "storage_load_factor": stats.get("parses", 0) / folder.manifest.n_items,
         "steals": before.get("steals", 0) + counts.steals,
         "ranks_lost": before.get("ranks_lost", 0) + counts.lost,
+        "rank_work": {"begun": summary.begun, **summary.work.as_dict()},
     }
     folder.write_stats(stats)
 

@@ -52,6 +52,7 @@ from tartan.store.tables import merge_parts, result_is_whole
 from tartan.workers.shipping import Registry
 
 DEVICE_MEMORY_TRIES = 4
+TRACE_NAME = "trace.json"
 
 
 def start(asked: Request, out: str | Path | None, share: Share | None = None, ranks: Ranks | None = None) -> Run:
@@ -78,10 +79,6 @@ def start(asked: Request, out: str | Path | None, share: Share | None = None, ra
         _refuse_for_share(asked.options, out)
         if ranks is not None:
             raise ConfigError("--part and --cluster exclude each other: parts do not talk to anyone")
-    if ranks is not None and asked.options.trace:
-        raise ConfigError(
-            "--trace: several ranks write no common trace yet; leave it out", context={"option": "--trace"}
-        )
     with contextlib.ExitStack() as stack:
         if out is None:
             out = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tartan-"))) / "run.tartan"
@@ -113,16 +110,8 @@ def _refuse_for_share(options: RunOptions, out: str | Path | None) -> None:
         raise ConfigError("--trace: parts have no clock in common; leave it out", context={"option": "--trace"})
 
 
-def _refuse_for_ranks(options: RunOptions, ranks: Ranks | None) -> None:
-    """Refuse what several ranks cannot do."""
-    if ranks is not None and options.trace:
-        message = "--trace: several ranks write no common trace yet; leave it out"
-        raise ConfigError(message, context={"option": "--trace"})
-
-
 def resume(path: str | Path, options: RunOptions, registry: Registry, given: Given, ranks: Ranks | None = None) -> Run:
     """Compute what a run lacks, and what failed if that is asked for; see ``tartan.resume``."""
-    _refuse_for_ranks(options, ranks)
     folder = RunFolder.open(path, writable=True)
     if folder.has_leftovers:
         with folder.lock():
@@ -163,7 +152,6 @@ def extend(
     ranks: Ranks | None = None,
 ) -> Run:
     """Add items to a run and compute their pairs; see ``tartan.add``."""
-    _refuse_for_ranks(options, ranks)
     folder = RunFolder.open(path, writable=True)
     if folder.manifest.workload["kind"] != "all":
         raise ConfigError(f"{path} compares {folder.manifest.workload['kind']}; only runs of all pairs take new items")
@@ -433,7 +421,10 @@ class Session:
             write_statistics()
             if self._options.trace:
                 with contextlib.suppress(OSError, TartanError):
-                    tracer.write(folder.path / "trace.json")
+                    self._write_trace(folder, tracer)
+
+    def _write_trace(self, folder: RunFolder, tracer: Tracer) -> None:
+        tracer.write(folder.path / TRACE_NAME)
 
     def _lead(self, folder: RunFolder, remaining: Remaining, plan: MemoryPlan, progress: Progress) -> Lead:
         """Return what stands above the node: here the whole order, and the verdict on what failed."""

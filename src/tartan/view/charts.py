@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from tartan.view.page import render
 
 _LEFT, _RIGHT, _TOP, _FOOT = 48.0, 710.0, 30.0, 180.0
 _BINS: Final = 60
+_MOST_RANKS: Final = 32
 _PAUSE: Final = 0.2  # of the whole time
 
 
@@ -82,7 +83,12 @@ def _cut(cut: float, low: float, high: float, said: str) -> dict[str, Any]:
     return {"x": x, "aside": 6 if rightward else -6, "anchor": "start" if rightward else "end", "text": said}
 
 
-def timeline_svg(commits: Sequence[tuple[float, int]], started: float | None, n_pairs: int) -> str | None:
+def timeline_svg(
+    commits: Sequence[tuple[float, int]],
+    started: float | None,
+    n_pairs: int,
+    rank_work: Mapping[str, Any] | None = None,
+) -> str | None:
     """Return how the number of pairs grew; None where there is too little to draw.
 
     Parameters
@@ -93,6 +99,8 @@ def timeline_svg(commits: Sequence[tuple[float, int]], started: float | None, n_
         When the run was created.
     n_pairs : int
         Pairs of the whole run.
+    rank_work : mapping, optional
+        What each rank of the last execution did, as in the statistics of a run; at most ``_MOST_RANKS`` are drawn.
     """
     ordered = sorted(commits)
     if len(ordered) < 3:
@@ -105,6 +113,7 @@ def timeline_svg(commits: Sequence[tuple[float, int]], started: float | None, n_
     done = np.cumsum([count for _, count in ordered]) / max(1, n_pairs)
     x = _LEFT + (_RIGHT - _LEFT) * (times - begin) / span
     y = 150.0 - 140.0 * np.minimum(1.0, done)
+    rows = [] if rank_work is None else _rank_rows(rank_work, float(begin), float(span))
     kept = np.unique(np.linspace(0, len(x) - 1, min(len(x), 400)).astype(int))
     line = f"M{_LEFT} 150" + "".join(f"H{x[k]:.1f}V{y[k]:.1f}" for k in kept.tolist())
     ends = np.concatenate([[_LEFT], x])
@@ -116,4 +125,31 @@ def timeline_svg(commits: Sequence[tuple[float, int]], started: float | None, n_
         pauses=pauses if len(ordered) > 12 else [],
         ticks=[(round(_LEFT + (_RIGHT - _LEFT) * k / 4, 1), format_duration(span * k / 4)) for k in range(5)],
         top=format_count(n_pairs),
+        rows=rows,
+        height=180 + 14 * len(rows),
     )
+
+
+def _rank_rows(rank_work: Mapping[str, Any], begin: float, span: float) -> list[dict[str, Any]]:
+    """Return a strip for each rank: (x, width, opacity) of every part of the time in which it ended pairs."""
+    found = rank_work.get("pairs") or {}
+    seconds, first = float(rank_work.get("seconds", 0)), float(rank_work.get("begun", 0))
+    most = max((max(parts, default=0) for parts in found.values()), default=0)
+    if not most or not seconds:
+        return []
+    scale = (_RIGHT - _LEFT) / span
+    rows: list[dict[str, Any]] = []
+    for name in sorted(found, key=_by_number)[:_MOST_RANKS]:
+        cells = []
+        for part, count in enumerate(found[name]):
+            left = min(max(_LEFT + (first + part * seconds - begin) * scale, _LEFT), _RIGHT)
+            right = min(max(left + seconds * scale, _LEFT), _RIGHT)
+            if count and right > left:
+                cells.append((round(left, 1), round(right - left, 1), round(0.15 + 0.85 * count / most, 2)))
+        rows.append({"name": name, "cells": cells, "y": 180 + 14 * len(rows), "pairs": format_count(sum(found[name]))})
+    return rows
+
+
+def _by_number(name: str) -> tuple[int, str]:
+    digits = "".join(filter(str.isdigit, name))
+    return (int(digits) if digits else -1, name)

@@ -353,7 +353,7 @@ def timeline(run: Any) -> str | None:
     started = None
     with contextlib.suppress(ValueError, TypeError):
         started = datetime.datetime.fromisoformat(str(run.manifest.created)).timestamp()
-    return timeline_svg(run.folder.commit_times(), started, run.n_pairs)
+    return timeline_svg(run.folder.commit_times(), started, run.n_pairs, run.stats.get("rank_work"))
 
 
 def stages(stats: Mapping[str, Any]) -> list[dict[str, Any]]:
