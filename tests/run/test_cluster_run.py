@@ -2,127 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cluster_world import OPTIONS, Bomb, N, Sums, asked, check, expected, ranks
 
 import tartan
 from tartan import apps
-from tartan.cluster.engine import DRIVER, ClusterEngine, Handler, OnView
-from tartan.cluster.launch import ClusterTarget
-from tartan.cluster.thread_engine import ThreadEngine, ThreadHub
 from tartan.errors import ClusterError, ConfigError, RunFailedError
-from tartan.run.cluster_rank import main
-from tartan.run.cluster_run import ClusterWays
 from tartan.run.execute import extend, resume, start
 from tartan.run.reopen import Given
-from tartan.run.request import request, run_options
+from tartan.run.request import run_options
 from tartan.run.share import Share
 
-N = 45
-OPTIONS = {"host_cache": "16items", "tile": 6, "workers": 1, "quiet": True}
-
-
-class Sums(tartan.Application):
-    """Sums of two numbers; ``happens`` is called in every call of compare."""
-
-    releases_gil = True
-    ragged = False
-
-    def __init__(self, bad: int = -1, happens: Callable[[], None] | None = None) -> None:
-        self.bad = bad
-        self.happens = happens
-
-    def parameters(self) -> dict[str, Any]:
-        return {"bad": self.bad}
-
-    def parse(self, key: str, data: Any) -> Any:
-        if data == self.bad:
-            raise ValueError("bad item")
-        return np.full(2, data, np.float64)
-
-    def compare(self, left: Any, right: Any, xp: Any) -> Any:
-        if self.happens is not None:
-            self.happens()
-        return left[:, 0][:, None] * 1000 + right[:, 0][None, :]
-
-
-class _Driver(ThreadEngine):
-    """Starts the ranks as soon as there is a driver to join."""
-
-    def __init__(self, hub: ThreadHub, launch: Callable[[], None]) -> None:
-        super().__init__(hub, DRIVER)
-        self._launch = launch
-
-    def start(self, handlers: Mapping[str, Handler], on_view: OnView) -> None:
-        super().start(handlers, on_view)
-        self._launch()
-
-
-@dataclass(frozen=True)
-class InThreads(ClusterWays):
-    """Ranks in threads; ``app`` takes the place of the one that travelled, so that tests see what it does."""
-
-    hubs: list[ThreadHub] = field(default_factory=list)
-
-    @contextlib.contextmanager
-    def engine(self, run: str) -> Iterator[ClusterEngine]:
-        hub = ThreadHub(run)
-        self.hubs.append(hub)
-        threads = [
-            threading.Thread(target=_rank, args=(hub.engine(f"rank-{number}"),), daemon=True)
-            for number in range(self.n_local)
-        ]
-
-        def launch() -> None:
-            for thread in threads:
-                thread.start()
-
-        try:
-            yield _Driver(hub, launch)
-        finally:
-            for thread in threads:
-                if thread.ident is not None:
-                    thread.join(60)
-                assert not thread.is_alive()
-
-
-def _rank(engine: ClusterEngine) -> None:
-    with contextlib.suppress(ClusterError):
-        main(engine)
-        engine.leave()
-
-
-def ranks(n: int = 3) -> InThreads:
-    return InThreads(ClusterTarget(n_local=n))
-
-
-def asked(app: Any = None, n: int = N, **ways: Any) -> Any:
-    options = OPTIONS | {name: ways.pop(name) for name in list(ways) if name not in ("against", "pairs", "reduce")}
-    return request(app or Sums(), list(range(n)), run_options(options), registry=apps, **ways)
-
-
-def expected(n: int = N) -> np.ndarray:
-    x = np.arange(n, dtype=np.float64)
-    scores = x[:, None] * 1000 + x[None, :]
-    return np.triu(scores, 1) + np.triu(scores, 1).T
-
-
-def check(run: tartan.Run, n: int = N) -> None:
-    assert run.finished
-    matrix = run.matrix()
-    np.fill_diagonal(matrix, 0)
-    np.testing.assert_array_equal(matrix, expected(n))
-    assert not list(run.path.glob("writers*")), "writers left something"
-    assert not (run.path / "ranks.json").exists()
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("n_ranks", [1, 3])
@@ -162,37 +60,6 @@ def test_more_ranks_than_chunks(tmp_path: Path) -> None:
 
 def test_a_single_item_needs_no_pair(tmp_path: Path) -> None:
     assert start(asked(n=1), tmp_path / "run", ranks=ranks(2)).finished
-
-
-class Bomb:
-    """Kills a rank in the middle of a run, once."""
-
-    def __init__(self, hubs: list[ThreadHub], at: int, names: tuple[str, ...]) -> None:
-        self._hubs, self._at, self._names = hubs, at, names
-        self._n_calls = 0
-        self._lock = threading.Lock()
-
-    def __call__(self) -> None:
-        with self._lock:
-            self._n_calls += 1
-            if self._n_calls == self._at:
-                for name in self._names:
-                    self._hubs[-1].kill(name)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _bomb, (_remember(self),)
-
-
-_BOMBS: list[Bomb] = []
-
-
-def _remember(bomb: Bomb) -> int:
-    _BOMBS.append(bomb)
-    return len(_BOMBS) - 1
-
-
-def _bomb(number: int) -> Bomb:
-    return _BOMBS[number]
 
 
 @pytest.mark.parametrize("at", [1, 20, 60])

@@ -404,3 +404,17 @@ def _fetched(known: BulkSocket, request: bytes, place: Place, timeout_seconds: f
 
 def _proof(token: bytes, side: bytes, nonces: bytes) -> bytes:
     return hmac.digest(token, side + nonces, "sha256")
+
+
+def end_of(address: str) -> tuple[str, int]:
+    """Return host and port of the address of a server, as a text.
+
+    Raises
+    ------
+    TransportError
+        If it is none.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise TransportError(f"{address[:100]!r} is no address of a rank")
+    return host, int(port)

@@ -31,7 +31,7 @@ from tartan.base.machine import tartan_version
 from tartan.cluster import wire
 from tartan.cluster.courier import About, Courier, Directory
 from tartan.cluster.engine import DRIVER, Capabilities, ClusterView, Credentials, PeerLost
-from tartan.cluster.relay import PATIENCE_SECONDS, Relay, RelayTask
+from tartan.cluster.relay import PATIENCE_SECONDS, Relay, RelayTask, host_of
 from tartan.cluster.station import Roll, Station, fail, settle
 from tartan.errors import ClusterError
 
@@ -80,6 +80,7 @@ class DaskEngine(Station):
         scheduler = str(client.scheduler.address)
         super().__init__(run, DRIVER, Capabilities(elastic=True, survives_loss=True, encrypted=_encrypted(scheduler)))
         self.credentials = credentials_of(client.security, secrets.token_bytes(32))
+        self.host = host_of(get_local_address_for(scheduler))
         # Of the event loop:
         self._scheduler = scheduler
         self._service = f"tartan-{run}"

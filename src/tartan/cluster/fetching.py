@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tartan.cluster import wire
-from tartan.cluster.bulk import HEAD_LIMIT, BulkClient, BulkServer, Parcel
+from tartan.cluster.bulk import HEAD_LIMIT, BulkClient, BulkServer, Parcel, end_of
 from tartan.cluster.engine import Credentials
 from tartan.core.messages import Answer, Busy, Elsewhere, Failed, Fetch, Yours
 from tartan.errors import TransportError
@@ -82,7 +82,7 @@ class BulkFetcher:
             return [slots] if sizes else []
 
         request = wire.encode(_Asked(rank, fetch))
-        answer = self._client.fetch(_end_of(address), request, place, timeout_seconds=ANSWER_SECONDS)
+        answer = self._client.fetch(end_of(address), request, place, timeout_seconds=ANSWER_SECONDS)
         head = wire.decode(answer, _AnswerHead)
         if head.kind == _ITEMS and n_buffers == 1:
             return dict(wire.decode(head.body, _ShippedFailures).failures)
@@ -93,7 +93,7 @@ class BulkFetcher:
 
     def drop(self, address: str) -> None:
         """Break the connections to a rank."""
-        self._client.drop(_end_of(address))
+        self._client.drop(end_of(address))
 
     def close(self) -> None:
         """Ask and answer nothing more."""
@@ -115,10 +115,3 @@ class BulkFetcher:
 
 def _parcel(answer: Answer) -> Parcel:
     return Parcel(wire.encode(_AnswerHead(type(answer).__name__, wire.encode(answer))))
-
-
-def _end_of(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise TransportError(f"{address[:100]!r} is no address of a rank")
-    return host, int(port)

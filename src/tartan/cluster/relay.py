@@ -98,7 +98,7 @@ class Relay:
         self.name = f"{socket.gethostname()}-{secrets.token_hex(3)}"
         self._task, self._address, self._courier = task, address, Courier(self.name, send)
         keys = Credentials(task.token, credentials.authority, credentials.certificate, credentials.key)
-        self._setup = RankSetup(task.run, self.name, capabilities, keys, dict(resources), _host_of(address))
+        self._setup = RankSetup(task.run, self.name, capabilities, keys, dict(resources), host_of(address))
         self._directory = Directory(ClusterView(), {})
         self._tickets = itertools.count(1)
         self._answers: dict[int, asyncio.Future[bytes]] = {}
@@ -313,6 +313,6 @@ async def _bury(process: subprocess.Popen[bytes]) -> int:
     return await wait(None, process.wait)
 
 
-def _host_of(address: str) -> str:
+def host_of(address: str) -> str:
     """Return the interface in the address of a relay; that of this machine alone where there is none."""
     return urlsplit(address).hostname or "127.0.0.1"

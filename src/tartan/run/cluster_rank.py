@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import socket
 import sys
+import tempfile
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
+from tartan.base.lock import WRITERS_NAME, living_writers
 from tartan.base.machine import package_version, tartan_version
 from tartan.base.progress import Progress
 from tartan.base.trace import ClockPair, Tracer
+from tartan.cluster.depot import BorrowedFiles, DepotLink
 from tartan.cluster.driver import fetch_job
 from tartan.cluster.engine import ClusterEngine
 from tartan.cluster.fetching import BulkFetcher
@@ -33,6 +39,7 @@ from tartan.runtime.host import UniformItems
 from tartan.runtime.remaining import Remaining
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
+from tartan.store.remote import RemoteFolder
 from tartan.workers.shipping import load
 
 ENTRY = f"{__name__}:main"
@@ -53,6 +60,8 @@ class RankJob:
         Ranks on this machine.
     n_expected : int
         Ranks of the run.
+    depot : str
+        Where the driver serves ranks that do not see the run folder, or the input.
     """
 
     path: str
@@ -60,26 +69,63 @@ class RankJob:
     asked: Request
     n_sharing: int
     n_expected: int = 1
+    depot: str = ""
 
 
-def main(engine: ClusterEngine) -> None:
-    """Be a rank until the run is complete, or this rank cannot continue; the driver learns why."""
+def main(engine: ClusterEngine, *, locate: Callable[[str], Path] = Path) -> None:
+    """Be a rank until the run is complete, or this rank cannot continue; the driver learns why.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+    locate : callable
+        Returns where this rank looks for the run folder, given where the driver has it.
+    """
     link = RankLink(engine)
     link.start()
     try:
-        link.end(_serve(load(fetch_job(engine)), link))
+        job: RankJob = load(fetch_job(engine))
+        _serve(job, link, locate(job.path))
+        link.end(RankEnd())
     except TartanError as error:
         link.end(RankEnd(str(error), error.code))
     except Exception as error:
         link.end(RankEnd(f"{type(error).__name__}: {error}\n{traceback.format_exc()}", "internal"))
 
 
-def _serve(job: RankJob, link: RankLink) -> RankEnd:
-    folder = RunFolder.open(job.path, writable=True)
+def _serve(job: RankJob, link: RankLink, place: Path) -> None:
     about = {"what": f"rank {link.name}"}
-    with RankSession(job, link) as session, folder.join(job.group, about):
+    with contextlib.ExitStack() as stack:
+        depot = DepotLink(job.depot, link.name, link.credentials, link.host, _say)
+        stack.callback(depot.close)
+        folder = _open(job, place, depot, stack)
+        asked = job.asked
+        if asked.source.kind == "files":
+            asked = replace(asked, source=BorrowedFiles(asked.source, depot.item))
+        session = stack.enter_context(RankSession(replace(job, asked=asked), link))
+        stack.enter_context(folder.join(job.group, about))
         session.compute(folder)
-    return RankEnd()
+
+
+def _open(job: RankJob, place: Path, depot: DepotLink, stack: contextlib.ExitStack) -> RunFolder:
+    """Open the run folder; where this rank does not see that of the driver, an excerpt of it."""
+    if _is_shared(place, job.group):
+        return RunFolder.open(place, writable=True)
+    own = stack.enter_context(tempfile.TemporaryDirectory(prefix="tartan-rank-"))
+    return RemoteFolder.unpack(Path(own), depot.folder(), depot)
+
+
+def _is_shared(place: Path, group: str) -> bool:
+    """Whether a folder is the one that the driver has joined under this group, and can be written here."""
+    try:
+        writers = living_writers(place)
+    except OSError:
+        return False
+    return any(one.get("group") == group for one in writers) and os.access(place / WRITERS_NAME, os.W_OK)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def identity_of(folder: RunFolder) -> tuple[tuple[str, str], ...]:
@@ -114,6 +160,12 @@ class RankSession(Session):
     def _n_sharing(self) -> int:
         return self._job.n_sharing
 
+    @property
+    def _borrows(self) -> bool:
+        """Whether the driver had to read items for this rank."""
+        source = self.asked.source
+        return isinstance(source, BorrowedFiles) and source.n_borrowed > 0
+
     def _plan(self, grid: Grid, remaining: Remaining) -> MemoryPlan:
         """Divide the memory of this rank: for its tiles, and for what it keeps for others."""
         plan = super()._plan(grid, remaining)
@@ -126,15 +178,16 @@ class RankSession(Session):
             return plan
         self._strips_stream = divided.strips_stream
         room = divided.layout.room
-        self._kept = KeptSlots(room.rows, room.total, divided.n_kept, grid.longest_span)
-        slots = room.total + divided.n_kept * grid.longest_span
+        n_kept = 0 if self._borrows else divided.n_kept  # others had better ask a rank that reads for itself
+        self._kept = KeptSlots(room.rows, room.total, n_kept, grid.longest_span)
+        slots = room.total + n_kept * grid.longest_span
         return replace(plan, layout=divided.layout, host_bytes=slots * items.form.nbytes)
 
     def _open_exchange(self) -> tuple[Exchange | None, str]:
         """Begin to be asked for items, where this rank has some to give; return also under which address."""
         if self._kept is None:
             return None, ""
-        fetcher = BulkFetcher(self._link.credentials, self._link.host, lambda line: print(line, file=sys.stderr))
+        fetcher = BulkFetcher(self._link.credentials, self._link.host, _say)
         self._opened.callback(fetcher.close)
         return Exchange(fetcher, self._kept), fetcher.address
 

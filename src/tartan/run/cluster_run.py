@@ -14,6 +14,7 @@ from tartan.base.checks import POSITIVE, number
 from tartan.base.progress import Progress
 from tartan.base.signals import cancel_on_signals
 from tartan.base.trace import Tracer
+from tartan.cluster.depot import Depot
 from tartan.cluster.driver import PATIENCE_SECONDS, Driver, RankRecord, Summary, Watch
 from tartan.cluster.engine import ClusterEngine
 from tartan.cluster.launch import ClusterTarget, open_engine, parse_cluster
@@ -162,7 +163,6 @@ def _drive(session: Session, folder: RunFolder, ways: ClusterWays, coordinator: 
     run = f"run-{secrets.token_hex(4)}"
     quiet_options = replace(options, quiet=True)
     asked = replace(session.asked, options=quiet_options)
-    job = RankJob(str(folder.path.resolve()), run, asked, max(1, ways.n_local), ways.n_expected)
     total = folder.pairs.n_pairs
     with contextlib.ExitStack() as stack:
         stack.enter_context(folder.join(run, {"what": "the driver of a run on several ranks"}))
@@ -174,6 +174,19 @@ def _drive(session: Session, folder: RunFolder, ways: ClusterWays, coordinator: 
             partial(_committed, folder),
             stack.enter_context(_ranks_file(folder)).write,
             lambda text: progress.say(f"tartan: {text}"),
+        )
+        depot = Depot(
+            folder,
+            asked.source,
+            engine.credentials,
+            engine.host,
+            members=lambda: engine.view().members,
+            failed=lambda error: driver.cancel(error),
+            log=watch.lost,
+        )
+        stack.callback(depot.close)
+        job = RankJob(
+            str(folder.path.resolve()), run, asked, max(1, ways.n_local), ways.n_expected, depot=depot.address
         )
         driver = Driver(engine, coordinator, dump(job), watch, summary, patience_seconds=ways.patience_seconds)
 

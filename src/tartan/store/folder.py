@@ -443,6 +443,14 @@ class RunFolder(Ledger):
         text = json.dumps(said, indent=1, default=manifest.plain) + "\n"
         self._write_access().replace(self._place / STATISTICS_NAME, [text.encode()])
 
+    def write_stats_of(self, name: str, stats: Mapping[str, Any]) -> None:
+        """Replace the statistics of one of several writers that does not see this folder; ``name`` is its own."""
+        place = self.path / WRITERS_NAME / name
+        with disk_errors(place):
+            place.mkdir(exist_ok=True)
+        text = json.dumps(dict(stats), indent=1, default=manifest.plain) + "\n"
+        self._write_access().replace(place / STATISTICS_NAME, [text.encode()])
+
     def writers_stats(self) -> dict[str, dict[str, Any]]:
         """Return the statistics of several writers that are not added to those of the run yet, by writer."""
         counted = self._recorded_stats().get(COUNTED, ())

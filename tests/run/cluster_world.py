@@ -1,0 +1,154 @@
+"""Runs on several ranks that are threads of this process, and what happens to some of them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tartan
+from tartan import apps
+from tartan.cluster.engine import DRIVER, ClusterEngine, Handler, OnView
+from tartan.cluster.launch import ClusterTarget
+from tartan.cluster.thread_engine import ThreadEngine, ThreadHub
+from tartan.errors import ClusterError
+from tartan.run.cluster_rank import main
+from tartan.run.cluster_run import ClusterWays
+from tartan.run.request import request, run_options
+
+N = 45
+OPTIONS = {"host_cache": "16items", "tile": 6, "workers": 1, "quiet": True}
+
+
+class Sums(tartan.Application):
+    """Sums of two numbers; ``happens`` is called in every call of compare."""
+
+    releases_gil = True
+    ragged = False
+
+    def __init__(self, bad: int = -1, happens: Callable[[], None] | None = None) -> None:
+        self.bad = bad
+        self.happens = happens
+
+    def parameters(self) -> dict[str, Any]:
+        return {"bad": self.bad}
+
+    def parse(self, key: str, data: Any) -> Any:
+        if data == self.bad:
+            raise ValueError("bad item")
+        return np.full(2, data, np.float64)
+
+    def compare(self, left: Any, right: Any, xp: Any) -> Any:
+        if self.happens is not None:
+            self.happens()
+        return left[:, 0][:, None] * 1000 + right[:, 0][None, :]
+
+
+class _Driver(ThreadEngine):
+    """Starts the ranks as soon as there is a driver to join."""
+
+    def __init__(self, hub: ThreadHub, launch: Callable[[], None]) -> None:
+        super().__init__(hub, DRIVER)
+        self._launch = launch
+
+    def start(self, handlers: Mapping[str, Handler], on_view: OnView) -> None:
+        super().start(handlers, on_view)
+        self._launch()
+
+
+@dataclass(frozen=True)
+class InThreads(ClusterWays):
+    """Ranks in threads; ``locate`` says where each looks for the run folder, given its number and the place."""
+
+    hubs: list[ThreadHub] = field(default_factory=list)
+    locate: Callable[[int, str], Path] = lambda number, place: Path(place)
+
+    @contextlib.contextmanager
+    def engine(self, run: str) -> Iterator[ClusterEngine]:
+        hub = ThreadHub(run)
+        self.hubs.append(hub)
+        threads = [
+            threading.Thread(
+                target=_rank, args=(hub.engine(f"rank-{number}"), partial(self.locate, number)), daemon=True
+            )
+            for number in range(self.n_local)
+        ]
+
+        def launch() -> None:
+            for thread in threads:
+                thread.start()
+
+        try:
+            yield _Driver(hub, launch)
+        finally:
+            for thread in threads:
+                if thread.ident is not None:
+                    thread.join(60)
+                assert not thread.is_alive()
+
+
+def _rank(engine: ClusterEngine, locate: Callable[[str], Path]) -> None:
+    with contextlib.suppress(ClusterError):
+        main(engine, locate=locate)
+        engine.leave()
+
+
+def ranks(n: int = 3, **ways: Any) -> InThreads:
+    return InThreads(ClusterTarget(n_local=n), **ways)
+
+
+def asked(app: Any = None, n: int = N, **ways: Any) -> Any:
+    options = OPTIONS | {name: ways.pop(name) for name in list(ways) if name not in ("against", "pairs", "reduce")}
+    return request(app or Sums(), list(range(n)), run_options(options), registry=apps, **ways)
+
+
+def expected(n: int = N) -> np.ndarray:
+    x = np.arange(n, dtype=np.float64)
+    scores = x[:, None] * 1000 + x[None, :]
+    return np.triu(scores, 1) + np.triu(scores, 1).T
+
+
+def check(run: tartan.Run, n: int = N) -> None:
+    assert run.finished
+    matrix = run.matrix()
+    np.fill_diagonal(matrix, 0)
+    np.testing.assert_array_equal(matrix, expected(n))
+    assert not list(run.path.glob("writers*")), "writers left something"
+    assert not (run.path / "ranks.json").exists()
+
+
+class Bomb:
+    """Kills a rank in the middle of a run, once."""
+
+    def __init__(self, hubs: list[ThreadHub], at: int, names: tuple[str, ...]) -> None:
+        self._hubs, self._at, self._names = hubs, at, names
+        self._n_calls = 0
+        self._lock = threading.Lock()
+
+    def __call__(self) -> None:
+        with self._lock:
+            self._n_calls += 1
+            if self._n_calls == self._at:
+                for name in self._names:
+                    self._hubs[-1].kill(name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _bomb, (_remember(self),)
+
+
+_BOMBS: list[Bomb] = []
+
+
+def _remember(bomb: Bomb) -> int:
+    _BOMBS.append(bomb)
+    return len(_BOMBS) - 1
+
+
+def _bomb(number: int) -> Bomb:
+    return _BOMBS[number]
