@@ -103,6 +103,59 @@ def test_ranks_with_little_room_and_disks_of_their_own_parse_each_item_once(tmp_
     assert cached.stats["storage_load_factor"] <= 1.2
 
 
+class Unequal(tartan.Application):
+    """Items of unequal size, in threads or (``processes``) in worker processes."""
+
+    ragged = True
+
+    def __init__(self, processes: bool = False) -> None:
+        self.releases_gil = not processes
+
+    def parameters(self) -> dict[str, Any]:
+        return {"processes": not self.releases_gil}
+
+    def parse(self, key: str, data: Any) -> Any:
+        if data == 4:
+            raise ValueError("bad item")
+        return {"name": key, "values": np.arange(int(data) % 7 + 1, dtype=np.float64) + data}
+
+    def compare_pair(self, left: Any, right: Any) -> float:
+        return float(left["values"].sum() * 1000 + right["values"][-1])
+
+
+class OnDevice(Sums):
+    """A device preprocesses; the items become larger there, and item 5 fails."""
+
+    def parse(self, key: str, data: Any) -> Any:
+        return np.full(2, data, np.float32)
+
+    def preprocess(self, item: Any, xp: Any) -> Any:
+        if float(item[0]) == 5.0:
+            raise ValueError("bad on the device")
+        return xp.stack([item, item]).reshape(-1).astype(np.float64)
+
+
+@pytest.mark.parametrize("host_cache", ["13items", "100items"])
+@pytest.mark.parametrize(
+    ("app", "device"),
+    [(Unequal(), "cpu"), (OnDevice(), "sim"), pytest.param(Unequal(True), "cpu", marks=pytest.mark.slow)],
+)
+def test_items_of_unequal_size_and_those_that_a_device_preprocesses_have_homes(
+    tmp_path: Path, app: tartan.Application, device: str, host_cache: str
+) -> None:
+    alone = start(asked(app, host_cache=host_cache, device=device), tmp_path / "one")
+    run = start(asked(app, host_cache=host_cache, device=device), tmp_path / "run", ranks=ranks())
+    np.testing.assert_array_equal(run.matrix(), alone.matrix())
+    found = [(failure.i, failure.kind, failure.stage) for failure in run.failures]
+    assert found == [(failure.i, failure.kind, failure.stage) for failure in alone.failures]
+    assert len(found) == 1
+    stats = run.stats
+    assert stats["bytes_between_ranks"] > 0
+    assert stats["storage_load_factor"] < stats["load_factor"]
+    if host_cache == "100items" and device == "cpu":
+        assert stats["storage_load_factor"] <= 1 + 6 / N
+
+
 def test_a_failed_item_is_one_failure_whoever_loads_it(tmp_path: Path) -> None:
     run = start(asked(Sums(bad=4)), tmp_path / "run", ranks=ranks())
     assert run.finished

@@ -19,7 +19,7 @@ from tartan.core.homes import home_of
 from tartan.core.messages import Answer, Busy, Fetch, Member
 from tartan.errors import TransportError
 from tartan.runtime.events import SpanFilled
-from tartan.runtime.exchange import Exchange, Failures, KeptSlots, Provide, Shipment
+from tartan.runtime.exchange import Exchange, Failures, KeptSlots, Landing, Provide, Shipment
 from tartan.runtime.host import HOST_ARENA, Place, UniformItems
 from tartan.runtime.items import ItemFailure, ItemForm
 from tartan.runtime.tasks import ItemPlan
@@ -51,14 +51,14 @@ class Link:
     def serve(self, provide: Provide) -> None:
         self.net.provide[self.address] = provide
 
-    def fetch(self, address: str, rank: int, fetch: Fetch, slots: memoryview) -> Failures | Answer:
+    def fetch(self, address: str, rank: int, fetch: Fetch, landing: Landing) -> Failures | Answer:
         self.net.before(address, fetch)
         if address not in self.net.provide:
             raise TransportError(f"{address} is gone")
         found = self.net.provide[address](rank, fetch)
         if not isinstance(found, Shipment):
             return found
-        slots[:] = found.items
+        landing(found.items.nbytes, found.ready)[:] = found.items
         found.release()
         return found.failures
 

@@ -11,7 +11,7 @@ from tartan.cluster.bulk import HEAD_LIMIT, BulkClient, BulkServer, Parcel, end_
 from tartan.cluster.engine import Credentials
 from tartan.core.messages import Answer, Busy, Elsewhere, Failed, Fetch, Yours
 from tartan.errors import TransportError
-from tartan.runtime.exchange import Failures, Provide
+from tartan.runtime.exchange import Failures, Landing, Provide
 from tartan.runtime.items import ItemFailure
 
 ANSWER_SECONDS = 60.0
@@ -31,9 +31,10 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _ShippedFailures:
-    """Which items of a span failed, by position."""
+    """Which items of a span failed, by position; whether the others are ready."""
 
     failures: tuple[tuple[int, ItemFailure], ...]
+    ready: bool = True
 
 
 @dataclass(frozen=True)
@@ -71,20 +72,19 @@ class BulkFetcher:
         """Let questions be answered; before, every answer is that this rank is busy."""
         self._provide = provide
 
-    def fetch(self, address: str, rank: int, fetch: Fetch, slots: memoryview) -> Failures | Answer:
+    def fetch(self, address: str, rank: int, fetch: Fetch, landing: Landing) -> Failures | Answer:
         """Ask the rank at an address; see ``Fetcher``."""
 
-        n_buffers = 0
-
-        def place(head: bytes, sizes: tuple[int, ...]) -> Sequence[memoryview]:
-            nonlocal n_buffers
-            n_buffers = len(sizes)
-            return [slots] if sizes else []
+        def place(answer: bytes, sizes: tuple[int, ...]) -> Sequence[memoryview]:
+            head = wire.decode(answer, _AnswerHead)
+            if head.kind != _ITEMS or len(sizes) != 1:
+                return []
+            return [landing(sizes[0], wire.decode(head.body, _ShippedFailures).ready)]
 
         request = wire.encode(_Asked(rank, fetch))
         answer = self._client.fetch(end_of(address), request, place, timeout_seconds=ANSWER_SECONDS)
         head = wire.decode(answer, _AnswerHead)
-        if head.kind == _ITEMS and n_buffers == 1:
+        if head.kind == _ITEMS:
             return dict(wire.decode(head.body, _ShippedFailures).failures)
         if head.kind not in _ANSWERS:
             raise TransportError(f"the rank at {address} answers {head.kind[:100]!r}")
@@ -105,7 +105,7 @@ class BulkFetcher:
         found = Busy(asked.fetch.span) if self._provide is None else self._provide(asked.rank, asked.fetch)
         if isinstance(found, Elsewhere | Yours | Busy | Failed):
             return _parcel(found)
-        failures = wire.encode(_ShippedFailures(tuple(found.failures.items())))
+        failures = wire.encode(_ShippedFailures(tuple(found.failures.items()), found.ready))
         head = wire.encode(_AnswerHead(_ITEMS, failures))
         if len(head) > HEAD_LIMIT:
             found.release()

@@ -19,11 +19,12 @@ class Origin(Enum):
     STORAGE = "storage"
     DISK = "disk"
     RANK = "rank"
+    RANK_PARSED = "rank, parsed"
 
     @property
     def ready(self) -> bool:
-        """Whether items come preprocessed from there: the disk level and other ranks keep no others."""
-        return self is not Origin.STORAGE
+        """Whether items come preprocessed from there: the disk level keeps no others."""
+        return self in (Origin.DISK, Origin.RANK)
 
 
 class Evict(NamedTuple):

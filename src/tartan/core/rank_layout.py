@@ -113,6 +113,24 @@ def divide_slots(grid: Grid, slots: int, all_slots: int) -> RankSlots:
     return RankSlots(Layout(room, rows, None, _open_chunks(grid, rows)), n_kept, strips_stream, False)
 
 
+def spans_kept_of_unequal_items(grid: Grid, slots: int, all_slots: int) -> int:
+    """Return how many spans of items of unequal size a rank keeps for others, of whose room only the sum counts.
+
+    Parameters
+    ----------
+    grid : Grid
+    slots : int
+        Of the rank, in items of mean size.
+    all_slots : int
+        Of all ranks together.
+    """
+    if slots >= grid.n_items or all_slots <= slots:
+        return 0
+    span = grid.longest_span
+    n_kept = max(1, int(slots * KEPT_SHARE) // span) if all_slots < grid.n_items else 2
+    return min(n_kept, max(0, slots - 2 * (grid.longest_strip + span)) // span)
+
+
 def _open_chunks(grid: Grid, rows: int) -> int:
     """Return how many chunks are open when one line of them ends while the next begins."""
     return 2 * (ceil(rows / grid.chunk) + 1)

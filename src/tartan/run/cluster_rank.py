@@ -27,7 +27,7 @@ from tartan.cluster.rank import RankEnd, RankLink
 from tartan.core.allotment import Allotment
 from tartan.core.grid import Grid, Tile
 from tartan.core.messages import Hello
-from tartan.core.rank_layout import divide_slots
+from tartan.core.rank_layout import divide_slots, spans_kept_of_unequal_items
 from tartan.core.workload import Workload
 from tartan.errors import TartanError
 from tartan.run.execute import Lead, Session, folder_grid
@@ -170,10 +170,13 @@ class RankSession(Session):
         """Divide the memory of this rank: for its tiles, and for what it keeps for others."""
         plan = super()._plan(grid, remaining)
         self._kept, self._strips_stream = None, plan.slots >= grid.n_items
+        all_slots = plan.slots * self._job.n_expected
         items = plan.item_plan.items
-        if not isinstance(items, UniformItems) or plan.item_plan.parsed is not None:
-            return plan  # each rank loads for itself
-        divided = divide_slots(grid, plan.slots, plan.slots * self._job.n_expected)
+        if not isinstance(items, UniformItems):
+            n_kept = spans_kept_of_unequal_items(grid, plan.slots, all_slots)
+            self._kept = KeptSlots(grid.n_spans, grid.n_spans, n_kept, 1)
+            return plan.keeping(grid, n_kept)
+        divided = divide_slots(grid, plan.slots, all_slots)
         if divided.layout is None:
             return plan
         self._strips_stream = divided.strips_stream

@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -309,6 +309,15 @@ class MemoryPlan:
     device_rooms: list[Room | None]
     span_bytes: Callable[[int], int] | None
     item_plan: ItemPlan
+
+    def keeping(self, grid: Grid, n_spans: int) -> MemoryPlan:
+        """Return a plan for items of unequal size that leaves room for a number of spans beside those of tiles."""
+        room = self.layout.room
+        taken = n_spans * grid.longest_span * room.total // max(1, self.slots)
+        layout = replace(self.layout, room=replace(room, columns=room.columns - taken))
+        items = self.item_plan.items
+        window = items.window_bytes if isinstance(items, RaggedBlobs) else 0
+        return replace(self, layout=layout, host_bytes=self.host_bytes + n_spans * window)
 
     @property
     def device_slots(self) -> int:

@@ -51,6 +51,13 @@ def decode(memory: np.ndarray) -> Any:
     return pickle.loads(parts[0].tobytes(), buffers=parts[1:])
 
 
+def encoded_bytes(memory: np.ndarray) -> int:
+    """Return how many bytes of ``memory`` are what ``encode`` wrote."""
+    count = int(memory[:8].view("<i8")[0])
+    lengths = memory[8 : 8 * (count + 1)].view("<i8").tolist()
+    return _aligned(8 * (count + 1)) + sum(_aligned(length) for length in lengths)
+
+
 def object_bytes(memory: np.ndarray) -> int:
     """Return the length of the pickle in what ``encode`` wrote: about what its objects take, arrays apart."""
     return int(memory[8:16].view("<i8")[0])

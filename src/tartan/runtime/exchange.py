@@ -14,6 +14,7 @@ Spans with items that failed travel too, each with its reasons: what failed once
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -30,8 +31,9 @@ from tartan.core.homes import Ask, Copy, GiveUp, HomeAction, Homes, Read, Respon
 from tartan.core.messages import Answer, Busy, Fetch, Member
 from tartan.errors import TartanError
 from tartan.runtime.events import NodeBroken, SpanFilled
-from tartan.runtime.host import Place, UniformItems
+from tartan.runtime.host import Place
 from tartan.runtime.items import ItemFailure
+from tartan.runtime.transit import Transit
 from tartan.runtime.wiring import Wiring
 
 ASKERS = 8
@@ -58,12 +60,18 @@ class Shipment:
         Items that failed, by position.
     release : callable
         Called once it is sent, or cannot be.
+    ready : bool
+        Whether its items are ready to be compared; else they are only parsed.
     """
 
     items: memoryview
     failures: Failures
     release: Callable[[], None] = _nothing
+    ready: bool = True
 
+
+Landing = Callable[[int, bool], memoryview]
+"""Returns memory for that many bytes of a span that is ready, or only parsed; raises ResourceError where none fits."""
 
 Provide = Callable[[int, Fetch], Shipment | Answer]
 
@@ -74,13 +82,13 @@ class Fetcher(Protocol):
     def serve(self, provide: Provide) -> None:
         """Let ``provide``, which may wait, answer the questions of other ranks; before, all answers are ``Busy``."""
 
-    def fetch(self, address: str, rank: int, fetch: Fetch, slots: memoryview) -> Failures | Answer:
-        """Ask the rank at an address, as this rank; items come into ``slots``. Nothing arrives after the return.
+    def fetch(self, address: str, rank: int, fetch: Fetch, landing: Landing) -> Failures | Answer:
+        """Ask the rank at an address, as this rank; items come where ``landing`` says, none after the return.
 
         Raises
         ------
         TartanError
-            If no answer came; the slots then hold rubbish.
+            If no answer came, or its items fit nowhere; what ``landing`` returned then holds rubbish.
         """
 
     def drop(self, address: str) -> None:
@@ -115,6 +123,8 @@ class _Question:
 @dataclass(frozen=True)
 class KeptSlots:
     """What a rank keeps for others, in the host arena behind the slots of its tiles.
+
+    Of items of unequal size an address is that of a window, which holds a span.
 
     Attributes
     ----------
@@ -163,6 +173,7 @@ class Exchange:
         self._resident: dict[int, Place] = {}
         self._copying: dict[int, int] = defaultdict(int)
         self._failures: dict[int, Failures] = {}
+        self._serials = itertools.count(1)
         self.bytes_received = 0
         fetcher.serve(self.provide)
 
@@ -252,6 +263,13 @@ class Exchange:
         """Take note that a span lies elsewhere in the host level; its old place may be filled anew on return."""
         with self._changed:
             self._await_copies(place.span)
+            if place.span in self._resident:
+                self._resident[place.span] = place
+
+    def stored(self, place: Place, failures: Failures) -> None:
+        """Take note that a device has given a span back ready, with items that failed there."""
+        with self._changed:
+            self._failures[place.span] = {**self._failures.get(place.span, {}), **failures}
             self._resident[place.span] = place
 
     def evicted(self, span: int) -> None:
@@ -280,7 +298,8 @@ class Exchange:
     def _arrived(self, node: _NodeSide, event: SpanFilled) -> None:
         """Let the node have a span, and others from there."""
         self._wanted.pop(event.place.span, None)
-        self._resident[event.place.span] = event.place
+        if node.transit.arrives_ready or event.origin.ready:
+            self._resident[event.place.span] = event.place
         node.wiring.post(event)
 
     def _carry_out(self, actions: Sequence[HomeAction]) -> None:
@@ -303,7 +322,9 @@ class Exchange:
                     self._node.loads.read(self._wanted[span])
                 case Read(span, kept):
                     assert kept is not None
-                    self._node.loads.read(self._kept_place(self._node, span, kept))
+                    place = self._kept_place(self._node, span, kept)
+                    self._node.transit.clear(place)
+                    self._node.loads.read(place)
 
     def _submit_question(self, node: _NodeSide, rank: int, fetch: Fetch) -> None:
         address = next((member.address for member in self._members if member.rank == rank), "")
@@ -328,7 +349,9 @@ class Exchange:
 
     def _kept_place(self, node: _NodeSide, span: int, kept: int) -> Place:
         items = node.grid.span_items(span)
-        return Place(span, self._kept.first + kept * self._kept.span_slots, len(items), 0, items.start)
+        # Places of the scheduler count up: no two fills have the same number.
+        serial = -next(self._serials)
+        return Place(span, self._kept.first + kept * self._kept.span_slots, len(items), serial, items.start)
 
     # -- threads that copy, ask and answer ---------------------------------------------------------------------
 
@@ -348,20 +371,22 @@ class Exchange:
             if node is None or place is None:
                 return
             source = self._kept_place(node, span, kept)
-        block = node.block(place)
-        block[...] = node.block(source)
+        n_bytes = node.transit.copy(source, place)
+        origin = Origin.RANK if node.transit.arrives_ready else Origin.RANK_PARSED
         with self._changed:
             if self._homes is not None:
-                event = SpanFilled(place, int(block.nbytes), self._failures.get(span, {}), Origin.RANK)
+                event = SpanFilled(place, n_bytes, self._failures.get(span, {}), origin)
                 self._arrived(node, event)
                 self._carry_out(self._homes.copied(span))
 
     def _ask(self, node: _NodeSide, rank: int, address: str, fetch: Fetch, place: Place) -> None:
         """Ask a rank for a span, and take in what comes of it."""
         answer: Failures | Answer | None
-        slots = node.bytes_of(place)
+        arrival = _Arrival(node.transit, place)
         try:
-            answer = self._fetcher.fetch(address, self._rank, fetch, slots) if address else Busy(fetch.span)
+            answer = self._fetcher.fetch(address, self._rank, fetch, arrival.land) if address else Busy(fetch.span)
+            if isinstance(answer, Mapping):
+                arrival.end()
         except TartanError:
             answer = None
         with self._changed:
@@ -374,9 +399,9 @@ class Exchange:
             elif answer is None:
                 self._carry_out(self._homes.silent(fetch.span))
             elif isinstance(answer, Mapping):
-                self.bytes_received += slots.nbytes
+                self.bytes_received += arrival.n_bytes
                 self._failures[fetch.span] = answer
-                self._arrived(node, SpanFilled(place, slots.nbytes, answer, Origin.RANK))
+                self._arrived(node, SpanFilled(place, arrival.n_bytes, answer, arrival.origin))
                 self._carry_out(self._homes.received(fetch.span, rank))
             else:
                 self._carry_out(self._homes.answered(rank, answer))
@@ -389,15 +414,23 @@ class Exchange:
         if node is None:
             return Busy(span)
         if kept is not None:
-            source = self._kept_place(node, span, kept)
-            return Shipment(node.bytes_of(source), failures, partial(self._sent, span, kept))
+            return self._kept_shipment(node, span, kept, failures)
         try:
-            copy = node.block(self._resident[span]).copy()
+            copy = node.transit.bytes_of(self._resident[span], ready=True).copy()
         finally:
             with self._changed:
                 self._copying[span] -= 1
                 self._changed.notify_all()
-        return Shipment(copy.reshape(-1).view(np.uint8).data, failures)
+        return Shipment(copy.data, failures)
+
+    def _kept_shipment(self, node: _NodeSide, span: int, kept: int, failures: Failures) -> Shipment:
+        ready = node.transit.arrives_ready
+        try:
+            items = node.transit.bytes_of(self._kept_place(node, span, kept), ready=ready).data
+        except BaseException:  # an object that cannot travel: the asker loads it itself
+            self._sent(span, kept)
+            raise
+        return Shipment(items, failures, partial(self._sent, span, kept), ready)
 
     def _sent(self, span: int, kept: int) -> None:
         with self._changed:
@@ -412,14 +445,29 @@ class _NodeSide:
         self.wiring = wiring
         self.grid = grid
         self.loads = loads
+        self.transit = Transit(wiring.item_plan, wiring.arenas)
         self.askers = DaemonPool(ASKERS, "tartan-exchange")
 
-    def block(self, place: Place) -> np.ndarray:
-        """Return the slots of a place."""
-        items = self.wiring.item_plan.items
-        assert isinstance(items, UniformItems)
-        return items.block(self.wiring.arenas, place.address, place.length)
 
-    def bytes_of(self, place: Place) -> memoryview:
-        """Return the slots of a place as bytes."""
-        return self.block(place).reshape(-1).view(np.uint8).data
+class _Arrival:
+    """A span on its way into its place."""
+
+    def __init__(self, transit: Transit, place: Place) -> None:
+        self._transit = transit
+        self._place = place
+        self._memory = np.empty(0, np.uint8)
+        self.origin = Origin.RANK
+
+    @property
+    def n_bytes(self) -> int:
+        return len(self._memory)
+
+    def land(self, n_bytes: int, ready: bool) -> memoryview:
+        """Return where that many bytes may come."""
+        self.origin = Origin.RANK if ready else Origin.RANK_PARSED
+        self._memory = self._transit.landing(self._place, n_bytes, ready=ready)
+        return self._memory.data
+
+    def end(self) -> None:
+        """Have the span in its place."""
+        self._transit.landed(self._place, self._memory)

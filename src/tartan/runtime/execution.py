@@ -84,7 +84,7 @@ class Execution:
     segments : SegmentSource or None
         Where the work comes from; None: the whole order.
     exchange : Exchange or None
-        Where items come from beside storage and disk; only for items of one form that the CPU preprocesses.
+        Where items come from beside storage and disk.
     """
 
     source: Source

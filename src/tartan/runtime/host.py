@@ -89,15 +89,15 @@ class UniformItems:
 
 @dataclass
 class RaggedObjects:
-    """Items of unequal size, held as they are: for workers that are threads."""
+    """Items of unequal size, held as they are, by address: for workers that are threads."""
 
     spans: dict[int, list[Any]] = field(default_factory=dict)
 
     def operand(self, arenas: dict[str, Arena], places: Sequence[Place]) -> list[Any]:
-        return [item for place in places for item in self.spans[place.span]]
+        return [item for place in places for item in self.spans[place.address]]
 
     def store(self, arenas: dict[str, Arena], place: Place, items: Sequence[Any]) -> int:
-        self.spans[place.span] = list(items)
+        self.spans[place.address] = list(items)
         return sum(nbytes_of(item) for item in items)
 
 

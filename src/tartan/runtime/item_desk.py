@@ -14,9 +14,10 @@ from tartan.runtime.device_lane import DeviceLane
 from tartan.runtime.disk_level import DiskLevel
 from tartan.runtime.events import SpanFilled, SpanMoved, SpanPrepared, SpanStored, SpanUploaded
 from tartan.runtime.exchange import Exchange
-from tartan.runtime.host import HOST_ARENA, Place, RaggedBlobs, RaggedObjects, UniformItems
+from tartan.runtime.host import Place, UniformItems
 from tartan.runtime.items import ItemFailure
 from tartan.runtime.loader import Loader
+from tartan.runtime.transit import Transit
 from tartan.runtime.wiring import Wiring
 
 
@@ -55,6 +56,7 @@ class ItemDesk:
         self.n_uploads = 0
         self._wiring = wiring
         self._items = wiring.item_plan.items
+        self._transit = Transit(wiring.item_plan, wiring.arenas)
         self._grid = grid
         self._scheduler = scheduler
         self._loader = loader
@@ -66,6 +68,7 @@ class ItemDesk:
         self._serial = 0
         self._places: dict[int, Place] = {}
         self._failed: dict[int, set[int]] = {}
+        self._reasons: dict[int, Mapping[int, ItemFailure]] = {}
 
     # -- questions -------------------------------------------------------------------------------------------
 
@@ -109,11 +112,8 @@ class ItemDesk:
             self._exchange.evicted(action.span)
         # Which items of it failed stays known: a device may still hold the span, and compare it.
         place = self._places.pop(action.span, None)
-        if isinstance(self._items, RaggedObjects):
-            self._items.spans.pop(action.span, None)
-        elif isinstance(self._items, RaggedBlobs) and place is not None:
-            window_bytes = self._items.window_bytes
-            self._wiring.arenas[HOST_ARENA].punch(place.address * window_bytes, window_bytes)
+        if place is not None:
+            self._transit.clear(place)
 
     def prepare(self, action: Prepare) -> None:
         """Have a device preprocess a parsed span."""
@@ -151,6 +151,8 @@ class ItemDesk:
     def prepared(self, event: SpanPrepared) -> list[Action]:
         """Note which items failed on the device."""
         self._note(event.place, event.failures)
+        if event.failures:
+            self._reasons[event.place.span] = event.failures
         return self._scheduler.prepared(event.device, event.place.span)
 
     def stored(self, event: SpanStored) -> list[Action]:
@@ -160,6 +162,8 @@ class ItemDesk:
             failed = self._failed.get(place.span, set())
             n_bytes = place.length * (form.nbytes if form is not None else 0)
             self._disk.keep(place, partial(self._wiring.copy_of, place), failed, n_bytes)
+        if self._exchange is not None:
+            self._exchange.stored(place, self._reasons.pop(place.span, {}))
         return self._scheduler.stored(place.span)
 
     def _note(self, place: Place, failures: Mapping[int, ItemFailure]) -> None:
