@@ -382,7 +382,7 @@ class Exchange:
     def _ask(self, node: _NodeSide, rank: int, address: str, fetch: Fetch, place: Place) -> None:
         """Ask a rank for a span, and take in what comes of it."""
         answer: Failures | Answer | None
-        arrival = _Arrival(node.transit, place)
+        arrival = _IncomingSpan(node.transit, place)
         try:
             answer = self._fetcher.fetch(address, self._rank, fetch, arrival.land) if address else Busy(fetch.span)
             if isinstance(answer, Mapping):
@@ -449,7 +449,7 @@ class _NodeSide:
         self.askers = DaemonPool(ASKERS, "tartan-exchange")
 
 
-class _Arrival:
+class _IncomingSpan:
     """A span on its way into its place."""
 
     def __init__(self, transit: Transit, place: Place) -> None:
