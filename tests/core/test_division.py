@@ -87,6 +87,18 @@ def test_products_are_shared_in_two_dimensions() -> None:
     assert [fills(share) for share in shares] == [16, 16, 16, 16]
 
 
+def test_ranks_of_nearly_equal_speed_fill_their_rooms() -> None:
+    pairs = chunk_pairs(Grid(100, 2, 0, 2, 2), AllPairs(100))
+    shares = Divider(pairs, 2, circle=True).next_panel([Sharer(k, 1 + k / 100, 8) for k in range(3)])
+    assert [len(share[-1].band) for share in shares.values()] == [4, 4, 4]
+
+
+def test_a_rank_that_gets_no_band_now_gets_one_later() -> None:
+    divider = Divider(chunk_pairs(Grid(100, 2, 0, 2, 2), AllPairs(100)), 2, circle=True)
+    panels = [divider.next_panel([Sharer(0, 1.0, 2), Sharer(1, 0.4, 2)]) for _ in range(5)]
+    assert [sorted(shares) for shares in panels] == [[0], [0, 1], [0], [0, 1], [0]]
+
+
 def test_panels_stream_the_same_columns_to_and_fro() -> None:
     pairs = chunk_pairs(Grid(100, 2, 0, 2, 2), AllPairs(100))
     divider = Divider(pairs, 2, circle=True)

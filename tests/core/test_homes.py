@@ -316,3 +316,17 @@ def test_homes_are_even_and_move_little() -> None:
     assert max(counts.values()) < 1.2 * min(counts.values()) + 60
     after = [home_of(span, [rank for rank in range(10) if rank != 3]) for span in range(5000)]
     assert all(new == old for new, old in zip(after, before, strict=True) if old != 3)
+
+
+def test_what_all_ranks_were_given_leaves_a_kept_slot_first() -> None:
+    home = Homes(0, 2, lambda span: False)
+    home.view(members(0, 1))
+    first, second, third = [span for span in range(N_SPANS) if home_of(span, (0, 1)) == 0][:3]
+    for slot, span in enumerate((first, second)):
+        assert home.fetched(1, Fetch(span)) == [Read(span, slot)]
+        assert home.read(span) == [Send(1, span, slot)]
+        home.sent(span, slot)
+    assert home.source(first, stays=False) == [Copy(first, 0)]
+    home.copied(first)
+    # The second one was used longer ago, but this rank still wants it.
+    assert home.fetched(1, Fetch(third)) == [Read(third, 0)]

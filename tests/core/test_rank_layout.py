@@ -18,25 +18,35 @@ from tartan.core.workload import AllPairs
 
 
 @pytest.mark.parametrize(
-    ("n_items", "slots", "shares"), [(500, 50, 4), (500, 250, 15), (4980, 1050, 16), (2500, 280, 48)]
+    ("n_items", "slots", "n_ranks"), [(500, 50, 4), (500, 250, 15), (4980, 1050, 16), (2500, 280, 48)]
 )
-def test_there_are_enough_chunks_for_the_slowest_rank(n_items: int, slots: int, shares: float) -> None:
-    grid = choose_cluster_grid(AllPairs(n_items), slots, shares)
-    assert grid.n_chunks * (grid.n_chunks + 1) // 2 >= max(512, 64 * shares)
-    assert divide_slots(grid, slots, slots * 4).strips_stream
+def test_there_are_enough_chunks_for_each_rank(n_items: int, slots: int, n_ranks: int) -> None:
+    grid = choose_cluster_grid(AllPairs(n_items), slots, n_ranks)
+    assert grid.n_chunks * (grid.n_chunks + 1) // 2 >= max(512, 64 * n_ranks)
+    assert divide_slots(grid, slots, slots * n_ranks).strips_stream
 
 
-def test_a_chosen_chunk_gives_the_grid_of_one_rank() -> None:
-    assert choose_cluster_grid(AllPairs(500), 50, 4, chunk=20) == choose_grid(AllPairs(500), 50, chunk=20)
+@pytest.mark.parametrize(("n_items", "slots", "lines"), [(2000, 100, 7), (2000, 200, 8), (500, 50, 6), (500, 150, 12)])
+def test_bands_are_some_whole_chunks_high_and_fill_their_room(n_items: int, slots: int, lines: int) -> None:
+    grid = choose_cluster_grid(AllPairs(n_items), slots, 4)
+    rows = divide_slots(grid, slots, slots * 4).band_items
+    assert rows // grid.chunk >= lines
+    assert rows % grid.chunk <= 0.04 * rows
 
 
-def test_few_items_are_cut_as_far_as_they_go() -> None:
-    assert choose_cluster_grid(AllPairs(5), 5, 4).chunk == 1
+def test_items_of_unlike_size_do_not_stream_in_strips() -> None:
+    grid = choose_cluster_grid(AllPairs(500), 50, 4, streams=False)
+    assert grid == choose_grid(AllPairs(500), 50, chunk=grid.chunk)
+
+
+def test_few_items_make_small_chunks() -> None:
+    assert choose_cluster_grid(AllPairs(5), 5, 4).chunk == 4
 
 
 @given(n=st.integers(2, 200), slots=st.integers(1, 220), ranks=st.integers(1, 9), chunk=st.none() | st.integers(1, 50))
 def test_the_parts_of_a_room_fit_it(n: int, slots: int, ranks: int, chunk: int | None) -> None:
-    grid = choose_cluster_grid(AllPairs(n), max(2, slots), ranks, chunk=chunk)
+    room, workload = max(2, slots), AllPairs(n)
+    grid = choose_cluster_grid(workload, room, ranks) if chunk is None else choose_grid(workload, room, chunk=chunk)
     found = divide_slots(grid, slots, slots * ranks)
     used = found.layout.room.total if found.layout is not None else 0
     assert used + found.n_kept * grid.longest_span <= slots

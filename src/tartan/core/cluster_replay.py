@@ -1,17 +1,17 @@
 """Drive division, coordinator and homes in virtual time, in chunks: what a cluster would do, before it does it.
 
-A *line* is the items of one chunk row or column. A rank computes its regions line by line: what stays and the line
-that streams must be in its slots; the next line is fetched meanwhile. The coordinator, the ranks' ``Homes`` and the
-choice of what is stolen are those of a real run; only the scheduler is simpler, because it knows no tiles. So a million
-items on a thousand nodes take minutes. Loads, fills, traffic, steals and time are predicted; the outcome is a function
-of the arguments.
+A *line* is the items of one chunk row or column; it is fetched whole, or in equal *pieces*. A rank computes its
+regions line by line, piece by piece: what stays and the piece that streams must be in its slots; the next piece is
+fetched meanwhile. The coordinator, the ranks' ``Homes`` and the choice of what is stolen are those of a real run; only
+the scheduler is simpler, because it knows no tiles. So a million items on a thousand nodes take minutes. Loads, fills,
+traffic, steals and time are predicted; the outcome is a function of the arguments.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,6 +25,15 @@ from tartan.core.rank_layout import KEPT_SHARE
 from tartan.core.region import Region
 from tartan.core.stealing import Affinity, split_off
 from tartan.errors import ConfigError, InternalError
+
+
+@dataclass(frozen=True)
+class RankLines:
+    """How the slots of a rank are divided: lines that stay, pieces that stream, and pieces kept for others."""
+
+    band: int
+    stream: int
+    kept: int
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,8 @@ class ReplayedRank:
         Preprocessing of one loaded item, during which the devices do not compare.
     guess : float
         What it believes its speed to be before it has measured it, in any unit.
+    division : RankLines, optional
+        How its slots are divided; default as ``divide_lines`` does.
     """
 
     slots: int
@@ -50,6 +61,7 @@ class ReplayedRank:
     load_seconds: float = 0.0
     prepare_seconds: float = 0.0
     guess: float = 1.0
+    division: RankLines | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +102,8 @@ class ClusterOptions:
         See ``CoordinatorSetup``.
     circle : bool
         See ``Divider``.
+    pieces : int
+        In how many pieces a line is fetched; ranks then say how their slots are divided.
     """
 
     homes: bool = True
@@ -97,6 +111,7 @@ class ClusterOptions:
     losses: tuple[tuple[float, int], ...] = ()
     ahead_seconds: float = 2.0
     circle: bool = True
+    pieces: int = 1
 
 
 @dataclass(frozen=True)
@@ -137,15 +152,6 @@ class ClusterPrediction:
     steps: tuple[tuple[int, float, float, int], ...] = field(repr=False, default=())
 
 
-@dataclass(frozen=True)
-class RankLines:
-    """How the slots of a rank are divided, in lines."""
-
-    band: int
-    stream: int
-    kept: int
-
-
 def divide_lines(slots: int, chunk: int, n_items: int, all_slots: int) -> RankLines:
     """Divide the slots of a rank into those of its band, of the stream, and those it keeps for others.
 
@@ -171,11 +177,13 @@ def divide_lines(slots: int, chunk: int, n_items: int, all_slots: int) -> RankLi
 
 @dataclass
 class _LineStep:
-    """A line that passes what stays."""
+    """A piece of a line that passes what stays; the last one of a line ends its chunks."""
 
     region: Region
     needs: tuple[int, ...]
+    held: frozenset[int]
     pairs: int
+    ends: bool
 
 
 @dataclass(eq=False)
@@ -188,6 +196,7 @@ class _Replayed:
     number: int = -1
     homes: Homes | None = None
     queue: deque[Region] = field(default_factory=deque)
+    pieces: deque[_LineStep] = field(default_factory=deque)
     step: _LineStep | None = None
     following: _LineStep | None = None
     computing: bool = False
@@ -239,9 +248,12 @@ class ClusterReplay:
         self._network = network
         self._options = options
         all_slots = sum(rank.slots for rank in ranks)
+        divisions = [
+            rank.division or divide_lines(rank.slots, chunk, n_items, all_slots if options.homes else rank.slots)
+            for rank in ranks
+        ]
         self._ranks = [
-            _Replayed(index, rank, divide_lines(rank.slots, chunk, n_items, all_slots if options.homes else rank.slots))
-            for index, rank in enumerate(ranks)
+            _Replayed(index, rank, lines) for index, (rank, lines) in enumerate(zip(ranks, divisions, strict=True))
         ]
         self._by_peer = {rank.peer: rank for rank in self._ranks}
         self._by_number: dict[int, _Replayed] = {}
@@ -274,7 +286,7 @@ class ClusterReplay:
         for rank in self._ranks:
             if rank.lines.band < 1:
                 raise ConfigError(f"a rank has {rank.about.slots} slots, too few for two lines of {self._chunk} items")
-            kept = rank.lines.kept * self._chunk
+            kept = rank.lines.kept * self._chunk // self._options.pieces
             hello = Hello((), band_items=rank.lines.band * self._chunk, kept_items=kept, speed=rank.about.guess)
             self._send(rank, hello)
         for when, index in self._options.losses:
@@ -363,19 +375,29 @@ class ClusterReplay:
             self._at(rank.device_free, partial(self._computed, rank, start))
 
     def _next_step(self, rank: _Replayed) -> _LineStep | None:
-        """Take the next line of the stream from what was granted."""
+        """Take the next piece of the stream from what was granted."""
         if len(rank.queue) <= 1:
             self._want(rank)
-        if not rank.queue:
-            return None
-        region, rest = rank.queue[0].cut_stream(1)
-        rank.queue.popleft()
-        if rest.stream:
-            rank.queue.appendleft(rest)
-        line = region.stream[0]
+        if not rank.pieces and rank.queue:
+            region, rest = rank.queue[0].cut_stream(1)
+            rank.queue.popleft()
+            if rest.stream:
+                rank.queue.appendleft(rest)
+            rank.pieces.extend(self._steps_of(region))
+        return rank.pieces.popleft() if rank.pieces else None
+
+    def _steps_of(self, region: Region) -> Iterator[_LineStep]:
+        """Yield the steps of one line of the stream; each computes an equal part of its pairs."""
         counts = self._pairs[region.area].ravel()
-        band = [still for still, count in zip(region.band, counts, strict=True) if count]
-        return _LineStep(region, tuple(dict.fromkeys([line, *band])), int(counts.sum()))
+        band = [piece for still in np.flatnonzero(counts) for piece in self._pieces_of(region.band[int(still)])]
+        line, total = self._pieces_of(region.stream[0]), int(counts.sum())
+        for number, piece in enumerate(reversed(line) if region.backwards else line):
+            pairs = total * (number + 1) // len(line) - total * number // len(line)
+            needs = tuple(dict.fromkeys([piece, *band]))
+            yield _LineStep(region, needs, frozenset(band), pairs, number + 1 == len(line))
+
+    def _pieces_of(self, line: int) -> range:
+        return range(line * self._options.pieces, (line + 1) * self._options.pieces)
 
     def _computed(self, rank: _Replayed, start: float) -> None:
         step = rank.step
@@ -383,9 +405,9 @@ class ClusterReplay:
             return
         rank.n_pairs += step.pairs
         self._steps.append((rank.index, start, self._now, step.pairs))
-        self._committed[step.region.area] = True
-        runs = _runs_of(step.region)
-        self._send(rank, Done(runs))
+        if step.ends:
+            self._committed[step.region.area] = True
+            self._send(rank, Done(_runs_of(step.region)))
         rank.step, rank.computing = None, False
         self._advance(rank)
 
@@ -396,9 +418,8 @@ class ClusterReplay:
 
     def _fetch(self, rank: _Replayed, step: _LineStep) -> None:
         """Bring in what a step needs, as far as there is room."""
-        band = frozenset(step.region.band)
         for line in step.needs:
-            stays = line in band
+            stays = line in step.held
             if line in rank.there:
                 rank.there[line] = rank.there.pop(line)
             elif self._make_room(rank, step, stays):
@@ -412,12 +433,12 @@ class ClusterReplay:
     def _make_room(self, rank: _Replayed, step: _LineStep, stays: bool) -> bool:
         """Evict a line that no step needs, used longest ago: what streams makes room for what streams, if it can."""
         n_held = len(rank.held)
-        full = len(rank.there) >= rank.lines.band + rank.lines.stream
+        full = len(rank.there) >= rank.lines.band * self._options.pieces + rank.lines.stream
         if not full and (stays or len(rank.there) - n_held < rank.lines.stream):
             return True
         used: set[int] = set(step.needs)
         if rank.step is not None:
-            used |= {*rank.step.needs, *rank.step.region.band}
+            used |= {*rank.step.needs, *rank.step.held}
         idle = [x for x, ready in rank.there.items() if ready and x not in used and not rank.pins.get(x)]
         if not idle:
             return not full and step is rank.step
@@ -454,8 +475,11 @@ class ClusterReplay:
         if rank.alive and rank.homes is not None:
             self._act(rank, rank.homes.answered(answering, answer))
 
-    def _length(self, line: int) -> int:
-        return min(self._chunk, self._n_items - line * self._chunk)
+    def _length(self, piece: int) -> int:
+        """Return the items of a piece; those of a shorter last line are spread over all of its pieces."""
+        line, number = divmod(piece, self._options.pieces)
+        items, pieces = min(self._chunk, self._n_items - line * self._chunk), self._options.pieces
+        return items * (number + 1) // pieces - items * number // pieces
 
     def _load_end(self, rank: _Replayed, line: int) -> float:
         """Return when a line is read, parsed and preprocessed."""

@@ -45,12 +45,13 @@ Run = tuple[int, int, int]
 """Chunks in one row: row, first column, end."""
 
 NOBODY = -1
-#: A rank that waits for the slowest of its panel takes work from it when that is at least this share of what it has.
+#: A rank that waits for the slowest of its panel takes work from it when that one would end much later: by this share
+#: of the time that the run will still take. Ranks are no longer in step then, and load more.
 RELIEF_SHARE = 0.25
 #: When one rank wants work, this many others that wait are tried again.
 TRIED_AGAIN = 16
 #: Towards the end, no grant takes longer than this part of the time that is left.
-END_PARTS = 16
+END_PARTS = 4
 #: A thief looks at so many victims, those that would end last.
 VICTIMS = 8
 
@@ -499,9 +500,10 @@ class Coordinator:
         behind = [(other.position, other.number) for other in self._ranks.values() if other.position is not None]
         victim = self._ranks[min(behind)[1]]
         speed, other = self._speed(rank), self._speed(victim)
-        amount = (victim.left * speed - rank.left * other) / (speed + other)
-        if victim is rank or amount < victim.left * RELIEF_SHARE:
+        later = victim.left / other - rank.left / speed
+        if victim is rank or later < RELIEF_SHARE * self.pairs_left / self._speeds.total:
             return False
+        amount = later * speed * other / (speed + other)
         plan, rank.plan = rank.plan, deque()
         taken = self._take_from_plan(rank, victim, amount)
         rank.plan.extend(plan)

@@ -151,11 +151,9 @@ class Divider:
         """Choose whole heights in proportion to speed; what a rank gets too little now, it gets in a later panel."""
         scale = min(room / sharer.speed for room, sharer in zip(rooms, ranks, strict=True))
         asked = [sharer.speed * scale + self._credit.get(sharer.rank, 0.0) for sharer in ranks]
-        heights = [max(0, min(room, int(height))) for room, height in zip(rooms, asked, strict=True)]
-        spare = max(1, int(sum(asked))) - sum(heights)
-        by_need = sorted(range(len(ranks)), key=lambda k: heights[k] - asked[k])
-        for k in by_need[: max(0, spare)]:
-            heights[k] += heights[k] < rooms[k]
+        heights = [max(0, min(room, round(height))) for room, height in zip(rooms, asked, strict=True)]
+        if not any(heights):
+            heights[asked.index(max(asked))] = 1
         self._credit = {s.rank: want - got for s, want, got in zip(ranks, asked, heights, strict=True)}
         return heights
 

@@ -102,6 +102,7 @@ class _Kept:
     slot: int
     ready: bool = False
     pins: int = 0
+    given: set[int] = field(default_factory=set)
 
 
 @dataclass
@@ -359,6 +360,7 @@ class Homes:
         kept = self._kept.get(span)
         if kept is not None and kept.ready:
             self._pin(span, kept)
+            kept.given.add(rank)
             self.counts.sent += 1
             return [Send(rank, span, kept.slot)]
         if self.resident(span):
@@ -400,13 +402,19 @@ class Homes:
 
     def _copy(self, span: int, kept: _Kept) -> Copy:
         self._pin(span, kept)
+        kept.given.add(self.rank)
         self.counts.from_kept += 1
         return Copy(span, kept.slot)
 
     def _take_kept(self, span: int) -> int | None:
-        """Take a kept slot: a free one, or that of the span used longest ago which nothing reads or fills."""
+        """Take a kept slot: a free one, or one which nothing reads or fills, of a span that no rank waits for.
+
+        Where ranks stream the same spans, one that all have been given is wanted last; of several, the one that was
+        used longest ago goes.
+        """
         if not self._free:
-            victim = next((s for s, kept in self._kept.items() if kept.ready and not kept.pins), None)
+            idle = [s for s, kept in self._kept.items() if kept.ready and not kept.pins]
+            victim = next((s for s in idle if self._members <= self._kept[s].given), next(iter(idle), None))
             if victim is None:
                 return None
             self._free.append(self._kept.pop(victim).slot)

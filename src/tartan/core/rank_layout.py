@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, isqrt
+from functools import partial
+from math import ceil, sqrt
 from typing import Any
 
 from tartan.core.cache import Room
 from tartan.core.grid import Grid
-from tartan.core.sizing import Layout, choose_grid
+from tartan.core.sizing import MOST_CHUNKS_A_SIDE, Layout, choose_grid, shared_chunk
 from tartan.core.workload import Workload
 
-#: Fewest chunks of a run on several ranks, where there are as many pairs; and for each share of the slowest rank.
-FEWEST_CHUNKS = 512
-CHUNKS_A_SHARE = 64
+#: Chunk lines of the band of a rank, at least: where the items fit all ranks together, and where they do not. The finer
+#: a band is, the better it fills its slots, and the closer together ranks stream.
+BAND_LINES = 12
+STREAMED_BAND_LINES = 8
+#: Chunks for each rank of a run whose items do not fit one, at least: its share is cut into bands of about their root.
+CHUNKS_A_BANDED_RANK = 312
+#: Items of a chunk line, at least: a chunk of fewer pairs is committed in no less time.
+LEAST_SIDE = 6
+#: How many heights of a chunk are tried, until whole ones fill a band but for a small part.
+TRIES = 8
+UNFILLED_SHARE = 0.04
 #: The slots of a rank over the height of its strips: two of them stream.
 STRIPS_A_ROOM = 25
 #: The share of its slots that a rank keeps for others where the items do not fit all ranks together: all stream about
@@ -21,9 +30,7 @@ STRIPS_A_ROOM = 25
 KEPT_SHARE = 0.2
 
 
-def choose_cluster_grid(
-    workload: Workload, slots: int, shares: float, *, chunk: int | None = None, **facts: Any
-) -> Grid:
+def choose_cluster_grid(workload: Workload, slots: int, n_ranks: int, *, streams: bool = True, **facts: Any) -> Grid:
     """Cut the pairs of a new run on several ranks: as for one, with more chunks and with strips that can stream.
 
     Parameters
@@ -31,30 +38,41 @@ def choose_cluster_grid(
     workload : Workload
     slots : int
         Room of the smallest host level, in items.
-    shares : float
-        Sum of the speeds over the slowest: how many shares like that of the slowest rank there are.
-    chunk : int, optional
-        Side of a chunk; then the grid is that of a run on one rank.
+    n_ranks : int
+    streams : bool
+        Whether strips may stream: whether items have the same size.
     **facts
         Further arguments of ``choose_grid``.
     """
-    alone = choose_grid(workload, slots, chunk=chunk, **facts)
-    if chunk is not None:
-        return alone
-    side = isqrt(2 * max(FEWEST_CHUNKS, ceil(CHUNKS_A_SHARE * shares))) + 1
-    chunk = max(1, min(alone.chunk, workload.n_items // side))
-    return streaming_grid(alone, workload, slots, chunk)
+    alone = partial(choose_grid, workload, slots, **facts)
+    n, chunk = workload.n_items, shared_chunk(workload.n_items, n_ranks)
+    first = alone(chunk=chunk)
+    if not streams or slots >= n:
+        return first
+    lines = BAND_LINES if slots * n_ranks >= n else STREAMED_BAND_LINES
+    rows = divide_slots(_streaming(first, workload, slots), slots, slots * n_ranks).band_items
+    least = min(chunk, max(ceil(n / MOST_CHUNKS_A_SIDE), LEAST_SIDE))
+    most = min(chunk, ceil(n / sqrt(2 * CHUNKS_A_BANDED_RANK * n_ranks)))
+    chunks = sorted({max(least, min(most, rows // (lines + k))) for k in range(TRIES)}, reverse=True)
+    grids = [_streaming(alone(chunk=chunk), workload, slots) for chunk in chunks]
+    return min(grids, key=lambda grid: max(UNFILLED_SHARE, _unfilled_share(grid, slots, n_ranks)))
 
 
-def streaming_grid(alone: Grid, workload: Workload, slots: int, chunk: int) -> Grid:
-    """Cut a run for ranks of so many slots as for one, with strips that can stream and chunks of a given side."""
-    strip = max(alone.span, min(alone.strip, slots // STRIPS_A_ROOM)) if slots < workload.n_items else alone.strip
+def _unfilled_share(grid: Grid, slots: int, n_ranks: int) -> float:
+    """Return which part of what can stay is lost because bands are whole chunks high."""
+    rows = divide_slots(grid, slots, slots * n_ranks).band_items
+    return rows % grid.chunk / max(1, rows)
+
+
+def _streaming(alone: Grid, workload: Workload, slots: int) -> Grid:
+    """Lower the strips of a grid for one rank so far that they can stream."""
+    strip = max(alone.span, min(alone.strip, slots // STRIPS_A_ROOM))
     return Grid(
         workload.n_items,
-        chunk,
+        alone.chunk,
         0,
-        max(1, min(strip, chunk)),
-        max(1, min(alone.span, chunk)),
+        max(1, min(strip, alone.chunk)),
+        max(1, min(alone.span, alone.chunk)),
         workload.borders,
         workload.has_diagonal,
     )

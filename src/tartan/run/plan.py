@@ -10,6 +10,7 @@ import resource
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,9 @@ from tartan.application import Application, compares_pairs, output_dtypes
 from tartan.base.machine import memory
 from tartan.core.cache import Room
 from tartan.core.grid import Grid
-from tartan.core.rank_layout import streaming_grid
+from tartan.core.rank_layout import choose_cluster_grid
 from tartan.core.setup import prepares_on_device
-from tartan.core.sizing import Costs, Layout, choose_grid, choose_layout, device_room, shared_chunk
+from tartan.core.sizing import Costs, Layout, choose_grid, choose_layout, device_room
 from tartan.core.workload import Workload
 from tartan.errors import ConfigError, RunCancelledError, RunFailedError
 from tartan.options import RunOptions, Size
@@ -337,24 +338,19 @@ def plan_grid(
 ) -> Grid:
     """Cut the pairs of a new run; a reduced one keeps less than the matrix, and several ranks need finer chunks."""
     n = workload.n_items
-    tile = options.tile
-    if tile is None and n_ranks > 1:
-        tile = shared_chunk(n, n_ranks)
     own = [slots for slots in device_slots(n, facts, options, capacity) if slots is not None]
     reduced = reduced and not capacity.in_processes and not own
     slots = _planned_slots(host_slots(n, facts, options, capacity), n, facts)
-    alone = choose_grid(
-        workload,
-        slots,
+    cut = partial(choose_grid, workload, slots, chunk=None if options.tile is None else min(options.tile, n))
+    if n_ranks > 1 and options.tile is None:
+        cut = partial(choose_cluster_grid, workload, slots, n_ranks, streams=facts.form is not None)
+    return cut(
         device_slots=min(own) if own else None,
-        chunk=None if tile is None else min(tile, n),
         order=options.order,
         costs=facts.costs,
         tile_side=_pair_tile_side(facts.costs) if compares_pairs(app) else _tile_side(app, n, reduced),
         reduced=reduced,
     )
-    streams = n_ranks > 1 and options.tile is None and facts.form is not None
-    return streaming_grid(alone, workload, slots, alone.chunk) if streams else alone
 
 
 def _tile_side(app: Application, n_items: int, reduced: bool) -> int:
