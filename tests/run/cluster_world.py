@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -51,11 +52,15 @@ class Sums(tartan.Application):
 
 
 class _Driver(ThreadEngine):
-    """Starts the ranks as soon as there is a driver to join."""
+    """Starts the ranks as soon as there is a driver to join; a frozen rank that it has given up wakes."""
 
     def __init__(self, hub: ThreadHub, launch: Callable[[], None]) -> None:
         super().__init__(hub, DRIVER)
-        self._launch = launch
+        self._launch, self._thaw = launch, hub.thaw
+
+    def expel(self, peer: str, reason: str) -> None:
+        super().expel(peer, reason)
+        self._thaw(peer)
 
     def start(self, handlers: Mapping[str, Handler], on_view: OnView) -> None:
         super().start(handlers, on_view)
@@ -152,3 +157,25 @@ def _remember(bomb: Bomb) -> int:
 
 def _bomb(number: int) -> Bomb:
     return _BOMBS[number]
+
+
+class Once:
+    """Calls a function at one of the calls of compare."""
+
+    def __init__(self, at: int, act: Callable[[], None]) -> None:
+        self._calls, self._at, self._act = itertools.count(1), at, act
+
+    def __call__(self) -> None:
+        if next(self._calls) == self._at:
+            self._act()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        _ONCE.append(self)
+        return _once, (len(_ONCE) - 1,)
+
+
+_ONCE: list[Once] = []
+
+
+def _once(number: int) -> Once:
+    return _ONCE[number]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cluster_world import OPTIONS, Bomb, N, Sums, asked, check, expected, ranks
+from cluster_world import OPTIONS, Bomb, N, Once, Sums, asked, check, expected, ranks
 
 from tartan import apps
 from tartan.errors import ItemError
@@ -88,28 +88,6 @@ def test_the_loss_of_ranks_without_the_folder_changes_no_score(tmp_path: Path, a
     ways = ranks(locate=nowhere(tmp_path))
     run = start(asked(Sums(happens=Bomb(ways.hubs, at, ("rank-1",)))), tmp_path / "run", ranks=ways)
     check(run)
-
-
-class Once:
-    """Calls a function at one of the calls of compare."""
-
-    def __init__(self, at: int, act: Callable[[], None]) -> None:
-        self._calls, self._at, self._act = itertools.count(1), at, act
-
-    def __call__(self) -> None:
-        if next(self._calls) == self._at:
-            self._act()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        _ONCE.append(self)
-        return _once, (len(_ONCE) - 1,)
-
-
-_ONCE: list[Once] = []
-
-
-def _once(number: int) -> Once:
-    return _ONCE[number]
 
 
 def test_a_rank_that_loses_the_mount_of_the_folder_ends_alone(tmp_path: Path) -> None:

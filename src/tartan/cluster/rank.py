@@ -18,7 +18,21 @@ from tartan.base.trace import ClockPair
 from tartan.cluster import wire
 from tartan.cluster.engine import DRIVER, Call, ClusterEngine, ClusterView, Credentials
 from tartan.core.allotment import Allotment
-from tartan.core.messages import Done, FromRank, Grant, Hello, Member, Refused, Report, Shed, Stop, View, Want, Welcome
+from tartan.core.messages import (
+    Done,
+    FromRank,
+    Grant,
+    Hello,
+    Leave,
+    Member,
+    Refused,
+    Report,
+    Shed,
+    Stop,
+    View,
+    Want,
+    Welcome,
+)
 from tartan.core.region import Chunk
 from tartan.core.verdict import NodeReport, PairCounts
 from tartan.errors import ClusterError, RunCancelledError
@@ -27,6 +41,8 @@ from tartan.runtime.events import Event, NodeBroken, SegmentsGranted
 BEAT_SECONDS = 0.5
 WELCOME_SECONDS = 60.0
 FAREWELL_SECONDS = 10.0
+DOUBT_SECONDS = 2.0
+"""Without a sign of life of its own for longer, a rank may have been given up."""
 CLOCK_TRIPS = 9
 TRACE_PIECE_BYTES = 900_000
 MOST_TOLD = 500
@@ -68,7 +84,9 @@ class RankLink:
         self._engine = engine
         self._lock = threading.Lock()
         self._welcomed: Future[int] = Future()
-        self._allotment: Allotment | None = None
+        self._telling = threading.Lock()
+        self._offered: Allotment | None = None
+        self._allotment: Allotment | None = None  # from the welcome on: what was granted before is of another number
         self._post: Callable[[Event], None] | None = None
         self._most = 1
         self._wanting = False
@@ -78,6 +96,8 @@ class RankLink:
         self._done: set[Chunk] = set()
         self._reports: list[NodeReport] = []
         self._meter = _Meter(clock)
+        self._clock = clock
+        self._told_at = clock()
         self._ended = threading.Event()
         self._beats = threading.Thread(target=self._beat, name="tartan-beat", daemon=True)
 
@@ -125,14 +145,31 @@ class RankLink:
         ClusterError
             If the coordinator refuses this rank, or does not answer.
         """
-        self._allotment, self._viewer = allotment, viewer
+        self._offered, self._viewer = allotment, viewer
         self._send(hello)
         try:
             number = self._welcomed.result(WELCOME_SECONDS)
         except FutureTimeoutError:
             raise ClusterError(f"the coordinator did not answer {self._engine.me}") from None
-        self._beats.start()
+        if not self._beats.is_alive():
+            self._beats.start()
         return number
+
+    def leave(self, reason: str) -> None:
+        """Hand back what was granted and is not committed; ``join`` may follow, under another number.
+
+        Raises
+        ------
+        ClusterError
+            If this rank is no member any more.
+        """
+        with self._telling:
+            self._tell_all()
+            with self._lock:
+                self._allotment = self._offered = self._post = None
+                self._wanting, self._idle = False, True
+                self._welcomed = Future()
+            self._send(Leave(reason))
 
     def clock(self) -> ClockPair:
         """Return one moment on the clock of this process and on that of the driver, by the quickest of round trips.
@@ -162,6 +199,18 @@ class RankLink:
         for begin in range(0, len(packed), TRACE_PIECE_BYTES):
             piece = wire.encode(packed[begin : begin + TRACE_PIECE_BYTES])
             self._engine.request(DRIVER, "trace", piece, timeout_seconds=FAREWELL_SECONDS)
+
+    def before_step(self, step: str) -> None:
+        """Refuse to commit a chunk where this rank was given up while it was frozen; a hook of ``Claims``.
+
+        Raises
+        ------
+        ClusterError
+            If it is no member any more, or the driver does not answer.
+        """
+        if step == "claim" and self._clock() - self._told_at > DOUBT_SECONDS:
+            self._trip()
+            self._told_at = self._clock()
 
     def end(self, end: RankEnd) -> None:
         """Tell everything that is not told yet, and how the rank ended."""
@@ -196,8 +245,10 @@ class RankLink:
     # -- the coordinator's side (the engine's thread) ----------------------------------------------------------
 
     def _take_welcome(self, message: Welcome) -> None:
-        if not self._welcomed.done():
-            self._welcomed.set_result(message.rank)
+        with self._lock:
+            self._allotment = self._offered
+            if not self._welcomed.done():
+                self._welcomed.set_result(message.rank)
 
     def _take_refused(self, message: Refused) -> None:
         if not self._welcomed.done():
@@ -275,18 +326,24 @@ class RankLink:
 
     def _tell(self) -> None:
         """Send what was done since the last call; an engine that carries nothing any more has said so elsewhere."""
+        try:
+            with self._telling:
+                if self._welcomed.done():
+                    self._tell_all()
+        except ClusterError as error:
+            self._take_stop(Stop(f"this rank cannot reach the driver of the run: {error}"))
+            self._ended.set()
+
+    def _tell_all(self) -> None:
         with self._lock:
             done, self._done = self._done, set()
             reports, self._reports = self._reports, []
             speed = self._meter.speed
-        try:
-            for runs in _cut(list(runs_of(done))):
-                self._send(Done(runs))
-            for report in merged(reports):
-                self._send(Report(report, speed))
-        except ClusterError as error:
-            self._take_stop(Stop(f"this rank cannot reach the driver of the run: {error}"))
-            self._ended.set()
+        for runs in _cut(list(runs_of(done))):
+            self._send(Done(runs))
+        for report in merged(reports):
+            self._send(Report(report, speed))
+        self._told_at = self._clock()
 
 
 class _Meter:

@@ -197,7 +197,8 @@ class Coordinator:
         self._returned: deque[Region] = deque()
         self._first_hello: float | None = None
         self._divided = False
-        self._n_welcomed = 0
+        self._n_numbers = 0
+        self._welcomed: set[str] = set()
         self._position = 0
         self._view_is_new = False
         self._speeds = _Speeds()
@@ -211,8 +212,8 @@ class Coordinator:
 
     @property
     def n_welcomed(self) -> int:
-        """Ranks that have come, those included that have gone."""
-        return self._n_welcomed
+        """Ranks that have come, those included that have gone; one that came again counts once."""
+        return len(self._welcomed)
 
     @property
     def finished(self) -> bool:
@@ -319,7 +320,8 @@ class Coordinator:
         if peer in self._numbers:  # the process was started anew under its old name
             self.counts.lost += 1
             self._remove(peer, ())
-        number, self._n_welcomed = self._n_welcomed, self._n_welcomed + 1
+        number, self._n_numbers = self._n_numbers, self._n_numbers + 1
+        self._welcomed.add(peer)
         self._numbers[peer] = number
         self._ranks[number] = _RankState(number, peer, hello, now)
         self._speeds.add(number, hello.speed)

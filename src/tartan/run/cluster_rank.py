@@ -103,7 +103,7 @@ def _serve(job: RankJob, link: RankLink, place: Path) -> None:
         if asked.source.kind == "files":
             asked = replace(asked, source=BorrowedFiles(asked.source, depot.item))
         session = stack.enter_context(RankSession(replace(job, asked=asked), link))
-        stack.enter_context(folder.join(job.group, about))
+        stack.enter_context(folder.join(job.group, about, step=link.before_step))
         session.compute(folder)
 
 
@@ -159,6 +159,11 @@ class RankSession(Session):
     @property
     def _n_sharing(self) -> int:
         return self._job.n_sharing
+
+    def _open_again(self, device_slots: int) -> None:
+        """Hand back what was granted, and offer less room on devices."""
+        self._link.leave("its device is out of memory")
+        super()._open_again(device_slots)
 
     @property
     def _borrows(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,6 +38,10 @@ from tartan.workers.shipping import dump
 
 if TYPE_CHECKING:
     from distributed import Client
+
+ENDING_SECONDS = 10.0
+"""Within which a rank ends that knows that it is no member any more."""
+_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -139,9 +144,9 @@ def _execute(session: Session, folder: RunFolder, ways: ClusterWays) -> None:
     except BaseException:
         # A rank that does not end keeps the folder; what stopped the run is said all the same.
         with contextlib.suppress(StoreError):
-            _collect(folder, coordinator, before, summary)
+            _collect(folder, coordinator, before, summary, ENDING_SECONDS)
         raise
-    _collect(folder, coordinator, before, summary)
+    _collect(folder, coordinator, before, summary, ways.rank_timeout_seconds + ENDING_SECONDS)
     with folder.lock():
         if folder.counts()[NOT_COMPUTED]:
             raise ClusterError(f"{folder.path}: the ranks have ended, and the run is not complete; resume it")
@@ -149,13 +154,31 @@ def _execute(session: Session, folder: RunFolder, ways: ClusterWays) -> None:
             merge_parts(folder)
 
 
-def _collect(folder: RunFolder, coordinator: Coordinator, before: dict[str, Any], summary: Summary) -> None:
-    """Add up what the ranks did."""
-    with folder.lock():
+def _collect(
+    folder: RunFolder, coordinator: Coordinator, before: dict[str, Any], summary: Summary, seconds: float
+) -> None:
+    """Add up what the ranks did, when the last of them has ended."""
+    with _alone(folder, seconds):
         ranks = [*folder.writers_stats().values()]
         collect_statistics(folder)
         _write_counts(folder, coordinator, before, summary)
         _write_bounds(folder, [before, *ranks])
+
+
+@contextlib.contextmanager
+def _alone(folder: RunFolder, seconds: float) -> Iterator[None]:
+    """Hold a folder alone; wait for ranks that were cut off or frozen, and end by themselves, for some seconds."""
+    deadline = time.monotonic() + seconds
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(folder.lock())
+                break
+            except StoreError as error:
+                if error.code != "locked" or time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL_SECONDS)
+        yield
 
 
 def _drive(session: Session, folder: RunFolder, ways: ClusterWays, coordinator: Coordinator, summary: Summary) -> None:
