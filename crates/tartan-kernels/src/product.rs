@@ -7,7 +7,9 @@
 //!
 //! Machines without AVX2 have no such kernel here ([`available`]).
 
+use std::cell::Cell;
 use std::ops::Range;
+use std::thread::LocalKey;
 
 use crate::dense::{Real, Vectors};
 
@@ -20,6 +22,9 @@ mod x86;
 #[cfg(any(target_arch = "x86_64", test))]
 const RUN: usize = 1024;
 
+/// Most bytes of packed rows that a thread keeps for its next tile.
+const KEPT_BYTES: usize = 8 << 20;
+
 /// What becomes of products.
 pub trait Consumer<T> {
     /// Whether a block of pairs is wanted at all; what is not wanted may be left out.
@@ -30,14 +35,23 @@ pub trait Consumer<T> {
 }
 
 /// f32 or f64.
-pub trait Scalar: Real {
+pub trait Scalar: Real + 'static {
+    /// Memory for packed rows, which a thread keeps for its next tile.
+    #[doc(hidden)]
+    fn kept() -> &'static LocalKey<Cell<Vec<Self>>>;
+
     /// Multiply with vectors of AVX-512.
     ///
     /// # Safety
     ///
     /// The machine has them.
     #[doc(hidden)]
-    unsafe fn avx512(left: &[&[Self]], right: &[&[Self]], consumer: &mut impl Consumer<Self>);
+    unsafe fn avx512(
+        left: &[&[Self]],
+        right: &[&[Self]],
+        packed: &mut Vec<Self>,
+        consumer: &mut impl Consumer<Self>,
+    );
 
     /// Multiply with vectors of AVX2.
     ///
@@ -45,7 +59,12 @@ pub trait Scalar: Real {
     ///
     /// The machine has them, and FMA.
     #[doc(hidden)]
-    unsafe fn avx2(left: &[&[Self]], right: &[&[Self]], consumer: &mut impl Consumer<Self>);
+    unsafe fn avx2(
+        left: &[&[Self]],
+        right: &[&[Self]],
+        packed: &mut Vec<Self>,
+        consumer: &mut impl Consumer<Self>,
+    );
 }
 
 /// Whether a code occurs in a block of codes; without codes it does.
@@ -74,13 +93,17 @@ pub fn tile<T: Scalar>(left: &[&[T]], right: &[&[T]], consumer: &mut impl Consum
     let Some(first) = left.first() else { return };
     let equal = left.iter().chain(right).all(|row| row.len() == first.len());
     assert!(equal, "rows differ in length");
+    let mut packed = T::kept().take();
     match Vectors::widest() {
         // SAFETY: `widest` found every feature that this level is compiled for.
         #[cfg(target_arch = "x86_64")]
-        Vectors::Avx512 => unsafe { T::avx512(left, right, consumer) },
+        Vectors::Avx512 => unsafe { T::avx512(left, right, &mut packed, consumer) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Vectors::Avx2 => unsafe { T::avx2(left, right, consumer) },
+        Vectors::Avx2 => unsafe { T::avx2(left, right, &mut packed, consumer) },
         _ => panic!("products need AVX2; ask `available`"),
+    }
+    if packed.capacity() * size_of::<T>() <= KEPT_BYTES {
+        T::kept().set(packed);
     }
 }

@@ -75,8 +75,8 @@ pub fn products<T: Scalar>(left: &[&[T]], right: &[&[T]], out: &mut [&mut [T]]) 
 /// Whether no value is NaN.
 #[inline(always)]
 pub(crate) fn all_numbers<T: Real>(values: &[T]) -> bool {
-    let nan = |value: &T| u32::from(value.partial_cmp(value).is_none());
-    values.iter().map(nan).sum::<u32>() == 0
+    let nan = |found, value: &T| found | value.partial_cmp(value).is_none();
+    !values.iter().fold(false, nan)
 }
 
 /// Rows without their last position.

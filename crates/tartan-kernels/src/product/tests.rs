@@ -45,7 +45,7 @@ fn empty<T: Scalar>(n_rows: usize, n_columns: usize) -> Matrix<T> {
     }
 }
 
-type Level<T> = unsafe fn(&[&[T]], &[&[T]], &mut Matrix<T>);
+type Level<T> = unsafe fn(&[&[T]], &[&[T]], &mut Vec<T>, &mut Matrix<T>);
 
 /// All products, at a level, against sums from the first position to the last.
 fn compare_with_sums<T: Scalar + PartialEq + std::fmt::Debug>(
@@ -74,7 +74,7 @@ fn compare_with_sums<T: Scalar + PartialEq + std::fmt::Debug>(
         for level in levels {
             let mut found = empty(n_rows, n_columns);
             // SAFETY: the caller gives levels that the machine has.
-            unsafe { level(left, right, &mut found) };
+            unsafe { level(left, right, &mut Vec::new(), &mut found) };
             assert!(found.times.iter().all(|times| *times == 1));
             for (r, a) in left.iter().enumerate() {
                 for (c, b) in right.iter().enumerate() {

@@ -2,7 +2,9 @@
 
 use std::arch::x86_64::*;
 use std::array::from_fn;
+use std::cell::Cell;
 use std::ops::Range;
+use std::thread::LocalKey;
 
 use super::{Consumer, Scalar, RUN};
 
@@ -12,124 +14,133 @@ macro_rules! level {
         $tile:ident, $meet:ident, $block:ident, $real:ty, $features:literal, rows $rows:literal, vectors $vectors:literal of
         $lanes:literal, $load:ident, $store:ident, $splat:ident, $fma:ident
     ) => {
-        /// Add the products of some positions of a few rows and of a panel to `sums`.
+        /// Add the products of some positions of a few rows and of the first vectors of a panel to `sums`.
         #[target_feature(enable = $features)]
         #[inline]
-        fn $block(
-            rows: [&[$real]; $rows],
+        fn $block<const VECTORS: usize>(
+            rows: &[[$real; $rows]],
             panel: &[[$real; $vectors * $lanes]],
             sums: &mut [[$real; $vectors * $lanes]; $rows],
         ) {
-            assert!(rows.iter().all(|row| row.len() == panel.len()));
-            let mut kept: [[_; $vectors]; $rows] = from_fn(|r| {
+            const { assert!(VECTORS <= $vectors) };
+            let mut kept: [[_; VECTORS]; $rows] = from_fn(|r| {
                 from_fn(|v| {
                     // SAFETY: vector v of a row of `sums` lies in it, from v * LANES on; so below.
                     unsafe { $load(sums[r].as_ptr().add(v * $lanes)) }
                 })
             });
-            for (p, column) in panel.iter().enumerate() {
-                let b: [_; $vectors] = from_fn(|v| {
+            for (row, column) in rows.iter().zip(panel) {
+                let b: [_; VECTORS] = from_fn(|v| {
                     // SAFETY: as above.
                     unsafe { $load(column.as_ptr().add(v * $lanes)) }
                 });
                 for r in 0..$rows {
-                    // SAFETY: every row is as long as the panel.
-                    let a = $splat(unsafe { *rows[r].get_unchecked(p) });
-                    for v in 0..$vectors {
+                    let a = $splat(row[r]);
+                    for v in 0..VECTORS {
                         kept[r][v] = $fma(a, b[v], kept[r][v]);
                     }
                 }
             }
             for r in 0..$rows {
-                for v in 0..$vectors {
+                for v in 0..VECTORS {
                     // SAFETY: as above.
                     unsafe { $store(sums[r].as_mut_ptr().add(v * $lanes), kept[r][v]) };
                 }
             }
         }
 
-        /// Multiply some rows, the first of which is `row`, with the columns of a panel.
+        /// Multiply a few rows, `height` of them real, with the columns of some panels, one panel after the other.
         #[target_feature(enable = $features)]
         fn $meet(
-            (row, rows): (usize, &[&[$real]]),
-            (columns, panel): (Range<usize>, &[[$real; $vectors * $lanes]]),
+            (row, height, rows): (usize, usize, &[[$real; $rows]]),
+            (columns, panels): (Range<usize>, &[[$real; $vectors * $lanes]]),
             waiting: &mut [[[$real; $vectors * $lanes]; $rows]],
             consumer: &mut impl Consumer<$real>,
         ) {
-            let mut start = 0;
-            while start < panel.len() {
-                let stop = panel.len().min(start + RUN);
-                for (group, rows) in rows.chunks($rows).enumerate() {
-                    let row = row + group * $rows;
-                    if !consumer.wants(row..row + rows.len(), columns.clone()) {
+            const N: usize = $vectors * $lanes;
+            for start in (0..rows.len().max(1)).step_by(RUN) {
+                let run = start..rows.len().min(start + RUN);
+                for (at, first) in columns.clone().step_by(N).enumerate() {
+                    let range = first..columns.end.min(first + N);
+                    if !consumer.wants(row..row + height, range.clone()) {
                         continue;
                     }
                     let mut sums = match start {
-                        0 => [[0.0; $vectors * $lanes]; $rows],
-                        _ => waiting[group],
+                        0 => [[0.0; N]; $rows],
+                        _ => waiting[at],
                     };
-                    let heads = from_fn(|r| &rows[r.min(rows.len() - 1)][start..stop]);
-                    $block(heads, &panel[start..stop], &mut sums);
-                    if stop < panel.len() {
-                        waiting[group] = sums;
+                    let panel = &panels[at * rows.len()..][run.clone()];
+                    match range.len().div_ceil($lanes) {
+                        1 => $block::<1>(&rows[run.clone()], panel, &mut sums),
+                        2 => $block::<2>(&rows[run.clone()], panel, &mut sums),
+                        _ => $block::<$vectors>(&rows[run.clone()], panel, &mut sums),
+                    }
+                    if run.end < rows.len() {
+                        waiting[at] = sums;
                         continue;
                     }
-                    for (r, sums) in sums.iter_mut().enumerate().take(rows.len()) {
-                        consumer.take(row + r, columns.start, &mut sums[..columns.len()]);
+                    for (r, sums) in sums.iter_mut().enumerate().take(height) {
+                        match range.len() {
+                            N => consumer.take(row + r, first, sums), // of a length known to the compiler
+                            length => consumer.take(row + r, first, &mut sums[..length]),
+                        }
                     }
                 }
-                start = stop;
             }
         }
 
         #[target_feature(enable = $features)]
-        fn $tile(left: &[&[$real]], right: &[&[$real]], consumer: &mut impl Consumer<$real>) {
+        fn $tile(
+            left: &[&[$real]],
+            right: &[&[$real]],
+            packed: &mut Vec<$real>,
+            consumer: &mut impl Consumer<$real>,
+        ) {
             const N: usize = $vectors * $lanes;
             let width = left.first().map_or(0, |row| row.len());
-            let (length, run) = (width.max(1), width.clamp(1, RUN));
-            let n_columns = (PACKED_BYTES / size_of::<$real>() / length / N).max(1) * N;
-            let n_rows = (ROW_BYTES / size_of::<$real>() / run / $rows).max(1) * $rows;
-            let mut waiting = vec![[[0.0; N]; $rows]; n_rows.min(left.len()).div_ceil($rows)];
-            let mut packed = Vec::new();
+            let n_columns = (PANEL_BYTES / size_of::<$real>() / width.max(1) / N).max(1) * N;
+            let mut waiting = vec![[[0.0; N]; $rows]; n_columns.min(right.len()).div_ceil(N)];
+            let values_of_rows = left.len().next_multiple_of($rows) * width;
+            packed.resize(values_of_rows + waiting.len() * width * N, 0.0);
+            let (rows, panels) = packed.split_at_mut(values_of_rows);
+            let (rows, panels) = (rows.as_chunks_mut().0, panels.as_chunks_mut().0);
+            pack::<_, $rows, $rows>(left, rows);
             for (batch, columns) in right.chunks(n_columns).enumerate() {
-                pack::<_, N>(columns, &mut packed);
-                for (block, rows) in left.chunks(n_rows).enumerate() {
-                    for (at, panel) in packed.chunks(width.max(1)).enumerate() {
-                        let first = batch * n_columns + at * N;
-                        let range = first..right.len().min(first + N);
-                        $meet(
-                            (block * n_rows, rows),
-                            (range, panel),
-                            &mut waiting,
-                            consumer,
-                        );
-                    }
+                pack::<_, N, $rows>(columns, panels);
+                let range = batch * n_columns..batch * n_columns + columns.len();
+                for row in (0..left.len()).step_by($rows) {
+                    let height = $rows.min(left.len() - row);
+                    let group = (row, height, &rows[row / $rows * width..][..width]);
+                    $meet(group, (range.clone(), panels), &mut waiting, consumer);
                 }
             }
         }
     };
 }
 
-/// Bytes of the columns that are packed at a time, and of the rows that meet them one after the other: the second cache
-/// holds the rows.
-const PACKED_BYTES: usize = 4 << 20;
-const ROW_BYTES: usize = 512 << 10;
+/// Bytes of the panels that meet a few rows one after the other, before the next rows: the second cache holds them.
+const PANEL_BYTES: usize = 512 << 10;
 
-/// Positions that are transposed at a time, so that what is written stays in the first cache.
-const TRANSPOSED: usize = 16;
-
-/// Transpose rows into panels of N, one after the other; absent rows of the last one are zeros.
-#[inline(always)]
-fn pack<T: Copy + Default, const N: usize>(rows: &[&[T]], packed: &mut Vec<[T; N]>) {
+/// Transpose rows into panels of N, one after the other, a few rows at a time. What absent rows of the last panel hold
+/// is of no use.
+#[target_feature(enable = "avx2")]
+fn pack<T: Scalar, const N: usize, const FEW: usize>(rows: &[&[T]], packed: &mut [[T; N]]) {
+    const { assert!(N / FEW * FEW == N) };
     let width = rows[0].len();
-    packed.clear();
-    packed.resize(rows.len().div_ceil(N) * width, [T::default(); N]);
-    for (rows, panel) in rows.chunks(N).zip(packed.chunks_mut(width.max(1))) {
-        for (block, panel) in panel.chunks_mut(TRANSPOSED).enumerate() {
-            for (lane, row) in rows.iter().enumerate() {
-                for (column, &value) in panel.iter_mut().zip(&row[block * TRANSPOSED..]) {
-                    column[lane] = value;
+    for (rows, panel) in rows.chunks(N).zip(packed.chunks_exact_mut(width.max(1))) {
+        for first in (0..rows.len()).step_by(FEW) {
+            let few: [&[T]; FEW] = from_fn(|r| rows[rows.len().min(first + r + 1) - 1]);
+            let mut fours = panel.chunks_exact_mut(4);
+            for (p, four) in (&mut fours).enumerate() {
+                let heads: [&[T; 4]; FEW] =
+                    few.map(|row| row[4 * p..].first_chunk().expect("four positions"));
+                for (c, place) in four.iter_mut().enumerate() {
+                    place[first..first + FEW].copy_from_slice(&heads.map(|head| head[c]));
                 }
+            }
+            for (p, place) in fours.into_remainder().iter_mut().enumerate() {
+                let values = few.map(|row| row[width / 4 * 4 + p]);
+                place[first..first + FEW].copy_from_slice(&values);
             }
         }
     }
@@ -155,22 +166,31 @@ level!(
 macro_rules! scalar {
     ($real:ty, $wide:ident, $half:ident) => {
         impl Scalar for $real {
+            fn kept() -> &'static LocalKey<Cell<Vec<Self>>> {
+                thread_local! {
+                    static KEPT: Cell<Vec<$real>> = const { Cell::new(Vec::new()) };
+                }
+                &KEPT
+            }
+
             unsafe fn avx512(
                 left: &[&[Self]],
                 right: &[&[Self]],
+                packed: &mut Vec<Self>,
                 consumer: &mut impl Consumer<Self>,
             ) {
                 // SAFETY: contract of the trait.
-                unsafe { $wide(left, right, consumer) }
+                unsafe { $wide(left, right, packed, consumer) }
             }
 
             unsafe fn avx2(
                 left: &[&[Self]],
                 right: &[&[Self]],
+                packed: &mut Vec<Self>,
                 consumer: &mut impl Consumer<Self>,
             ) {
                 // SAFETY: contract of the trait.
-                unsafe { $half(left, right, consumer) }
+                unsafe { $half(left, right, packed, consumer) }
             }
         }
     };
