@@ -34,7 +34,7 @@ pub const K_NARROW: usize = 7;
 /// Bytes of codes that are kept for the next file.
 const KEPT_BYTES: usize = 16 << 20;
 /// A table is used where it takes less than this number of bytes a letter.
-const TABLE_BYTES_A_LETTER: u64 = 8;
+const TABLE_BYTES_A_LETTER: u64 = 6;
 
 /// Number of middles that exist for k.
 pub fn n_middles(k: usize) -> u64 {
@@ -285,7 +285,12 @@ pub(crate) mod tests {
     #[test]
     fn tables_and_sorting_agree_to_the_bit() {
         for k in [3, 4, 5] {
-            for (length, n_letters, step) in [(200_000, 20, 5000), (3000, 4, 1), (90_000, 2, 333)] {
+            for (length, n_letters, step) in [
+                (2_500_000, 20, 90_000),
+                (200_000, 20, 5000),
+                (3000, 4, 1),
+                (90_000, 2, 333),
+            ] {
                 let codes = random_codes(length, n_letters, k as u64);
                 let [table, sorted] = both::<u32>(&codes, k, step);
                 assert_eq!(table.summary, sorted.summary);

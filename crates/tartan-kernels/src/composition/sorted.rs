@@ -9,8 +9,8 @@ use crate::composition::windows::{each_window, halves, record, PAIR_BITS};
 const DIGIT_BITS: u32 = 11;
 /// Ranges of middles that the parts are made of.
 const BIN_BITS: u32 = 10;
-/// Records that are always sorted at once.
-const FEW_RECORDS: usize = 1 << 16;
+/// Records that are always sorted at once: they take no more memory than other things do.
+const FEW_RECORDS: usize = 1 << 20;
 /// The records are sorted in about this many parts.
 const PARTS: usize = 2;
 /// Bytes that are kept for the next file.
@@ -33,6 +33,9 @@ impl<W: Word> Sorter<W> {
     ) -> Result<Vector<W>, Exceeded> {
         let bits = 64 - (20u64.pow(m as u32) - 1).leading_zeros();
         let shift = bits.saturating_sub(BIN_BITS);
+        if codes.len() <= FEW_RECORDS {
+            return self.count_at_once(codes, m, bits, allowance);
+        }
         let mut sizes = [0usize; 1 << BIN_BITS];
         let mut windows = [0; 3];
         each_window(codes, m, &mut windows, |middle, _, _| {
@@ -53,6 +56,30 @@ impl<W: Word> Sorter<W> {
             (self.records, self.spare) = (Vec::new(), Vec::new());
         }
         Ok(vector)
+    }
+
+    /// The same, of all middles together: each code is looked at once.
+    fn count_at_once(
+        &mut self,
+        codes: &[u8],
+        m: usize,
+        bits: u32,
+        allowance: &mut Allowance,
+    ) -> Result<Vector<W>, Exceeded> {
+        allowance.reserve(&mut self.records, codes.len())?;
+        allowance.reserve(&mut self.spare, codes.len())?;
+        let mut windows = [0; 3];
+        let (records, mut n) = (&mut self.records, 0);
+        records.resize(codes.len(), W::default());
+        each_window(codes, m, &mut windows, |middle, left, right| {
+            records[n] = W::from_u64(record(middle, left, right));
+            n += 1;
+        });
+        records.truncate(n);
+        sort(&mut self.records, &mut self.spare, bits + PAIR_BITS);
+        let mut builder = Builder::new(windows, allowance);
+        tally(&self.records, &mut builder)?;
+        Ok(builder.finish())
     }
 
     /// Write the records of the middles of a part.
