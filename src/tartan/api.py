@@ -30,6 +30,7 @@ def allpairs(
     cluster: Any = None,
     insecure: bool = False,
     rank_timeout: float | None = None,
+    parse_at: str | None = None,
     application_source: dict[str, Any] | None = None,
     host_cache: str | int | None = None,
     device_cache: str | int | None = None,
@@ -100,6 +101,9 @@ def allpairs(
         Accept a cluster whose connections beyond this machine are not encrypted.
     rank_timeout : float, optional
         Seconds after which a silent process of a cluster counts as lost; default: 15.
+    parse_at : {"storage", "compute", "auto"}, optional
+        Where files are parsed that Dask workers with the resource "storage" read for the others: there, or where pairs
+        are computed. Default: "auto", whichever takes fewer bytes on the link.
 
     Returns
     -------
@@ -130,7 +134,7 @@ def allpairs(
     share = None if part is None else parse_share(part)
     ways = {"against": against, "pairs": pairs, "reduce": reduce, "described": application_source}
     asked = request(app, items, run_options(given), registry=apps, **ways)
-    return start(asked, out, share, _ranks(cluster, insecure, rank_timeout))
+    return start(asked, out, share, _ranks(cluster, insecure, rank_timeout, parse_at))
 
 
 def resume(
@@ -155,6 +159,7 @@ def resume(
     cluster: Any = None,
     insecure: bool = False,
     rank_timeout: float | None = None,
+    parse_at: str | None = None,
     quiet: bool | None = None,
 ) -> Run:
     """Compute what a run lacks, with the application and the inputs that its folder names.
@@ -176,7 +181,7 @@ def resume(
         Run the code that the folder names although the folder was not made by this user on this machine. Built-in
         applications, and code given as ``app``, need no trust.
     host_cache, device_cache, disk_cache, cache_at, workers, order, device, on_error, max_failures, tile_timeout, \
-verify, trace, cluster, insecure, rank_timeout, quiet
+verify, trace, cluster, insecure, rank_timeout, parse_at, quiet
         As in ``allpairs``.
 
     Raises
@@ -196,7 +201,7 @@ verify, trace, cluster, insecure, rank_timeout, quiet
         run_options(given),
         apps,
         Given(app, previous, trust, retry_failed),
-        _ranks(cluster, insecure, rank_timeout),
+        _ranks(cluster, insecure, rank_timeout, parse_at),
     )
 
 
@@ -223,6 +228,7 @@ def add(
     cluster: Any = None,
     insecure: bool = False,
     rank_timeout: float | None = None,
+    parse_at: str | None = None,
     quiet: bool | None = None,
 ) -> Run:
     """Add items to a run: only pairs with a new item are computed.
@@ -241,7 +247,7 @@ def add(
     trust : bool
         As in ``resume``.
     host_cache, device_cache, disk_cache, cache_at, workers, order, device, on_error, max_failures, tile_timeout, \
-verify, trace, cluster, insecure, rank_timeout, quiet
+verify, trace, cluster, insecure, rank_timeout, parse_at, quiet
         As in ``allpairs``.
 
     Raises
@@ -258,7 +264,7 @@ verify, trace, cluster, insecure, rank_timeout, quiet
     from tartan.run.request import run_options
 
     options = run_options(given)
-    ranks = _ranks(cluster, insecure, rank_timeout)
+    ranks = _ranks(cluster, insecure, rank_timeout, parse_at)
     run = extend(path, items, options, apps, Given(app, previous, trust), ranks)
     if extend_map and (problem := grow_map(run, quiet=options.quiet).problem) is not None:
         warnings.warn(
@@ -337,10 +343,15 @@ def open(path: str | Path) -> Run:  # noqa: A001 - tartan.open, as zarr.open
     return declared_run(path, apps)
 
 
-def _ranks(cluster: Any, insecure: bool, rank_timeout: float | None) -> ClusterWays | None:
+def _ranks(cluster: Any, insecure: bool, rank_timeout: float | None, parse_at: str | None) -> ClusterWays | None:
     """Return where the ranks of a call are; None, and nothing imported, where this process computes."""
     if cluster is None:
+        if parse_at is not None:
+            from tartan.errors import ConfigError
+
+            message = "parse_at is for the ranks of a cluster; give cluster, too (--cluster, --scheduler-file)"
+            raise ConfigError(message, context={"option": "--parse-at"})
         return None
     from tartan.run.cluster_run import cluster_ways
 
-    return cluster_ways(cluster, insecure=insecure, rank_timeout=rank_timeout)
+    return cluster_ways(cluster, insecure=insecure, rank_timeout=rank_timeout, parse_at=parse_at)

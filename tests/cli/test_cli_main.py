@@ -19,7 +19,7 @@ from tartan.errors import ConfigError, RunCancelledError, RunFailedError, StoreE
 EXECUTION = {
     "--host-cache", "--device-cache", "--disk-cache", "--cache-at", "--workers", "--order", "--device", "--on-error",
     "--max-failures", "--tile-timeout", "--verify", "--trace", "--quiet", "--json", "--help",
-    "--cluster", "--scheduler-file", "--insecure", "--rank-timeout",
+    "--cluster", "--scheduler-file", "--insecure", "--rank-timeout", "--parse-at",
 }  # fmt: skip
 
 # Of every command that reads a matrix.

@@ -15,6 +15,7 @@ import numpy as np
 
 import tartan
 from tartan import apps
+from tartan.cluster.bulk_socket import Throttle
 from tartan.cluster.engine import DRIVER, ClusterEngine, Handler, OnView
 from tartan.cluster.launch import ClusterTarget
 from tartan.cluster.thread_engine import ThreadEngine, ThreadHub
@@ -73,17 +74,21 @@ class InThreads(ClusterWays):
 
     hubs: list[ThreadHub] = field(default_factory=list)
     locate: Callable[[int, str], Path] = lambda number, place: Path(place)
+    n_storage: int = 0
+    throttle: Throttle | None = None
 
     @contextlib.contextmanager
     def engine(self, run: str) -> Iterator[ClusterEngine]:
         hub = ThreadHub(run)
         self.hubs.append(hub)
+        n_ranks = self.n_local + self.n_storage
+        engines = [hub.engine(f"rank-{number}") for number in range(n_ranks)]
+        for engine in engines[self.n_local :]:
+            engine.resources = {"storage": 1.0}
         threads = [
-            threading.Thread(
-                target=_rank, args=(hub.engine(f"rank-{number}"), partial(self.locate, number)), daemon=True
-            )
-            for number in range(self.n_local)
-        ]
+            threading.Thread(target=_rank, args=(engine, partial(self.locate, number), self.throttle), daemon=True)
+            for number, engine in enumerate(engines)
+        ][::-1]
 
         def launch() -> None:
             for thread in threads:
@@ -98,9 +103,9 @@ class InThreads(ClusterWays):
                 assert not thread.is_alive()
 
 
-def _rank(engine: ClusterEngine, locate: Callable[[str], Path]) -> None:
+def _rank(engine: ClusterEngine, locate: Callable[[str], Path], throttle: Throttle | None) -> None:
     with contextlib.suppress(ClusterError):
-        main(engine, locate=locate)
+        main(engine, locate=locate, throttle=throttle)
         engine.leave()
 
 

@@ -216,6 +216,10 @@ class Driver:
     def _alive(self) -> list[RankRecord]:
         return [rank for rank in self._ranks.values() if rank.end is None]
 
+    def _computing(self) -> list[RankRecord]:
+        """Return the live ranks that compute, without those that only read."""
+        return [rank for rank in self._alive() if rank.hello is None or not rank.hello.storage]
+
     def _step(self) -> None:
         if self._clock() >= self._tick_at:
             self._tick()
@@ -283,7 +287,7 @@ class Driver:
         self._watch.ranks(self._alive())
 
     def _give_up_when_alone(self) -> None:
-        if self._alive() or self._error is not None:
+        if self._computing() or self._error is not None:
             self._alone_since = None
             return
         now = self._clock()
@@ -293,7 +297,7 @@ class Driver:
             self._stop(ClusterError(f"no rank is left, and none has joined for {self._patience:g} s{last}"))
 
     def _give_up_without_ranks(self, end: RankEnd) -> None:
-        if not self._alive() and not self._coordinator.finished:
+        if not self._computing() and not self._coordinator.finished:
             self._stop(ClusterError(f"no rank is left; the last one ended: {end.error}", code=end.code or None))
 
     def _lose(self, peer: str, reason: str) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tartan.cluster import wire
 from tartan.cluster.bulk import HEAD_LIMIT, BulkClient, BulkServer, Parcel, end_of
+from tartan.cluster.bulk_socket import Throttle
 from tartan.cluster.engine import Credentials
+from tartan.cluster.packing import LinkSpeeds, packed, unpack
 from tartan.core.messages import Answer, Busy, Elsewhere, Failed, Fetch, Yours
 from tartan.errors import TransportError
 from tartan.runtime.exchange import Failures, Landing, Provide
@@ -23,18 +28,20 @@ _ITEMS = "items"
 
 @dataclass(frozen=True)
 class _Asked:
-    """A question and who asks it."""
+    """A question, who asks it, and the bytes a second that came from here of late (0: unknown)."""
 
     rank: int
     fetch: Fetch
+    link: float = 0.0
 
 
 @dataclass(frozen=True)
 class _ShippedFailures:
-    """Which items of a span failed, by position; whether the others are ready."""
+    """Which items of a span failed, by position; whether the others are ready; their bytes if they are compressed."""
 
     failures: tuple[tuple[int, ItemFailure], ...]
     ready: bool = True
+    plain_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,8 @@ class BulkFetcher:
         Interface on which to be asked.
     log : callable
         Receives one line for every connection that does not keep to the protocol.
+    throttle : Throttle, optional
+        Bounds the speed of answers, for tests.
 
     Attributes
     ----------
@@ -62,10 +71,13 @@ class BulkFetcher:
         Where others ask.
     """
 
-    def __init__(self, credentials: Credentials, host: str, log: Callable[[str], None]) -> None:
+    def __init__(
+        self, credentials: Credentials, host: str, log: Callable[[str], None], throttle: Throttle | None = None
+    ) -> None:
         self._provide: Provide | None = None
+        self._speeds = LinkSpeeds()
         self._client = BulkClient(credentials)
-        self._server = BulkServer(self._answer, credentials, host=host, log=log)
+        self._server = BulkServer(self._answer, credentials, host=host, log=log, throttle=throttle)
         self.address = "{}:{}".format(*self._server.address)
 
     def serve(self, provide: Provide) -> None:
@@ -75,17 +87,13 @@ class BulkFetcher:
     def fetch(self, address: str, rank: int, fetch: Fetch, landing: Landing) -> Failures | Answer:
         """Ask the rank at an address; see ``Fetcher``."""
 
-        def place(answer: bytes, sizes: tuple[int, ...]) -> Sequence[memoryview]:
-            head = wire.decode(answer, _AnswerHead)
-            if head.kind != _ITEMS or len(sizes) != 1:
-                return []
-            return [landing(sizes[0], wire.decode(head.body, _ShippedFailures).ready)]
-
-        request = wire.encode(_Asked(rank, fetch))
-        answer = self._client.fetch(end_of(address), request, place, timeout_seconds=ANSWER_SECONDS)
+        arrival = _PackedArrival(landing)
+        request = wire.encode(_Asked(rank, fetch, self._speeds.of(address)))
+        answer = self._client.fetch(end_of(address), request, arrival.place, timeout_seconds=ANSWER_SECONDS)
         head = wire.decode(answer, _AnswerHead)
         if head.kind == _ITEMS:
-            return dict(wire.decode(head.body, _ShippedFailures).failures)
+            self._speeds.note(address, arrival.n_bytes, time.perf_counter() - arrival.begun)
+            return arrival.end()
         if head.kind not in _ANSWERS:
             raise TransportError(f"the rank at {address} answers {head.kind[:100]!r}")
         found: Answer = wire.decode(head.body, _ANSWERS[head.kind])
@@ -105,12 +113,52 @@ class BulkFetcher:
         found = Busy(asked.fetch.span) if self._provide is None else self._provide(asked.rank, asked.fetch)
         if isinstance(found, Elsewhere | Yours | Busy | Failed):
             return _parcel(found)
-        failures = wire.encode(_ShippedFailures(tuple(found.failures.items()), found.ready))
+        small = packed(found.items, asked.link)
+        plain_bytes = 0 if small is None else found.items.nbytes
+        failures = wire.encode(_ShippedFailures(tuple(found.failures.items()), found.ready, plain_bytes))
         head = wire.encode(_AnswerHead(_ITEMS, failures))
         if len(head) > HEAD_LIMIT:
             found.release()
             return _parcel(Busy(asked.fetch.span))
-        return Parcel(head, [found.items], found.release)
+        if small is None:
+            return Parcel(head, [found.items], found.release)
+        found.release()
+        return Parcel(head, [small])
+
+
+class _PackedArrival:
+    """Items on their way in, straight into their place where they are not compressed."""
+
+    def __init__(self, landing: Landing) -> None:
+        self._landing = landing
+        self._about = _ShippedFailures(())
+        self._packed: np.ndarray | None = None
+        self._target = memoryview(b"")
+        self.n_bytes = 0
+        self.begun = 0.0
+
+    def place(self, answer: bytes, sizes: tuple[int, ...]) -> Sequence[memoryview]:
+        """Return where the buffers of an answer may come."""
+        self.begun = time.perf_counter()
+        head = wire.decode(answer, _AnswerHead)
+        if head.kind != _ITEMS or len(sizes) != 1:
+            return []
+        self._about = wire.decode(head.body, _ShippedFailures)
+        (self.n_bytes,) = sizes
+        self._target = self._landing(self._about.plain_bytes or self.n_bytes, self._about.ready)
+        if not self._about.plain_bytes:
+            return [self._target]
+        self._packed = np.empty(self.n_bytes, np.uint8)
+        return [self._packed.data]
+
+    def end(self) -> Failures:
+        """Have the items where they belong; return which failed."""
+        if self._packed is not None:
+            try:
+                unpack(self._packed, self._target)
+            except (ValueError, RuntimeError) as error:
+                raise TransportError(f"items were damaged on their way: {error}") from None
+        return dict(self._about.failures)
 
 
 def _parcel(answer: Answer) -> Parcel:

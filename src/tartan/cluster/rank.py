@@ -99,6 +99,7 @@ class RankLink:
         self._clock = clock
         self._told_at = clock()
         self._ended = threading.Event()
+        self._over = threading.Event()
         self._beats = threading.Thread(target=self._beat, name="tartan-beat", daemon=True)
 
     @property
@@ -130,13 +131,16 @@ class RankLink:
         """Interface under which other ranks reach this process."""
         return self._engine.host
 
-    def join(self, hello: Hello, allotment: Allotment, viewer: Callable[[Sequence[Member]], None] = _ignore) -> int:
+    def join(
+        self, hello: Hello, allotment: Allotment | None = None, viewer: Callable[[Sequence[Member]], None] = _ignore
+    ) -> int:
         """Offer what the rank has, and begin to report; return its number.
 
         Parameters
         ----------
         hello : Hello
-        allotment : Allotment
+        allotment : Allotment, optional
+            None where the rank computes nothing.
         viewer : callable
             Receives the live ranks whenever they change, in the engine's thread.
 
@@ -212,6 +216,18 @@ class RankLink:
             self._trip()
             self._told_at = self._clock()
 
+    def wait_stopped(self) -> None:
+        """Wait until the run is complete.
+
+        Raises
+        ------
+        RunCancelledError
+            If it ends before that.
+        """
+        self._over.wait()
+        if self._stopped is not None and self._stopped.reason:
+            raise RunCancelledError(self._stopped.reason)
+
     def end(self, end: RankEnd) -> None:
         """Tell everything that is not told yet, and how the rank ended."""
         self._ended.set()
@@ -275,6 +291,7 @@ class RankLink:
             if self._stopped is not None:
                 return
             self._stopped = message
+            self._over.set()
             if not self._welcomed.done():
                 self._welcomed.set_exception(ClusterError(message.reason or "the run is complete"))
             if message.reason and self._post is not None:

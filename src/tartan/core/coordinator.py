@@ -224,8 +224,8 @@ class Coordinator:
     def members(self) -> tuple[Member, ...]:
         """The live ranks."""
         return tuple(
-            Member(rank.number, rank.hello.host, rank.hello.address, self._speed(rank), rank.hello.kept_items)
-            for rank in self._ranks.values()
+            Member(r.number, r.hello.host, r.hello.address, self._speed(r), r.hello.kept_items, r.hello.storage)
+            for r in self._ranks.values()
         )
 
     def peer_of(self, rank: int) -> str | None:
@@ -420,7 +420,8 @@ class Coordinator:
     def _may_divide(self, now: float) -> bool:
         if not self._divided and self._first_hello is not None:
             late = now - self._first_hello >= self._setup.patience_seconds
-            self._divided = len(self._ranks) >= self._setup.n_expected or late
+            n_computing = sum(not rank.hello.storage for rank in self._ranks.values())
+            self._divided = n_computing >= self._setup.n_expected or late
         return self._divided
 
     def _serve(self, rank: _RankState) -> bool:

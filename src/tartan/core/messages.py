@@ -42,6 +42,8 @@ class Hello:
         Where the rank sends items from.
     speed : float
         First guess, in any unit that is the same for all ranks.
+    storage : bool
+        Whether it reads and parses for others, and computes nothing.
     """
 
     identity: tuple[tuple[str, str], ...]
@@ -53,6 +55,7 @@ class Hello:
     pid: int = 0
     address: str = ""
     speed: float = 1.0
+    storage: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ class Member:
     address: str
     speed: float
     kept_items: int
+    storage: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import socket
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,20 +19,23 @@ from tartan.base.lock import WRITERS_NAME, living_writers
 from tartan.base.machine import package_version, tartan_version
 from tartan.base.progress import Progress
 from tartan.base.trace import ClockPair, Tracer
+from tartan.cluster.bulk_socket import Throttle
 from tartan.cluster.depot import BorrowedFiles, DepotLink
 from tartan.cluster.driver import fetch_job
 from tartan.cluster.engine import ClusterEngine
 from tartan.cluster.fetching import BulkFetcher
 from tartan.cluster.rank import RankEnd, RankLink
+from tartan.cluster.storage import ParseAt, StorageLink
 from tartan.core.allotment import Allotment
 from tartan.core.grid import Grid, Tile
-from tartan.core.messages import Hello
+from tartan.core.messages import Hello, Member
 from tartan.core.rank_layout import divide_slots, spans_kept_of_unequal_items
 from tartan.core.workload import Workload
 from tartan.errors import TartanError
 from tartan.run.execute import Lead, Session, folder_grid
 from tartan.run.plan import MemoryPlan
 from tartan.run.request import Request
+from tartan.run.storage_rank import serve_storage
 from tartan.runtime.exchange import Exchange, KeptSlots
 from tartan.runtime.execution import Wanted
 from tartan.runtime.host import UniformItems
@@ -43,6 +46,8 @@ from tartan.store.remote import RemoteFolder
 from tartan.workers.shipping import load
 
 ENTRY = f"{__name__}:main"
+STORAGE_RESOURCE = "storage"
+"""The resource with which a worker is started that lies next to the data: ``--resources storage=1``."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,8 @@ class RankJob:
         Ranks of the run.
     depot : str
         Where the driver serves ranks that do not see the run folder, or the input.
+    parse_at : {"storage", "compute", "auto"} or None
+        See ``StorageLink``.
     """
 
     path: str
@@ -70,9 +77,10 @@ class RankJob:
     n_sharing: int
     n_expected: int = 1
     depot: str = ""
+    parse_at: ParseAt | None = None
 
 
-def main(engine: ClusterEngine, *, locate: Callable[[str], Path] = Path) -> None:
+def main(engine: ClusterEngine, *, locate: Callable[[str], Path] = Path, throttle: Throttle | None = None) -> None:
     """Be a rank until the run is complete, or this rank cannot continue; the driver learns why.
 
     Parameters
@@ -80,12 +88,17 @@ def main(engine: ClusterEngine, *, locate: Callable[[str], Path] = Path) -> None
     engine : ClusterEngine
     locate : callable
         Returns where this rank looks for the run folder, given where the driver has it.
+    throttle : Throttle, optional
+        Of the link of a rank next to the data, for measurements.
     """
     link = RankLink(engine)
     link.start()
     try:
         job: RankJob = load(fetch_job(engine))
-        _serve(job, link, locate(job.path))
+        if engine.resources.get(STORAGE_RESOURCE, 0) > 0:
+            _serve_storage(job, link, locate(job.path), throttle)
+        else:
+            _serve(job, link, locate(job.path))
         link.end(RankEnd())
     except TartanError as error:
         link.end(RankEnd(str(error), error.code))
@@ -105,6 +118,16 @@ def _serve(job: RankJob, link: RankLink, place: Path) -> None:
         session = stack.enter_context(RankSession(replace(job, asked=asked), link))
         stack.enter_context(folder.join(job.group, about, step=link.before_step))
         session.compute(folder)
+
+
+def _serve_storage(job: RankJob, link: RankLink, place: Path, throttle: Throttle | None) -> None:
+    """Be a rank next to the data."""
+    with contextlib.ExitStack() as stack:
+        depot = DepotLink(job.depot, link.name, link.credentials, link.host, _say)
+        stack.callback(depot.close)
+        folder = _open(job, place, depot, stack)
+        stack.enter_context(folder.join(job.group, {"what": f"storage rank {link.name}"}))
+        serve_storage(job.asked, folder, link, identity_of(folder), n_sharing=job.n_sharing, throttle=throttle)
 
 
 def _open(job: RankJob, place: Path, depot: DepotLink, stack: contextlib.ExitStack) -> RunFolder:
@@ -199,6 +222,14 @@ class RankSession(Session):
         self._opened.callback(fetcher.close)
         return Exchange(fetcher, self._kept), fetcher.address
 
+    def _open_storage(self) -> StorageLink | None:
+        """Begin to ask ranks next to the data for files, where there are some."""
+        if self.asked.source.kind != "files":
+            return None
+        storage = StorageLink(self._link.credentials, self._job.parse_at)
+        self._opened.callback(storage.close)
+        return storage
+
     def _write_trace(self, folder: RunFolder, tracer: Tracer) -> None:
         """Send what this rank recorded to the driver, which merges the traces of all."""
         self._link.send_trace(tracer.packed([*self._clocks, self._link.clock()]))
@@ -216,6 +247,13 @@ class RankSession(Session):
             self._clocks = [self._link.clock()]
         capacity = self.rank.capacity
         exchange, address = self._open_exchange()
+        storage = self._open_storage()
+        viewers = [one.view for one in (exchange, storage) if one is not None]
+
+        def view(members: Sequence[Member]) -> None:
+            for viewer in viewers:
+                viewer(members)
+
         hello = Hello(
             identity_of(folder),
             devices=capacity.devices,
@@ -226,11 +264,10 @@ class RankSession(Session):
             kept_items=self._kept.n_spans * self._kept.span_slots if self._kept is not None else 0,
             address=address,
         )
-        if exchange is None:
-            self._link.join(hello, allotment)
-        else:
-            exchange.welcomed(self._link.join(hello, allotment, exchange.view))
-        return Lead(Told(remaining, self._link), self._link.report, self._link, exchange)
+        number = self._link.join(hello, allotment, view)
+        if exchange is not None:
+            exchange.welcomed(number)
+        return Lead(Told(remaining, self._link), self._link.report, self._link, exchange, storage)
 
 
 class Told(Wanted):

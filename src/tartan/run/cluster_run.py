@@ -20,13 +20,14 @@ from tartan.cluster.driver import PATIENCE_SECONDS, Driver, RankRecord, Summary,
 from tartan.cluster.engine import ClusterEngine
 from tartan.cluster.launch import ClusterTarget, open_engine, parse_cluster
 from tartan.cluster.rank import runs_of
+from tartan.cluster.storage import ParseAt, parse_place
 from tartan.core.bound import cluster_fills_bound, workload_bound
 from tartan.core.coordinator import Coordinator, CoordinatorSetup, Run
 from tartan.core.ledger import NOT_COMPUTED
 from tartan.core.region import Region
 from tartan.core.verdict import FailureRules
 from tartan.errors import ClusterError, RunCancelledError, StoreError, TartanError
-from tartan.run.cluster_rank import ENTRY, RankJob, identity_of
+from tartan.run.cluster_rank import ENTRY, STORAGE_RESOURCE, RankJob, identity_of
 from tartan.run.execute import TRACE_NAME, Session, folder_grid
 from tartan.run.oversight import Oversight
 from tartan.run.statistics import collect_statistics
@@ -57,12 +58,15 @@ class ClusterWays:
         A rank that is silent for longer is lost.
     patience_seconds : float
         How long a run without a rank waits for one.
+    parse_at : {"storage", "compute", "auto"} or None
+        Where items are parsed that ranks next to the data read; None: "auto", where such ranks are there.
     """
 
     target: ClusterTarget | Client
     insecure: bool = False
     rank_timeout_seconds: float = 15.0
     patience_seconds: float = PATIENCE_SECONDS
+    parse_at: ParseAt | None = None
 
     @property
     def n_local(self) -> int:
@@ -74,7 +78,8 @@ class ClusterWays:
         """Ranks that are waited for."""
         if isinstance(self.target, ClusterTarget):
             return self.target.n_local or 1
-        return max(1, len(self.target.scheduler_info(n_workers=-1)["workers"]))
+        workers = self.target.scheduler_info(n_workers=-1)["workers"].values()
+        return max(1, sum(not worker.get("resources", {}).get(STORAGE_RESOURCE) for worker in workers))
 
     def engine(self, run: str) -> contextlib.AbstractContextManager[ClusterEngine]:
         """Return the driver's engine, for as long as its context lasts."""
@@ -98,7 +103,9 @@ class ClusterWays:
         _execute(session, folder, self)
 
 
-def cluster_ways(cluster: Any, *, insecure: bool, rank_timeout: float | None) -> ClusterWays:
+def cluster_ways(
+    cluster: Any, *, insecure: bool, rank_timeout: float | None, parse_at: str | None = None
+) -> ClusterWays:
     """Return where the ranks of a call are.
 
     Parameters
@@ -108,6 +115,8 @@ def cluster_ways(cluster: Any, *, insecure: bool, rank_timeout: float | None) ->
     insecure : bool
     rank_timeout : float or None
         Seconds after which a silent rank counts as lost; default 15.
+    parse_at : str or None
+        "storage", "compute" or "auto".
 
     Raises
     ------
@@ -115,7 +124,7 @@ def cluster_ways(cluster: Any, *, insecure: bool, rank_timeout: float | None) ->
         If one of them is not understood.
     """
     target = parse_cluster(cluster, insecure=insecure) if isinstance(cluster, str) else cluster
-    ways = ClusterWays(target, insecure)
+    ways = ClusterWays(target, insecure, parse_at=None if parse_at is None else parse_place(parse_at))
     if rank_timeout is None:
         return ways
     seconds = number("rank_timeout", rank_timeout, POSITIVE, option="--rank-timeout")
@@ -209,7 +218,13 @@ def _drive(session: Session, folder: RunFolder, ways: ClusterWays, coordinator: 
         )
         stack.callback(depot.close)
         job = RankJob(
-            str(folder.path.resolve()), run, asked, max(1, ways.n_local), ways.n_expected, depot=depot.address
+            str(folder.path.resolve()),
+            run,
+            asked,
+            max(1, ways.n_local),
+            ways.n_expected,
+            depot=depot.address,
+            parse_at=ways.parse_at,
         )
         driver = Driver(engine, coordinator, dump(job), watch, summary, patience_seconds=ways.patience_seconds)
 

@@ -39,6 +39,7 @@ from tartan.run.statistics import Statistics, collect_statistics
 from tartan.runtime.committer import Committer
 from tartan.runtime.exchange import Exchange
 from tartan.runtime.execution import Execution, Wanted
+from tartan.runtime.loader import RemoteStorage
 from tartan.runtime.node import Node
 from tartan.runtime.remaining import Remaining
 from tartan.runtime.segments import SegmentSource
@@ -183,12 +184,15 @@ class Lead:
         Where its work comes from; None: the whole order.
     exchange : Exchange or None
         Where its items come from beside storage and disk.
+    remote : RemoteStorage or None
+        Ranks next to the data.
     """
 
     remaining: Wanted
     report: Callable[[NodeReport], None]
     segments: SegmentSource | None = None
     exchange: Exchange | None = None
+    remote: RemoteStorage | None = None
 
 
 class Ranks(Protocol):
@@ -453,6 +457,7 @@ class Session:
             report=lead.report,
             segments=lead.segments,
             exchange=lead.exchange,
+            remote=lead.remote,
             timeout_seconds=options.tile_timeout_seconds,
             tracer=tracer,
             disk_cache=open_disk_cache(folder, options),

@@ -190,7 +190,7 @@ class Exchange:
         with self._changed:
             there = {member.address for member in members}
             lost = [member for member in self._members if member.address not in there]
-            self._members = tuple(member for member in members if member.address)
+            self._members = tuple(member for member in members if member.address and not member.storage)
             self._changed.notify_all()
             for key in list(self._questions):
                 if key[0] in {member.rank for member in lost}:

@@ -17,6 +17,7 @@ from tartan.core.verdict import NodeReport
 from tartan.core.workload import Workload
 from tartan.devices.protocol import Device
 from tartan.runtime.exchange import Exchange
+from tartan.runtime.loader import RemoteStorage
 from tartan.runtime.segments import SegmentSource
 from tartan.runtime.sink import ChunkSink
 from tartan.runtime.tasks import ItemPlan
@@ -85,6 +86,8 @@ class Execution:
         Where the work comes from; None: the whole order.
     exchange : Exchange or None
         Where items come from beside storage and disk.
+    remote : RemoteStorage or None
+        Ranks next to the data, which are asked before storage is read here.
     """
 
     source: Source
@@ -112,6 +115,7 @@ class Execution:
     item_seconds: float = 0.0
     segments: SegmentSource | None = None
     exchange: Exchange | None = None
+    remote: RemoteStorage | None = None
 
 
 @dataclass

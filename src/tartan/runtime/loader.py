@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from tartan.runtime.exchange import Exchange
 from tartan.runtime.host import Place, UniformItems
 from tartan.runtime.items import ItemFailure, takes_rows
 from tartan.runtime.tasks import ParsedBatch, parse_batch, parse_rows, probe_item
+from tartan.runtime.transit import Transit
 from tartan.runtime.wiring import Wiring
 from tartan.workers.executor import Cancelled, Completed, Died, Outcome, Raised, TimedOut
 
@@ -44,6 +45,27 @@ class LoaderCounts:
     read_seconds: float = 0.0
     parse_seconds: float = 0.0
     preprocess_seconds: float = 0.0
+
+
+class RemoteStorage(Protocol):
+    """Ranks next to the data, which are asked in place of storage.
+
+    Attributes
+    ----------
+    bytes_received : int
+    """
+
+    bytes_received: int
+
+    def load(self, place: Place, transit: Transit) -> int | list[bytes] | None:
+        """Load a span; may wait.
+
+        Returns
+        -------
+        int, list of bytes or None
+            The bytes that its items take, which lie in their place, as ``Transit.arrives_ready`` says; or the bytes of
+            its files, to be parsed here; or None: it must be read here.
+        """
 
 
 @dataclass
@@ -87,6 +109,8 @@ class Loader:
         Where ready items may be.
     exchange : Exchange or None
         Where spans may be that are not on disk: with other ranks.
+    remote : RemoteStorage or None
+        Asked before storage is read.
     item_seconds : float
         Expected time to parse an item: slow ones go to the workers one by one, quick ones in batches.
     ahead_bytes : int
@@ -99,6 +123,7 @@ class Loader:
         io: DaemonPool,
         disk: DiskLevel | None = None,
         exchange: Exchange | None = None,
+        remote: RemoteStorage | None = None,
         *,
         item_seconds: float = 0.0,
         ahead_bytes: int = AHEAD_BYTES,
@@ -110,6 +135,8 @@ class Loader:
         self._io = io
         self._disk = disk
         self._exchange = exchange
+        self._remote = remote
+        self._transit = Transit(wiring.item_plan, wiring.arenas)
         self._filled: Callable[[SpanFilled], None] = wiring.post if exchange is None else exchange.filled
         self._batch_items = max(1, int(BATCH_SECONDS / item_seconds)) if item_seconds > 0 else 1 << 30
         self._uniform = isinstance(wiring.item_plan.items, UniformItems)
@@ -149,10 +176,24 @@ class Loader:
             self._fill_from_storage(place)
 
     def _fill_from_storage(self, place: Place) -> None:
-        if self._rows:
+        found = None if self._remote is None else self._fill_from_remote(self._remote, place)
+        if isinstance(found, int):
+            self._complete(_PendingSpan(place, (), n_bytes=found))
+        elif self._rows:
             self._read_rows(place)
         else:
-            self._read_items(place)
+            self._read_items(place, found)
+
+    def _fill_from_remote(self, remote: RemoteStorage, place: Place) -> int | list[bytes] | None:
+        start = self._tracer.now()
+        found = remote.load(place, self._transit)
+        if found is not None:
+            end = self._tracer.now()
+            with self._lock:
+                self.counts.read_seconds += (end - start) / 1e9
+            row = f"host/{threading.current_thread().name}"
+            self._tracer.record(f"storage {place.first}+{place.length}", "read", row, start, end)
+        return found
 
     def _fill_from_disk(self, disk: DiskLevel, place: Place) -> bool:
         """Fill a place from the disk level if all its items are there."""
@@ -186,15 +227,19 @@ class Loader:
             self._note_read(first, place.length, start, int(rows.nbytes))
             self._submit(_Batch(span, 0, place.length, int(rows.nbytes), rows))
 
-    def _read_items(self, place: Place) -> None:
-        """Read items one by one and hand them to the workers in batches; spans of unequal items go whole."""
+    def _read_items(self, place: Place, found: Sequence[bytes] | None = None) -> None:
+        """Read items one by one and hand them to the workers in batches; spans of unequal items go whole.
+
+        What was ``found`` at a storage rank need not be read.
+        """
         span = _PendingSpan(place, list(self._source.keys[place.first : place.first + place.length]))
         begin, batch_bytes = 0, 0
         for position in range(place.length):
             start = self._tracer.now()
-            payload = self._read_one(place.first + position)
+            payload = found[position] if found is not None else self._read_one(place.first + position)
             size = len(payload) if isinstance(payload, bytes) else 0
-            self._note_read(place.first + position, 1, start, size)
+            if found is None:
+                self._note_read(place.first + position, 1, start, size)
             span.payloads.append(payload)
             batch_bytes += size
             full = batch_bytes >= BATCH_BYTES or position + 1 - begin >= self._batch_items

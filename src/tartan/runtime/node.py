@@ -142,7 +142,7 @@ class Node:
         disk = None
         if x.disk_cache is not None:
             disk = DiskLevel(x.disk_cache, x.source, x.item_plan.items, x.digest_base, io, key=x.cache_key)
-        self._loader = Loader(wiring, io, disk, x.exchange, item_seconds=x.item_seconds)
+        self._loader = Loader(wiring, io, disk, x.exchange, x.remote, item_seconds=x.item_seconds)
         self._opened.callback(self._loader.close)
         if x.exchange is not None:
             self._opened.callback(x.exchange.close)
@@ -256,6 +256,7 @@ class Node:
             "download": sum(lane.copied_bytes["download"] for lane in lanes),
             "result": sink.committed_bytes,
         }
+        elsewhere = (self._x.exchange, self._x.remote)
         return NodeStats(
             loads=scheduler.n_loads,
             parses=counts.parses,
@@ -263,7 +264,7 @@ class Node:
             host_hits=scheduler.host.stats.hits,
             uploads=self._items.n_uploads,
             pairs_computed=self._tiles.pairs_computed,
-            bytes_between_ranks=self._x.exchange.bytes_received if self._x.exchange is not None else 0,
+            bytes_between_ranks=sum(one.bytes_received for one in elsewhere if one is not None),
             bytes_per_level=n_bytes,
             seconds_per_stage=seconds,
             wall_seconds=wall_seconds,

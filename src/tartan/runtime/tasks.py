@@ -159,6 +159,43 @@ def parse_rows(context: WorkerContext, plan: ItemPlan, place: Place, keys: Seque
     return ParsedBatch(int(block.nbytes), failures, 0.0, when.seconds, when)
 
 
+class ParsedSpan(NamedTuple):
+    """Items as they travel to another rank: bytes, how many failed, seconds."""
+
+    data: bytes
+    n_failed: int
+    parse_seconds: float
+    preprocess_seconds: float
+
+
+def parse_for_transit(
+    context: WorkerContext,
+    form: ItemForm | None,
+    parsed_form: ItemForm | None,
+    keys: Sequence[str],
+    payloads: Sequence[Any],
+) -> ParsedSpan:
+    """Parse (and preprocess) items for another rank; where one fails there are no bytes."""
+    items, parse_seconds, preprocess_seconds = [], 0.0, 0.0
+    for key, payload in zip(keys, payloads, strict=True):
+        item, parsing, preparing = ready_item(context.application, key, payload, form, parsed_form)
+        parse_seconds += parsing
+        preprocess_seconds += preparing
+        items.append(item)
+    n_failed = sum(isinstance(item, ItemFailure) for item in items)
+    data = b"" if n_failed else _travelling(items, uniform=form is not None)
+    return ParsedSpan(data, n_failed, parse_seconds, preprocess_seconds)
+
+
+def _travelling(items: list[Any], *, uniform: bool) -> bytes:
+    if uniform:
+        return np.stack(items).tobytes()
+    parts, n_bytes = encoded_parts(items)
+    memory = np.zeros(n_bytes, np.uint8)
+    encode(parts, memory)
+    return memory.tobytes()
+
+
 class Compared(NamedTuple):
     """What a compare call did: failed pairs, how all pairs ended, and when."""
 

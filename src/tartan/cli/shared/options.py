@@ -56,6 +56,11 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
     add("--scheduler-file", metavar="FILE", help="the file that `dask scheduler --scheduler-file` wrote")
     add("--insecure", action="store_true", help="accept a cluster whose connections are not encrypted")
     add("--rank-timeout", type=positive_float, metavar="SECONDS", help="a rank silent for longer is lost; default: 15")
+    add(
+        "--parse-at",
+        choices=("storage", "compute", "auto"),
+        help="where files are parsed that workers started with --resources storage=1 read; default: auto",
+    )
     add("--quiet", action="store_true", help="no progress and no summary")
 
 
@@ -83,11 +88,12 @@ def execution_options(args: argparse.Namespace) -> dict[str, Any]:
 
 def _cluster(args: argparse.Namespace) -> dict[str, Any]:
     if args.cluster is None and args.scheduler_file is None:
-        return {}
+        return {} if args.parse_at is None else {"parse_at": args.parse_at}
     from tartan.cluster.launch import parse_cluster
 
     target = parse_cluster(args.cluster, scheduler_file=args.scheduler_file, insecure=args.insecure)
-    return {"cluster": target, "insecure": args.insecure, "rank_timeout": args.rank_timeout}
+    ways = {"insecure": args.insecure, "rank_timeout": args.rank_timeout, "parse_at": args.parse_at}
+    return {"cluster": target, **{name: value for name, value in ways.items() if value is not None}}
 
 
 def add_settings(parser: argparse.ArgumentParser, what: str) -> None:

@@ -1,0 +1,78 @@
+"""Compress buffers for a link where a sample says that the link is slower than the codec."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+
+from tartan.store.grid_io import compress, decompress
+
+SAMPLE_BYTES = 256 << 10
+LEAST_BYTES = 64 << 10
+"""Smaller buffers say nothing of a link, and gain nothing."""
+DECODE_SHARE = 0.5
+"""Time to decompress, over that to compress; at most."""
+FADING = 0.7
+"""How much of the measured speed of a link is left when a new one is known."""
+
+
+class LinkSpeeds:
+    """Bytes a second that came from each address, of late; for threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._speeds: dict[str, float] = {}
+
+    def note(self, address: str, n_bytes: int, seconds: float) -> None:
+        """Take note of a transfer."""
+        if n_bytes < LEAST_BYTES:
+            return
+        speed = n_bytes / max(seconds, 1e-9)
+        with self._lock:
+            before = self._speeds.get(address, speed)
+            self._speeds[address] = FADING * before + (1 - FADING) * speed
+
+    def of(self, address: str) -> float:
+        """Return the speed of a link; 0 where it is not known."""
+        with self._lock:
+            return self._speeds.get(address, 0.0)
+
+
+def packed(buffer: memoryview | np.ndarray, link_bytes_per_second: float) -> memoryview | None:
+    """Return a buffer compressed, or None where that would take longer than it saves on this link.
+
+    Parameters
+    ----------
+    buffer : memoryview or uint8 array
+    link_bytes_per_second : float
+        As measured by the receiver; 0 where it is not known, which compresses nothing.
+    """
+    plain = np.frombuffer(buffer, np.uint8)
+    if len(plain) < LEAST_BYTES or link_bytes_per_second <= 0:
+        return None
+    if not pays_on_link(plain, link_bytes_per_second):
+        return None
+    return memoryview(compress(plain))
+
+
+def pays_on_link(plain: np.ndarray, link_bytes_per_second: float) -> bool:
+    """Whether a sample of a buffer compresses, and decompresses, in less time than it saves on a link."""
+    middle = max(0, (len(plain) - SAMPLE_BYTES) // 2)
+    sample = plain[middle : middle + SAMPLE_BYTES]
+    begin = time.perf_counter()
+    left = len(compress(sample))
+    seconds = (time.perf_counter() - begin) * (1 + DECODE_SHARE)
+    return seconds < (len(sample) - left) / link_bytes_per_second
+
+
+def unpack(data: np.ndarray, target: memoryview | np.ndarray) -> None:
+    """Decompress what ``packed`` returned.
+
+    Raises
+    ------
+    ValueError, RuntimeError
+        If it is not that, or does not fit.
+    """
+    decompress(data, np.frombuffer(target, np.uint8))

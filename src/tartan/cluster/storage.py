@@ -1,0 +1,406 @@
+"""Items from a rank next to the data: it reads files, and parses them where that makes less to send.
+
+A storage rank has no devices and computes no pairs. The ranks that do ask it for spans, in place of reading storage
+themselves; among each other they remain homes as ever, so that a span leaves the storage rank about once. An answer
+holds the bytes of the files, or the parsed items as they travel between ranks. Where the ranks ask for "auto", the
+storage rank chooses: it makes both of the first spans, and sends from then on what took fewer bytes on the link.
+
+What cannot be read or parsed is not answered: the rank that asks loads it itself, and says what is wrong with it.
+
+Deadlocks: a storage rank asks nothing of other ranks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
+
+from tartan.base.checks import one_of
+from tartan.cluster import wire
+from tartan.cluster.bulk import BulkClient, BulkServer, Parcel, end_of
+from tartan.cluster.engine import Credentials
+from tartan.cluster.packing import LinkSpeeds, packed, pays_on_link, unpack
+from tartan.core.homes import home_of
+from tartan.core.messages import Member
+from tartan.errors import TartanError, TransportError
+from tartan.runtime.host import Place
+from tartan.runtime.transit import Transit
+
+ParseAt = Literal["storage", "compute", "auto"]
+PARSE_AT: tuple[ParseAt, ...] = ("storage", "compute", "auto")
+
+ANSWER_SECONDS = 120.0
+"""Longest wait for an answer to begin: items are read and parsed before."""
+JOIN_SECONDS = 20.0
+"""How long the first load waits for a storage rank that is expected."""
+SAMPLE_SPANS = 3
+
+
+def parse_place(text: str) -> ParseAt:
+    """Return where items are parsed, from what a user wrote; raises ConfigError."""
+    one_of("parse_at", text, PARSE_AT)
+    return cast("ParseAt", text)
+
+
+@dataclass(frozen=True)
+class _StorageQuestion:
+    """A span that a rank needs.
+
+    Attributes
+    ----------
+    first, length : int
+        Its items.
+    ready : bool
+        Whether parsed items are wanted preprocessed, too.
+    parse_at : str
+    link : float
+        Bytes a second that came from here of late; 0 where unknown.
+    """
+
+    first: int
+    length: int
+    ready: bool
+    parse_at: str
+    link: float
+
+
+@dataclass(frozen=True)
+class _StorageHead:
+    """What an answer holds.
+
+    Attributes
+    ----------
+    parsed : bool
+        Parsed items; else the bytes of files.
+    lengths : tuple of int
+        Of each file.
+    plain_bytes : int
+        Of the buffer, decompressed; 0 where it is not compressed.
+    there : bool
+        Whether there is an answer; else the asker loads for itself.
+    """
+
+    parsed: bool = False
+    lengths: tuple[int, ...] = ()
+    plain_bytes: int = 0
+    there: bool = True
+
+
+class StoredSpan(NamedTuple):
+    """A span as bytes: of its files, one after the other, each of some length, or of parsed items."""
+
+    data: memoryview
+    lengths: tuple[int, ...] = ()
+
+
+class SpanReader:
+    """What a storage rank does with a span; ``tartan.run.storage_rank`` implements it with an executor."""
+
+    def read(self, first: int, length: int) -> StoredSpan | None:
+        """Return the bytes of files; None where one cannot be read."""
+        raise NotImplementedError
+
+    def parse(self, first: int, files: StoredSpan, *, ready: bool) -> StoredSpan | None:
+        """Return the parsed items of files, preprocessed if ``ready``; None where one fails."""
+        raise NotImplementedError
+
+
+@dataclass
+class StorageCounts:
+    """What a storage rank did: spans sent in each form, and bytes as they went over the link."""
+
+    sent_raw: int = 0
+    sent_parsed: int = 0
+    hits: int = 0
+    sent_bytes: int = 0
+
+
+@dataclass
+class _Sample:
+    """Bytes on the link that the first spans take in both forms."""
+
+    n_spans: int = 0
+    raw: float = 0.0
+    parsed: float = 0.0
+
+    @property
+    def decided(self) -> ParseAt | None:
+        if self.n_spans < SAMPLE_SPANS:
+            return None
+        return "storage" if self.parsed < self.raw else "compute"
+
+
+class StorageServer:
+    """Answers ranks that ask for spans.
+
+    Parameters
+    ----------
+    reader : SpanReader
+    credentials : Credentials
+    host : str
+        Interface on which to be asked.
+    options : ServerOptions
+
+    Attributes
+    ----------
+    address : str
+        Where others ask.
+    counts : StorageCounts
+    """
+
+    def __init__(self, reader: SpanReader, credentials: Credentials, host: str, options: ServerOptions) -> None:
+        self._reader = reader
+        self._lock = threading.Lock()
+        self._under_way = threading.BoundedSemaphore(options.n_at_once)
+        self._kept = _KeptAnswers(options.keep_bytes)
+        self._sample = _Sample()
+        self.counts = StorageCounts()
+        self._server = BulkServer(self._answer, credentials, host=host, log=options.log, throttle=options.throttle)
+        self.address = "{}:{}".format(*self._server.address)
+
+    @property
+    def parses_here(self) -> bool:
+        """Whether a sample said that parsed items take fewer bytes on the link."""
+        return self._sample.decided == "storage"
+
+    def close(self) -> None:
+        """Answer nothing more."""
+        self._server.close()
+
+    def _answer(self, request: bytes) -> Parcel:
+        asked = wire.decode(request, _StorageQuestion)
+        with self._under_way:
+            parsed = self._parses(asked)
+            found = self._found(asked, parsed=parsed)
+        if found is None:
+            return Parcel(wire.encode(_StorageHead(there=False)))
+        return self._parcel(asked, parsed, found)
+
+    def _parcel(self, asked: _StorageQuestion, parsed: bool, found: StoredSpan) -> Parcel:
+        small = packed(found.data, asked.link)
+        data, plain_bytes = (found.data, 0) if small is None else (small, found.data.nbytes)
+        with self._lock:
+            self.counts.sent_raw += not parsed
+            self.counts.sent_parsed += parsed
+            self.counts.sent_bytes += data.nbytes
+        return Parcel(wire.encode(_StorageHead(parsed, found.lengths, plain_bytes)), [data])
+
+    def _parses(self, asked: _StorageQuestion) -> bool:
+        """Whether to parse this span here; of the first ones, in doubt, both forms are looked at."""
+        decided = asked.parse_at if asked.parse_at != "auto" else self._sample.decided
+        if decided is None:
+            self._look(asked)
+            decided = "storage" if self._sample.parsed < self._sample.raw else "compute"
+        return decided == "storage"
+
+    def _look(self, asked: _StorageQuestion) -> None:
+        """Add what a span takes on the link in both forms to the sample."""
+        raw, parsed = (self._found(asked, parsed=choice) for choice in (False, True))
+        if raw is not None and parsed is not None:
+            sizes = [_link_bytes(one.data, asked.link) for one in (raw, parsed)]
+            with self._lock:
+                sample = self._sample
+                self._sample = _Sample(sample.n_spans + 1, sample.raw + sizes[0], sample.parsed + sizes[1])
+
+    def _found(self, asked: _StorageQuestion, *, parsed: bool) -> StoredSpan | None:
+        """Return a span in one form: kept, on its way for another rank, or made now."""
+        key = (asked.first, asked.length, parsed, parsed and asked.ready)
+        with self._lock:
+            future, mine = self._kept.future(key)
+            self.counts.hits += not mine
+        if not mine:
+            return future.result()
+        try:
+            made = self._made(asked, parsed=parsed)
+        except BaseException as error:
+            with self._lock:
+                self._kept.forget(key)
+            future.set_exception(error)
+            raise
+        with self._lock:
+            self._kept.keep(key, made)
+        future.set_result(made)
+        return made
+
+    def _made(self, asked: _StorageQuestion, *, parsed: bool) -> StoredSpan | None:
+        if not parsed:
+            return self._reader.read(asked.first, asked.length)
+        files = self._found(asked, parsed=False)
+        return None if files is None else self._reader.parse(asked.first, files, ready=asked.ready)
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """How a storage rank serves.
+
+    Attributes
+    ----------
+    keep_bytes : int
+        Room for spans that were read or parsed: they are sent again from there.
+    n_at_once : int
+        Spans that are read or parsed at a time.
+    log : callable
+        Receives one line for every connection that does not keep to the protocol.
+    throttle : Throttle or None
+    """
+
+    keep_bytes: int
+    n_at_once: int
+    log: Any
+    throttle: Any = None
+
+
+class _KeptAnswers:
+    """Spans by what was asked, bounded by their bytes; the one used longest ago goes first."""
+
+    def __init__(self, keep_bytes: int) -> None:
+        self._keep_bytes = keep_bytes
+        self._held_bytes = 0
+        self._futures: OrderedDict[Any, tuple[Future[StoredSpan | None], int]] = OrderedDict()
+
+    def future(self, key: Any) -> tuple[Future[StoredSpan | None], bool]:
+        """Return what holds or will hold an answer, and whether the caller must make it."""
+        found = self._futures.get(key)
+        if found is None:
+            future: Future[StoredSpan | None] = Future()
+            self._futures[key] = future, 0
+            return future, True
+        self._futures.move_to_end(key)
+        return found[0], False
+
+    def forget(self, key: Any) -> None:
+        """Let the next one who asks make it."""
+        _, n_bytes = self._futures.pop(key)
+        self._held_bytes -= n_bytes
+
+    def keep(self, key: Any, made: StoredSpan | None) -> None:
+        """Keep an answer, as far as there is room; what cannot be loaded is not kept."""
+        n_bytes = made.data.nbytes if made is not None else 0
+        self._futures[key] = self._futures[key][0], n_bytes
+        self._held_bytes += n_bytes
+        if made is None or n_bytes > self._keep_bytes:
+            self.forget(key)
+        while self._held_bytes > self._keep_bytes:
+            self.forget(next(k for k, (_, size) in self._futures.items() if size))
+
+
+def _link_bytes(data: memoryview, link: float) -> float:
+    """Return about how many bytes a buffer takes on a link."""
+    plain = np.frombuffer(data, np.uint8)
+    if link > 0 and pays_on_link(plain, link):
+        small = packed(data, link)
+        return float(len(plain) if small is None else small.nbytes)
+    return float(len(plain))
+
+
+class StorageLink:
+    """Asks storage ranks for spans, in place of reading storage here; the ``RemoteStorage`` of a loader.
+
+    Parameters
+    ----------
+    credentials : Credentials
+    parse_at : {"storage", "compute", "auto"} or None
+        None is "auto", and that no storage rank is expected: none is waited for.
+    """
+
+    def __init__(self, credentials: Credentials, parse_at: ParseAt | None) -> None:
+        self._client = BulkClient(credentials)
+        self._parse_at = parse_at or "auto"
+        self._speeds = LinkSpeeds()
+        self._members: dict[int, str] = {}
+        self._there = threading.Event()
+        self._patience = 0.0 if parse_at is None else JOIN_SECONDS
+        self._lock = threading.Lock()
+        self.bytes_received = 0
+
+    def view(self, members: Sequence[Member]) -> None:
+        """Ask these storage ranks from now on; waits for nothing."""
+        found = {member.rank: member.address for member in members if member.storage}
+        lost = set(self._members.values()) - set(found.values())
+        self._members = found
+        if found:
+            self._there.set()
+        for address in lost:
+            self._client.drop(end_of(address))
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        self._there.set()
+        self._client.close()
+
+    def load(self, place: Place, transit: Transit) -> int | list[bytes] | None:
+        """Load a span: see ``RemoteStorage``."""
+        if not self._there.wait(self._patience):
+            self._patience = 0.0
+        members = self._members
+        if not members:
+            return None
+        address = members[home_of(place.first, sorted(members))]
+        try:
+            return self._asked(address, place, transit)
+        except (TartanError, ValueError, RuntimeError):  # lost, or not what was asked for
+            return None
+
+    def _asked(self, address: str, place: Place, transit: Transit) -> int | list[bytes] | None:
+        ready = transit.arrives_ready
+        question = _StorageQuestion(place.first, place.length, ready, self._parse_at, self._speeds.of(address))
+        arrival = _StorageArrival(place, transit)
+        where = end_of(address)
+        self._client.fetch(where, wire.encode(question), arrival.land, timeout_seconds=ANSWER_SECONDS)
+        seconds = time.perf_counter() - arrival.begun
+        if arrival.head is None or not arrival.head.there:
+            return None
+        self._speeds.note(address, arrival.n_bytes, seconds)
+        with self._lock:
+            self.bytes_received += arrival.n_bytes
+        return arrival.end()
+
+
+@dataclass
+class _StorageArrival:
+    """An answer on its way in."""
+
+    place: Place
+    transit: Transit
+    head: _StorageHead | None = None
+    n_bytes: int = 0
+    begun: float = 0.0
+    target: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint8))
+    memory: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint8))
+
+    def land(self, head: bytes, sizes: tuple[int, ...]) -> list[memoryview]:
+        """Return where the buffer of an answer may come: its place at once, where it is parsed and not compressed."""
+        self.begun = time.perf_counter()
+        self.head = wire.decode(head, _StorageHead)
+        if not self.head.there:
+            return []
+        if len(sizes) != 1:
+            raise TransportError(f"an answer of {len(sizes)} buffers")
+        (self.n_bytes,) = sizes
+        plain_bytes = self.head.plain_bytes or self.n_bytes
+        if self.head.parsed:
+            self.target = self.transit.landing(self.place, plain_bytes, ready=self.transit.arrives_ready)
+        elif sum(self.head.lengths) != plain_bytes or len(self.head.lengths) != self.place.length:
+            raise TransportError("an answer with other files than were asked for")
+        else:
+            self.target = np.empty(plain_bytes, np.uint8)
+        self.memory = np.empty(self.n_bytes, np.uint8) if self.head.plain_bytes else self.target
+        return [self.memory.data]
+
+    def end(self) -> int | list[bytes]:
+        """Take in what has come: parsed items lie in their place then."""
+        assert self.head is not None
+        if self.head.plain_bytes:
+            unpack(self.memory, self.target)
+        if self.head.parsed:
+            self.transit.landed(self.place, self.target)
+            return len(self.target)
+        ends = np.cumsum(self.head.lengths).tolist()
+        return [self.target[end - length : end].tobytes() for end, length in zip(ends, self.head.lengths, strict=True)]
