@@ -36,6 +36,11 @@ def test_line_says_everything() -> None:
     assert format_line(state, loads=210, n_items=100, failed=3) == line
 
 
+def test_line_tells_loads_from_fills_where_ranks_share_items() -> None:
+    line = format_line(Snapshot(1, 10), loads=104, n_items=100, fills=297)
+    assert line == "10.0 %  1 of 10 pairs  R 1.04  F 2.97"
+
+
 def test_line_leaves_out_what_is_not_known() -> None:
     assert format_line(Snapshot(0, 10)) == "0.0 %  0 of 10 pairs"
 

@@ -304,7 +304,9 @@ class Progress(ProgressLine):
         super().__init__(Snapshot(done_pairs, total_pairs), quiet=quiet, stream=stream, clock=clock)
         self._total = total_pairs
 
-    def update(self, done_pairs: int, loads: int = 0, n_items: int = 0, failed: int = 0) -> None:
+    def update(
+        self, done_pairs: int, loads: int = 0, n_items: int = 0, failed: int = 0, fills: int | None = None
+    ) -> None:
         """Draw the progress if it is time to.
 
         Parameters
@@ -312,20 +314,24 @@ class Progress(ProgressLine):
         done_pairs : int
             Pairs with a result or a recorded failure, those of earlier runs included.
         loads, n_items : int
-            Fills of host slots so far, and items; their quotient is the load factor R so far.
+            Loads so far, and items; their quotient is the load factor R so far.
         failed : int
             Failed items and pairs so far.
+        fills : int, optional
+            Fills of host slots so far, where items come from other ranks too; their quotient is F so far.
         """
-        self.show(done_pairs, self._total, lambda state: format_line(state, loads, n_items, failed))
+        self.show(done_pairs, self._total, lambda state: format_line(state, loads, n_items, failed, fills))
 
 
-def format_line(state: Snapshot, loads: int = 0, n_items: int = 0, failed: int = 0) -> str:
+def format_line(state: Snapshot, loads: int = 0, n_items: int = 0, failed: int = 0, fills: int | None = None) -> str:
     """Format the progress of a run as one line."""
     parts = [state.percent, f"{format_long_count(state.done)} of {format_long_count(state.total)} pairs"]
     if state.per_second > 0:
         parts.append(format_rate(state.per_second))
     if loads and n_items:
         parts.append(f"R {loads / n_items:.2f}")
+        if fills is not None:
+            parts.append(f"F {fills / n_items:.2f}")
     if failed:
         parts.append(f"{format_count(failed)} failed")
     return "  ".join([*parts, state.time_left]).rstrip()

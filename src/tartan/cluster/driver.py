@@ -18,7 +18,7 @@ from tartan.core.coordinator import Coordinator, Lost, Outgoing, Received, Run, 
 from tartan.core.messages import Done, FromRank, GivenUp, Hello, Leave, Report, Stop, Want
 from tartan.core.rank_work import RankWork
 from tartan.core.region import Region
-from tartan.core.verdict import NodeReport, PairCounts
+from tartan.core.verdict import PairCounts
 from tartan.errors import ClusterError, TartanError
 
 TICK_SECONDS = 0.5
@@ -88,7 +88,7 @@ class Watch:
         Receives one line for each rank that is lost.
     """
 
-    report: Callable[[NodeReport], None]
+    report: Callable[[Report], None]
     committed: Callable[[Sequence[Region]], tuple[Run, ...]]
     ranks: Callable[[Sequence[RankRecord]], None] = lambda ranks: None
     lost: Callable[[str], None] = lambda text: None
@@ -263,7 +263,7 @@ class Driver:
             self._watch.ranks(self._alive())
         self._deliver(self._coordinator.handle(Received(peer, message), self._clock()))
         if isinstance(message, Report) and self._error is None:
-            self._watch.report(message.node)
+            self._watch.report(message)
             self._note_work(peer, message.node.pairs)
 
     def _note_work(self, peer: str, counts: PairCounts) -> None:

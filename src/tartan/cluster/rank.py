@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tartan.base.trace import ClockPair
 from tartan.cluster import wire
@@ -37,6 +37,7 @@ from tartan.core.region import Chunk
 from tartan.core.verdict import NodeReport, PairCounts
 from tartan.errors import ClusterError, RunCancelledError
 from tartan.runtime.events import Event, NodeBroken, SegmentsGranted
+from tartan.runtime.execution import NodeStats
 
 BEAT_SECONDS = 0.5
 WELCOME_SECONDS = 60.0
@@ -95,6 +96,8 @@ class RankLink:
         self._viewer: Callable[[Sequence[Member]], None] = _ignore
         self._done: set[Chunk] = set()
         self._reports: list[NodeReport] = []
+        self._statistics: Callable[[], NodeStats] | None = None
+        self._counted = NodeStats()
         self._meter = _Meter(clock)
         self._clock = clock
         self._told_at = clock()
@@ -251,6 +254,11 @@ class RankLink:
         with self._lock:
             self._note(chunks)
 
+    def counting(self, statistics: Callable[[], NodeStats]) -> None:
+        """Report from now on what the node says of itself; see ``Lead``."""
+        with self._lock:
+            self._statistics, self._counted = statistics, NodeStats()
+
     def report(self, report: NodeReport) -> None:
         """Take note of what happened; see ``Execution.report``."""
         with self._lock:
@@ -356,11 +364,28 @@ class RankLink:
             done, self._done = self._done, set()
             reports, self._reports = self._reports, []
             speed = self._meter.speed
+            counts = self._new_counts()
         for runs in _cut(list(runs_of(done))):
             self._send(Done(runs))
         for report in merged(reports):
-            self._send(Report(report, speed))
+            self._send(replace(counts, node=report, speed=speed))
+            counts = Report()
         self._told_at = self._clock()
+
+    def _new_counts(self) -> Report:
+        """Return what the node did since the last call."""
+        if self._statistics is None:
+            return Report()
+        before, now = self._counted, self._statistics()
+        self._counted = now
+        stages, earlier = now.seconds_per_stage, before.seconds_per_stage
+        return Report(
+            storage_loads=now.parses - before.parses,
+            fills=now.loads - before.loads,
+            hits=(("host", now.host_hits - before.host_hits), ("disk", now.disk_hits - before.disk_hits)),
+            bytes_received=now.bytes_between_ranks - before.bytes_between_ranks,
+            stage_seconds=tuple((name, seconds - earlier.get(name, 0.0)) for name, seconds in stages.items()),
+        )
 
 
 class _Meter:

@@ -267,7 +267,7 @@ class RankSession(Session):
         number = self._link.join(hello, allotment, view)
         if exchange is not None:
             exchange.welcomed(number)
-        return Lead(Told(remaining, self._link), self._link.report, self._link, exchange, storage)
+        return Lead(Told(remaining, self._link), self._link.report, self._link, exchange, storage, self._link.counting)
 
 
 class Told(Wanted):

@@ -29,7 +29,7 @@ from tartan.core.verdict import FailureRules
 from tartan.errors import ClusterError, RunCancelledError, StoreError, TartanError
 from tartan.run.cluster_rank import ENTRY, STORAGE_RESOURCE, RankJob, identity_of
 from tartan.run.execute import TRACE_NAME, Session, folder_grid
-from tartan.run.oversight import Oversight
+from tartan.run.oversight import RanksOversight
 from tartan.run.statistics import collect_statistics
 from tartan.runtime.remaining import Remaining
 from tartan.store.folder import RunFolder
@@ -146,6 +146,7 @@ def _execute(session: Session, folder: RunFolder, ways: ClusterWays) -> None:
         rank_timeout_seconds=ways.rank_timeout_seconds,
         circle=session.strips_stream(folder, ways.n_expected),
     )
+    session.release()
     coordinator = Coordinator(setup)
     summary = Summary()
     try:
@@ -201,8 +202,9 @@ def _drive(session: Session, folder: RunFolder, ways: ClusterWays, coordinator: 
         progress = stack.enter_context(Progress(total, total - folder.n_left, quiet=options.quiet))
         engine = stack.enter_context(ways.engine(run))
         rules = FailureRules(options.on_error, options.max_failures)
+        oversight = RanksOversight(folder, rules, progress, coordinator)
         watch = Watch(
-            Oversight(folder, rules, progress).report,
+            oversight.report_of_rank,
             partial(_committed, folder),
             stack.enter_context(_ranks_file(folder)).write,
             lambda text: progress.say(f"tartan: {text}"),
@@ -276,7 +278,8 @@ def _write_counts(folder: RunFolder, coordinator: Coordinator, before: dict[str,
 def _write_bounds(folder: RunFolder, ranks: Sequence[Mapping[str, Any]]) -> None:
     """Write the least loads and fills an item, from the slots of each rank and the pairs that it computed."""
     workload, stats = folder.pairs.workload, folder.stats
-    counted = [(int(rank.get("pairs_computed", 0)), max(2, rank.get("host_slots", 0))) for rank in ranks if rank]
+    computing = [rank for rank in ranks if rank.get("host_slots")]
+    counted = [(int(rank.get("pairs_computed", 0)), max(2, rank["host_slots"])) for rank in computing]
     fewest_fills = cluster_fills_bound(workload.n_occurring, counted)
     stats |= {
         "storage_load_factor_bound": workload_bound(workload, max(2, sum(slots for _, slots in counted))),

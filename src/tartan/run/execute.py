@@ -38,7 +38,7 @@ from tartan.run.share import CREATION_SECONDS, JOIN_SECONDS, Share, Waiting, cre
 from tartan.run.statistics import Statistics, collect_statistics
 from tartan.runtime.committer import Committer
 from tartan.runtime.exchange import Exchange
-from tartan.runtime.execution import Execution, Wanted
+from tartan.runtime.execution import Execution, NodeStats, Wanted
 from tartan.runtime.loader import RemoteStorage
 from tartan.runtime.node import Node
 from tartan.runtime.remaining import Remaining
@@ -186,6 +186,8 @@ class Lead:
         Where its items come from beside storage and disk.
     remote : RemoteStorage or None
         Ranks next to the data.
+    counting : callable
+        Receives what returns the statistics of the node so far, once there is one.
     """
 
     remaining: Wanted
@@ -193,6 +195,7 @@ class Lead:
     segments: SegmentSource | None = None
     exchange: Exchange | None = None
     remote: RemoteStorage | None = None
+    counting: Callable[[Callable[[], NodeStats]], None] = lambda statistics: None
 
 
 class Ranks(Protocol):
@@ -243,7 +246,14 @@ class Session:
         self._opened.close()
 
     def _open(self) -> None:
-        self._rank = self._opened.enter_context(open_rank(self.asked.app, self._options, self._n_sharing))
+        # Where others compute, a worker is only needed to learn what items are.
+        options = self._options if self._ranks is None else replace(self._options, workers=1)
+        self._rank = self._opened.enter_context(open_rank(self.asked.app, options, self._n_sharing))
+
+    def release(self) -> None:
+        """Close devices and workers: all is planned, and others compute."""
+        self._opened.close()
+        self._rank = None
 
     @property
     def _n_sharing(self) -> int:
@@ -411,12 +421,16 @@ class Session:
         statistics = Statistics(folder, plan, self.rank.executor.n_workers)
         begun = time.perf_counter()
 
+        def stats() -> NodeStats:
+            return node.stats(time.perf_counter() - begun)
+
         def write_statistics() -> None:
-            statistics.write(node.stats(time.perf_counter() - begun))
+            statistics.write(stats())
 
         lead = self._lead(folder, remaining, plan, progress)
         sink = Committer(folder, tracer, write_statistics)
         node = Node(self._execution(folder, plan, sink, lead, tracer))
+        lead.counting(stats)
         write_statistics()  # an execution counts, however it ends
         try:
             with cancel_on_signals(node.cancel):

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import contextlib
+import time
+from collections.abc import Callable, Collection
 
 from tartan.base.progress import Progress
+from tartan.core.coordinator import Coordinator
 from tartan.core.ledger import DONE
+from tartan.core.messages import Report
 from tartan.core.verdict import FailureRules, NodeReport, RunTally
+from tartan.errors import TartanError
 from tartan.store.folder import RunFolder
+
+COUNTS_SECONDS = 2.0
+"""Between two times that the driver writes what only it knows."""
 
 
 class Oversight:
@@ -53,5 +61,62 @@ class Oversight:
         new = tally.add(report)
         if new:
             self._folder.add_failures(new)
-        self._progress.update(tally.n_scores - self._n_elsewhere, tally.n_loads, self._n_items, tally.n_failed)
+        self._show(tally.n_scores - self._n_elsewhere)
         tally.judge()
+
+    def _show(self, done_pairs: int) -> None:
+        self._progress.update(done_pairs, self._tally.n_loads, self._n_items, self._tally.n_failed)
+
+
+class RanksOversight(Oversight):
+    """Receives the reports of several ranks, and lets others see how far they are.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        Joined as the writer of the driver.
+    rules, progress
+        As for ``Oversight``.
+    coordinator : Coordinator
+    clock : callable
+        Seconds.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        rules: FailureRules,
+        progress: Progress,
+        coordinator: Coordinator,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(folder, rules, progress)
+        self._coordinator = coordinator
+        self._clock = clock
+        self._storage_loads = self._fills = 0
+        self._written = -COUNTS_SECONDS
+
+    def report_of_rank(self, report: Report) -> None:
+        """Add what a rank did since its last report.
+
+        Raises
+        ------
+        RunFailedError
+            If the run must stop.
+        """
+        self._storage_loads += report.storage_loads
+        self._fills += report.fills
+        if self._clock() - self._written >= COUNTS_SECONDS:
+            self._written = self._clock()
+            self._write_counts()
+        self.report(report.node)
+
+    def _write_counts(self) -> None:
+        """Write what the statistics of no rank hold; a full disk stops no run."""
+        counts = self._coordinator.counts
+        found = {"n_ranks": self._coordinator.n_welcomed, "steals": counts.steals, "ranks_lost": counts.lost}
+        with contextlib.suppress(TartanError):
+            self._folder.write_stats(found)
+
+    def _show(self, done_pairs: int) -> None:
+        self._progress.update(done_pairs, self._storage_loads, self._n_items, self._tally.n_failed, self._fills)

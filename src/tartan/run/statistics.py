@@ -24,6 +24,7 @@ _COUNTS = (
 )
 _PARTS = ("bytes_per_level", "seconds_per_stage")
 _LARGEST = ("host_slots", "host_peak", "result_buffer_bytes")
+_OF_RANKS = ("steals", "ranks_lost")
 
 
 class Statistics:
@@ -109,10 +110,20 @@ def _sum(folder: RunFolder, one: dict[str, Any], other: dict[str, Any]) -> dict[
         "load_factor": counts["loads"] / n,
         "load_factor_bound": workload_bound(folder.pairs.workload, max(2, largest["host_slots"])),
         **largest,
+        **_sum_of_ranks(one, other, counts["parses"] / n),
         **{name: _sum_by_key(one.get(name) or {}, other.get(name) or {}) for name in _PARTS},
         "system_efficiency": sum(seconds * share for seconds, share in measured)
         / max(sum(seconds for seconds, _ in measured), 1e-9),
     }
+
+
+def _sum_of_ranks(one: dict[str, Any], other: dict[str, Any], storage_load_factor: float) -> dict[str, Any]:
+    """Add what only the driver of several ranks writes; nothing where there was none."""
+    n_ranks = max(one.get("n_ranks", 0), other.get("n_ranks", 0))
+    if not n_ranks:
+        return {}
+    counts = {name: one.get(name, 0) + other.get(name, 0) for name in _OF_RANKS}
+    return {"n_ranks": n_ranks, "storage_load_factor": storage_load_factor, **counts}
 
 
 def _sum_by_key(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,129 @@
+"""The loop of the driver: what it does between messages, and what it makes of them, on a clock that tests turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tartan.cluster import wire
+from tartan.cluster.driver import Driver, Summary, Watch
+from tartan.cluster.engine import DRIVER, Call, Capabilities, ClusterView, Credentials, Handler, OnView
+from tartan.cluster.rank import RankEnd
+from tartan.core.coordinator import Coordinator, CoordinatorSetup, Run
+from tartan.core.messages import Done, FromRank, Grant, Hello, Report, Want
+from tartan.core.region import Region
+from tartan.errors import ClusterError, RunFailedError
+
+MOST_MESSAGES = 2000
+
+
+class Clock:
+    """Seconds that pass as often as they are asked for."""
+
+    def __init__(self, step: float = 0.01) -> None:
+        self.now, self._step = 0.0, step
+
+    def __call__(self) -> float:
+        self.now += self._step
+        return self.now
+
+
+class OneRank:
+    """An engine with one rank, "a", that answers what is posted to it at once, in the loop of the driver."""
+
+    me = DRIVER
+    capabilities = Capabilities(elastic=True, survives_loss=True, encrypted=False)
+    credentials = Credentials()
+    host = ""
+    resources: Mapping[str, float] = {}
+
+    def __init__(self, answer: Callable[[OneRank, str, bytes], None], *opening: FromRank) -> None:
+        self._answer = answer
+        self._opening = (Hello((), band_items=4), *opening)
+        self._handlers: Mapping[str, Handler] = {}
+        self.posted: list[str] = []
+
+    def say(self, message: FromRank | RankEnd) -> None:
+        """Let a message of the rank arrive."""
+        do = "ended" if isinstance(message, RankEnd) else type(message).__name__.lower()
+        self._handlers[do](Call("a", do, 1, wire.encode(message)))
+
+    def start(self, handlers: Mapping[str, Handler], on_view: OnView) -> None:
+        self._handlers = handlers
+        on_view(self.view())
+        for message in self._opening:
+            self.say(message)
+
+    def view(self) -> ClusterView:
+        return ClusterView(1, (DRIVER, "a"))
+
+    def post(self, peer: str, do: str, body: bytes = b"") -> None:
+        self.posted.append(do)
+        self._answer(self, do, body)
+
+    def request(self, peer: str, do: str, body: bytes = b"", **_: Any) -> bytes:
+        raise AssertionError("the driver asks nothing")
+
+    def silence_seconds(self, peer: str) -> float:
+        return 0.0
+
+    def expel(self, peer: str, reason: str) -> None:
+        raise AssertionError("no rank is silent")
+
+    def leave(self, reason: str = "") -> None:
+        self.posted.append("left")
+
+
+def willing(engine: OneRank, do: str, body: bytes) -> None:
+    """Want work when welcome, have it done when granted, end when told to."""
+    if do == "welcome":
+        engine.say(Want())
+    elif do == "grant":
+        chunks = [chunk for region in wire.decode(body, Grant).regions for chunk in region.chunks()]
+        engine.say(Done(tuple((row, column, column + 1) for row, column in chunks)))
+        engine.say(Want())
+    elif do == "stop":
+        engine.say(RankEnd())
+
+
+def none_committed(regions: Sequence[Region]) -> tuple[Run, ...]:
+    return ()
+
+
+def driver_of(engine: OneRank, report: Callable[[Report], None], clock: Clock, **setup: Any) -> Driver:
+    coordinator = Coordinator(CoordinatorSetup(np.triu(np.ones((4, 4), np.int64)), 1, **setup))
+    watch = Watch(report, none_committed)
+    return Driver(engine, coordinator, b"", watch, Summary(), patience_seconds=5.0, clock=clock)
+
+
+def test_a_flood_of_messages_keeps_no_tick_from_the_coordinator() -> None:
+    """Work for two ranks waits for the second one; that time is up is only seen at a tick."""
+    engine = OneRank(willing, Report())
+    reports = 0
+
+    def flood(report: Report) -> None:
+        nonlocal reports
+        reports += 1
+        assert reports < MOST_MESSAGES, "no tick came"
+        if "grant" not in engine.posted:
+            engine.say(Report())
+
+    driver = driver_of(engine, flood, Clock(), n_expected=2, patience_seconds=3.0)
+    driver.run()
+    assert reports > 100
+    assert engine.posted[-1] == "left"
+
+
+@pytest.mark.parametrize("said", [RunFailedError("too much failed"), ClusterError("no room")])
+def test_what_a_report_raises_stops_all_ranks_and_is_raised_at_the_end(said: Exception) -> None:
+    engine = OneRank(lambda engine, do, body: engine.say(Report() if do == "welcome" else RankEnd()))
+
+    def refuse(report: Report) -> None:
+        raise said
+
+    with pytest.raises(type(said), match=str(said)):
+        driver_of(engine, refuse, Clock()).run()
+    assert engine.posted[-2:] == ["stop", "left"]
