@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -52,19 +53,46 @@ def packed(buffer: memoryview | np.ndarray, link_bytes_per_second: float) -> mem
     plain = np.frombuffer(buffer, np.uint8)
     if len(plain) < LEAST_BYTES or link_bytes_per_second <= 0:
         return None
-    if not pays_on_link(plain, link_bytes_per_second):
+    if not CodecSample.of(plain).pays(link_bytes_per_second):
         return None
     return memoryview(compress(plain))
 
 
-def pays_on_link(plain: np.ndarray, link_bytes_per_second: float) -> bool:
-    """Whether a sample of a buffer compresses, and decompresses, in less time than it saves on a link."""
-    middle = max(0, (len(plain) - SAMPLE_BYTES) // 2)
-    sample = plain[middle : middle + SAMPLE_BYTES]
-    begin = time.perf_counter()
-    left = len(compress(sample))
-    seconds = (time.perf_counter() - begin) * (1 + DECODE_SHARE)
-    return seconds < (len(sample) - left) / link_bytes_per_second
+@dataclass(frozen=True)
+class CodecSample:
+    """What a sample says of compressing bytes of its kind.
+
+    Attributes
+    ----------
+    share : float
+        Compressed bytes over plain ones.
+    seconds_a_byte : float
+        To compress and to decompress.
+    """
+
+    share: float = 1.0
+    seconds_a_byte: float = 0.0
+
+    @classmethod
+    def of(cls, plain: np.ndarray) -> CodecSample:
+        """Compress the middle of some bytes."""
+        middle = max(0, (len(plain) - SAMPLE_BYTES) // 2)
+        sample = plain[middle : middle + SAMPLE_BYTES]
+        if not len(sample):
+            return cls()
+        begin = time.perf_counter()
+        left = len(compress(sample))
+        seconds = (time.perf_counter() - begin) * (1 + DECODE_SHARE)
+        return cls(left / len(sample), seconds / len(sample))
+
+    def pays(self, link_bytes_per_second: float) -> bool:
+        """Whether compressing takes less time than it saves on a link."""
+        return self.seconds_a_byte * link_bytes_per_second < 1 - self.share
+
+    def link_bytes(self, n_bytes: float, link_bytes_per_second: float) -> float:
+        """Return about how many bytes go over a link of which the speed is known, or (0) is not."""
+        pays = link_bytes_per_second > 0 and n_bytes >= LEAST_BYTES and self.pays(link_bytes_per_second)
+        return n_bytes * (self.share if pays else 1.0)
 
 
 def unpack(data: np.ndarray, target: memoryview | np.ndarray) -> None:

@@ -3,7 +3,8 @@
 A storage rank has no devices and computes no pairs. The ranks that do ask it for spans, in place of reading storage
 themselves; among each other they remain homes as ever, so that a span leaves the storage rank about once. An answer
 holds the bytes of the files, or the parsed items as they travel between ranks. Where the ranks ask for "auto", the
-storage rank chooses: it makes both of the first spans, and sends from then on what took fewer bytes on the link.
+storage rank chooses what takes fewer bytes on the link: it knows the sizes of the files, those of the items that the
+driver has parsed to learn their form, and how much a sample of either shrinks where the link is slower than the codec.
 
 What cannot be read or parsed is not answered: the rank that asks loads it itself, and says what is wrong with it.
 
@@ -26,7 +27,7 @@ from tartan.base.checks import one_of
 from tartan.cluster import wire
 from tartan.cluster.bulk import BulkClient, BulkServer, Parcel, end_of
 from tartan.cluster.engine import Credentials
-from tartan.cluster.packing import LinkSpeeds, packed, pays_on_link, unpack
+from tartan.cluster.packing import CodecSample, LinkSpeeds, packed, unpack
 from tartan.core.homes import home_of
 from tartan.core.messages import Member
 from tartan.errors import TartanError, TransportError
@@ -40,7 +41,6 @@ ANSWER_SECONDS = 120.0
 """Longest wait for an answer to begin: items are read and parsed before."""
 JOIN_SECONDS = 20.0
 """How long the first load waits for a storage rank that is expected."""
-SAMPLE_SPANS = 3
 
 
 def parse_place(text: str) -> ParseAt:
@@ -122,19 +122,24 @@ class StorageCounts:
     sent_bytes: int = 0
 
 
-@dataclass
-class _Sample:
-    """Bytes on the link that the first spans take in both forms."""
+@dataclass(frozen=True)
+class SizeSample:
+    """What some items take, as files and parsed.
 
-    n_spans: int = 0
-    raw: float = 0.0
-    parsed: float = 0.0
+    Attributes
+    ----------
+    file_bytes : float
+        Mean of all files; 0 where it is not known.
+    parsed_bytes, ready_bytes : float
+        Of an item that is parsed, and of one that is preprocessed, too.
+    codec : CodecSample
+        Of parsed items.
+    """
 
-    @property
-    def decided(self) -> ParseAt | None:
-        if self.n_spans < SAMPLE_SPANS:
-            return None
-        return "storage" if self.parsed < self.raw else "compute"
+    file_bytes: float = 0.0
+    parsed_bytes: float = 0.0
+    ready_bytes: float = 0.0
+    codec: CodecSample = field(default_factory=CodecSample)
 
 
 class StorageServer:
@@ -160,15 +165,11 @@ class StorageServer:
         self._lock = threading.Lock()
         self._under_way = threading.BoundedSemaphore(options.n_at_once)
         self._kept = _KeptAnswers(options.keep_bytes)
-        self._sample = _Sample()
+        self._sizes = options.sizes
+        self._files: CodecSample | None = None
         self.counts = StorageCounts()
         self._server = BulkServer(self._answer, credentials, host=host, log=options.log, throttle=options.throttle)
         self.address = "{}:{}".format(*self._server.address)
-
-    @property
-    def parses_here(self) -> bool:
-        """Whether a sample said that parsed items take fewer bytes on the link."""
-        return self._sample.decided == "storage"
 
     def close(self) -> None:
         """Answer nothing more."""
@@ -193,21 +194,22 @@ class StorageServer:
         return Parcel(wire.encode(_StorageHead(parsed, found.lengths, plain_bytes)), [data])
 
     def _parses(self, asked: _StorageQuestion) -> bool:
-        """Whether to parse this span here; of the first ones, in doubt, both forms are looked at."""
-        decided = asked.parse_at if asked.parse_at != "auto" else self._sample.decided
-        if decided is None:
-            self._look(asked)
-            decided = "storage" if self._sample.parsed < self._sample.raw else "compute"
-        return decided == "storage"
+        """Whether to parse a span here: where that was asked for, or makes less to send."""
+        if asked.parse_at != "auto":
+            return asked.parse_at == "storage"
+        sizes = self._sizes
+        parsed = sizes.ready_bytes if asked.ready else sizes.parsed_bytes
+        as_files = self._file_codec(asked).link_bytes(sizes.file_bytes, asked.link)
+        return 0 < sizes.codec.link_bytes(parsed, asked.link) < as_files
 
-    def _look(self, asked: _StorageQuestion) -> None:
-        """Add what a span takes on the link in both forms to the sample."""
-        raw, parsed = (self._found(asked, parsed=choice) for choice in (False, True))
-        if raw is not None and parsed is not None:
-            sizes = [_link_bytes(one.data, asked.link) for one in (raw, parsed)]
-            with self._lock:
-                sample = self._sample
-                self._sample = _Sample(sample.n_spans + 1, sample.raw + sizes[0], sample.parsed + sizes[1])
+    def _file_codec(self, asked: _StorageQuestion) -> CodecSample:
+        """Return what a sample says of compressing files; it is taken from the first span that is asked for."""
+        if self._files is None:
+            found = self._found(asked, parsed=False)
+            if found is None:
+                return CodecSample()
+            self._files = CodecSample.of(np.frombuffer(found.data, np.uint8))
+        return self._files
 
     def _found(self, asked: _StorageQuestion, *, parsed: bool) -> StoredSpan | None:
         """Return a span in one form: kept, on its way for another rank, or made now."""
@@ -248,12 +250,15 @@ class ServerOptions:
         Spans that are read or parsed at a time.
     log : callable
         Receives one line for every connection that does not keep to the protocol.
+    sizes : SizeSample
+        By which "auto" is decided.
     throttle : Throttle or None
     """
 
     keep_bytes: int
     n_at_once: int
     log: Any
+    sizes: SizeSample = field(default_factory=SizeSample)
     throttle: Any = None
 
 
@@ -289,15 +294,6 @@ class _KeptAnswers:
             self.forget(key)
         while self._held_bytes > self._keep_bytes:
             self.forget(next(k for k, (_, size) in self._futures.items() if size))
-
-
-def _link_bytes(data: memoryview, link: float) -> float:
-    """Return about how many bytes a buffer takes on a link."""
-    plain = np.frombuffer(data, np.uint8)
-    if link > 0 and pays_on_link(plain, link):
-        small = packed(data, link)
-        return float(len(plain) if small is None else small.nbytes)
-    return float(len(plain))
 
 
 class StorageLink:

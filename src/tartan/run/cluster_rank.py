@@ -10,7 +10,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ from tartan.cluster.driver import fetch_job
 from tartan.cluster.engine import ClusterEngine
 from tartan.cluster.fetching import BulkFetcher
 from tartan.cluster.rank import RankEnd, RankLink
-from tartan.cluster.storage import ParseAt, StorageLink
+from tartan.cluster.storage import ParseAt, ServerOptions, SizeSample, StorageLink
 from tartan.core.allotment import Allotment
 from tartan.core.grid import Grid, Tile
 from tartan.core.messages import Hello, Member
@@ -69,6 +69,8 @@ class RankJob:
         Where the driver serves ranks that do not see the run folder, or the input.
     parse_at : {"storage", "compute", "auto"} or None
         See ``StorageLink``.
+    sizes : SizeSample
+        What some items take, for storage ranks.
     """
 
     path: str
@@ -78,6 +80,7 @@ class RankJob:
     n_expected: int = 1
     depot: str = ""
     parse_at: ParseAt | None = None
+    sizes: SizeSample = field(default_factory=SizeSample)
 
 
 def main(engine: ClusterEngine, *, locate: Callable[[str], Path] = Path, throttle: Throttle | None = None) -> None:
@@ -126,8 +129,9 @@ def _serve_storage(job: RankJob, link: RankLink, place: Path, throttle: Throttle
         depot = DepotLink(job.depot, link.name, link.credentials, link.host, _say)
         stack.callback(depot.close)
         folder = _open(job, place, depot, stack)
+        how = ServerOptions(0, 1, _say, job.sizes, throttle)
         stack.enter_context(folder.join(job.group, {"what": f"storage rank {link.name}"}))
-        serve_storage(job.asked, folder, link, identity_of(folder), n_sharing=job.n_sharing, throttle=throttle)
+        serve_storage(job.asked, folder, link, identity_of(folder), n_sharing=job.n_sharing, how=how)
 
 
 def _open(job: RankJob, place: Path, depot: DepotLink, stack: contextlib.ExitStack) -> RunFolder:

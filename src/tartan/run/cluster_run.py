@@ -31,6 +31,7 @@ from tartan.run.cluster_rank import ENTRY, STORAGE_RESOURCE, RankJob, identity_o
 from tartan.run.execute import TRACE_NAME, Session, folder_grid
 from tartan.run.oversight import RanksOversight
 from tartan.run.statistics import collect_statistics
+from tartan.run.storage_rank import size_sample
 from tartan.runtime.remaining import Remaining
 from tartan.store.folder import RunFolder
 from tartan.store.tables import merge_parts
@@ -227,6 +228,7 @@ def _drive(session: Session, folder: RunFolder, ways: ClusterWays, coordinator: 
             ways.n_expected,
             depot=depot.address,
             parse_at=ways.parse_at,
+            sizes=size_sample(asked.source, session.facts),
         )
         driver = Driver(engine, coordinator, dump(job), watch, summary, patience_seconds=ways.patience_seconds)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from tartan.cluster.packing import CodecSample
 from tartan.cluster.rank import RankLink
-from tartan.cluster.storage import ServerOptions, SpanReader, StorageServer, StoredSpan
+from tartan.cluster.storage import ServerOptions, SizeSample, SpanReader, StorageServer, StoredSpan
 from tartan.core.messages import Hello
 from tartan.run.plan import ItemFacts, KnownForm, ask, learn
 from tartan.run.rank import Rank, open_rank
 from tartan.run.request import Request
+from tartan.runtime.codec import encoded_parts
 from tartan.runtime.tasks import ParsedSpan, parse_for_transit
 from tartan.sources.items import Source
 from tartan.store.folder import RunFolder
@@ -35,7 +36,7 @@ def serve_storage(
     identity: tuple[tuple[str, str], ...],
     *,
     n_sharing: int,
-    throttle: Any = None,
+    how: ServerOptions,
 ) -> None:
     """Serve the ranks of a run until it ends.
 
@@ -49,15 +50,15 @@ def serve_storage(
         What must be the same on all ranks.
     n_sharing : int
         Ranks on this machine.
-    throttle : Throttle, optional
-        Of the link of this rank.
+    how : ServerOptions
+        Without the room, which is that of this rank.
     """
     options = replace(asked.options, device=("cpu",))
     with open_rank(asked.app, options, n_sharing) as rank:
         known = KnownForm.of(folder.manifest)
         facts = cache(partial(learn, asked.app, asked.source, rank.executor, options, 1, known))
         reader = ExecutorReader(asked.source, rank.executor, facts, options.tile_timeout_seconds)
-        room = ServerOptions(_keep_bytes(asked, rank), rank.executor.n_workers + 1, _say, throttle)
+        room = replace(how, keep_bytes=_keep_bytes(asked, rank), n_at_once=rank.executor.n_workers + 1)
         server = StorageServer(reader, link.credentials, link.host, room)
         try:
             hello = Hello(
@@ -77,8 +78,18 @@ def serve_storage(
             folder.write_stats(reader.statistics())
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr)
+def size_sample(source: Source, facts: ItemFacts) -> SizeSample:
+    """Return what items take as files and parsed, from what is known when a run begins."""
+    stamps = source.fingerprints()
+    sizes = np.empty(0) if stamps is None else stamps[0][stamps[0] >= 0]
+    item = facts.substitute
+    parts = [np.frombuffer(part, np.uint8) for part in encoded_parts(item)[0]]
+    return SizeSample(
+        float(sizes.mean()) if len(sizes) else 0.0,
+        float(facts.item_bytes if facts.parsed is None else facts.parsed.nbytes),
+        float(facts.item_bytes if facts.form is None else facts.form.nbytes),
+        CodecSample.of(max(parts, key=len)),
+    )
 
 
 def _keep_bytes(asked: Request, rank: Rank) -> int:
