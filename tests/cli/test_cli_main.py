@@ -256,6 +256,17 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.slow
+def test_a_run_is_opened_without_what_computes_one() -> None:
+    script = (
+        "import sys, tartan; tartan.open\n"
+        "computing = ('tartan.runtime', 'tartan.workers.executor', 'tartan.run.plan', 'tartan.cluster', 'scipy', 'zarr')\n"
+        "print([name for name in computing if name in sys.modules], file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stderr == "[]\n"
+
+
+@pytest.mark.slow
 def test_reader_that_goes_away_is_no_error() -> None:
     script = "import sys; from tartan.cli.main import main; sys.exit(main(['doctor']))"
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tartan.core.bound import workload_bound
 from tartan.core.model import StageTimes, system_efficiency
 from tartan.errors import TartanError
-from tartan.run.plan import MemoryPlan
-from tartan.runtime.execution import NodeStats
 from tartan.store.folder import RunFolder
+
+if TYPE_CHECKING:  # what only shows a run imports nothing that computes one
+    from tartan.run.plan import MemoryPlan
+    from tartan.runtime.execution import NodeStats
 
 _COUNTS = (
     "loads",
