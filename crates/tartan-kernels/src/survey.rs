@@ -4,7 +4,11 @@
 //! that the transposed reads cost little. Pairs are counted once, by the value above the diagonal; the other one is
 //! only compared with it. Sums are f64, in an order that depends on the shape alone.
 
+use std::hint::black_box;
+
 use rayon::prelude::*;
+
+use crate::sparse::dispatch::dispatch;
 
 /// i16, f32 or f64: what dissimilarities are stored as.
 pub trait Stored: Copy + Default + Send + Sync {
@@ -71,6 +75,8 @@ pub struct Survey {
 
 /// Side of the squares in which a rectangle and its mirror image are read.
 const SIDE: usize = 64;
+
+const LINE_BYTES: usize = 64;
 
 impl Survey {
     fn nothing() -> Self {
@@ -164,6 +170,15 @@ fn strip<T: Stored>(upper: &[&[T]], lower: Option<&[&[T]]>, rule: Rule, top: usi
 
 /// Copy columns of some rows into the rows of a square of side `SIDE`.
 fn transpose<T: Copy>(rows: &[&[T]], columns: std::ops::Range<usize>, into: &mut [T]) {
+    // One value of each cache line first: all lines are then on their way at once.
+    for row in rows {
+        for value in row[columns.clone()]
+            .iter()
+            .step_by(LINE_BYTES / size_of::<T>())
+        {
+            black_box(*value);
+        }
+    }
     for (at, row) in rows.iter().enumerate() {
         for (line, value) in row[columns.clone()].iter().enumerate() {
             into[line * SIDE + at] = *value;
@@ -197,10 +212,7 @@ struct Square<'a, T> {
 impl<T: Stored> Square<'_, T> {
     fn look(&self, rule: Rule) -> Survey {
         let mut columns = Columns::new();
-        for row in 0..self.rows.len() {
-            let (values, mirrored) = self.pair_of_rows(row);
-            columns.take(values, mirrored, rule.swapped);
-        }
+        take(self, rule.swapped, &mut columns);
         let mut found = columns.survey();
         let forbidden = |a: f64, b: f64| odd(a, b) || (a.is_nan() && !rule.missing_allowed);
         if found.asymmetry == f64::INFINITY || (found.n_missing > 0 && !rule.missing_allowed) {
@@ -238,28 +250,52 @@ impl<T: Stored> Square<'_, T> {
     }
 }
 
-type Line = [f64; SIDE];
+/// Sums that are taken side by side. Divides SIDE.
+const LANES: usize = 16;
 
-/// Sums and extremes of each column of a square. Counts are f64, which vectors add with everything else.
+type Lanes = [f64; LANES];
+
+/// Sums and extremes of the columns of a square, every `LANES`-th together. Counts are f64, which vectors add with
+/// everything else.
+#[derive(Clone, Copy)]
 struct Columns {
-    valid: Line,
-    zero: Line,
-    smallest: Line,
-    largest: Line,
-    total: Line,
-    squares: Line,
+    valid: Lanes,
+    zero: Lanes,
+    smallest: Lanes,
+    largest: Lanes,
+    total: Lanes,
+    squares: Lanes,
     /// Infinite where a value must not be there.
-    asymmetry: Line,
+    asymmetry: Lanes,
     n_values: u64,
+}
+
+dispatch!(
+    take, take_avx512, take_avx2, take_rows, [<T: Stored>], [::<T>],
+    (square: &Square<'_, T>, swapped: bool, columns: &mut Columns)
+);
+
+/// Take all rows of a square.
+#[inline(always)]
+fn take_rows<T: Stored>(square: &Square<'_, T>, swapped: bool, columns: &mut Columns) {
+    let mut found = *columns;
+    for row in 0..square.rows.len() {
+        let (values, mirrored) = square.pair_of_rows(row);
+        found.n_values += values.len() as u64;
+        for (values, mirrored) in values.chunks(LANES).zip(mirrored.chunks(LANES)) {
+            found.take(values, mirrored, swapped);
+        }
+    }
+    *columns = found;
 }
 
 impl Columns {
     fn new() -> Self {
-        let zero = [0.0; SIDE];
+        let zero = [0.0; LANES];
         Self {
             valid: zero,
             zero,
-            smallest: [f64::INFINITY; SIDE],
+            smallest: [f64::INFINITY; LANES],
             largest: zero,
             total: zero,
             squares: zero,
@@ -268,44 +304,23 @@ impl Columns {
         }
     }
 
-    fn take<T: Stored>(&mut self, values: &[T], mirrored: &[T], swapped: bool) {
-        self.n_values += values.len() as u64;
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::is_x86_feature_detected as has;
-            if has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl") {
-                // SAFETY: the machine has these instructions.
-                return unsafe { self.take_avx512(values, mirrored, swapped) };
-            }
-            if has!("avx2") {
-                // SAFETY: the machine has these instructions.
-                return unsafe { self.take_avx2(values, mirrored, swapped) };
-            }
-        }
-        self.take_any(values, mirrored, swapped);
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2")]
-    fn take_avx512<T: Stored>(&mut self, values: &[T], mirrored: &[T], swapped: bool) {
-        self.take_any(values, mirrored, swapped);
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2")]
-    fn take_avx2<T: Stored>(&mut self, values: &[T], mirrored: &[T], swapped: bool) {
-        self.take_any(values, mirrored, swapped);
-    }
-
     #[inline(always)]
-    fn take_any<T: Stored>(&mut self, values: &[T], mirrored: &[T], swapped: bool) {
-        // Columns beyond the last value stay missing on both sides, which adds nothing.
-        let (mut a, mut b) = ([f64::NAN; SIDE], [f64::NAN; SIDE]);
-        for (wide, value) in a.iter_mut().zip(values) {
-            *wide = value.get(swapped);
-        }
-        for (wide, value) in b.iter_mut().zip(mirrored) {
-            *wide = value.get(swapped);
+    fn take<T: Stored>(&mut self, values: &[T], mirrored: &[T], swapped: bool) {
+        // Lanes beyond the last value stay missing on both sides, which adds nothing.
+        let (mut a, mut b) = ([f64::NAN; LANES], [f64::NAN; LANES]);
+        if let (Ok(values), Ok(mirrored)) = (
+            <&[T; LANES]>::try_from(values),
+            <&[T; LANES]>::try_from(mirrored),
+        ) {
+            a = values.map(|value| value.get(swapped));
+            b = mirrored.map(|value| value.get(swapped));
+        } else {
+            for (wide, value) in a.iter_mut().zip(values) {
+                *wide = value.get(swapped);
+            }
+            for (wide, value) in b.iter_mut().zip(mirrored) {
+                *wide = value.get(swapped);
+            }
         }
         self.count(&a);
         self.compare(&a, &b);
@@ -313,7 +328,7 @@ impl Columns {
 
     /// One loop for each sum, so that each becomes a few instructions.
     #[inline(always)]
-    fn count(&mut self, a: &Line) {
+    fn count(&mut self, a: &Lanes) {
         for (sum, a) in self.valid.iter_mut().zip(a) {
             *sum += pick(0.0, 1.0, *a >= 0.0);
         }
@@ -336,7 +351,7 @@ impl Columns {
     }
 
     #[inline(always)]
-    fn compare(&mut self, a: &Line, b: &Line) {
+    fn compare(&mut self, a: &Lanes, b: &Lanes) {
         for (most, (a, b)) in self.asymmetry.iter_mut().zip(a.iter().zip(b)) {
             let apart = (a - b).abs();
             *most = pick(*most, apart, apart > *most);
@@ -345,8 +360,8 @@ impl Columns {
     }
 
     fn survey(&self) -> Survey {
-        let sum = |line: &Line| line.iter().sum::<f64>();
-        let most = |line: &Line| line.iter().fold(0.0, |a: f64, b| a.max(*b));
+        let sum = |lanes: &Lanes| lanes.iter().sum::<f64>();
+        let most = |lanes: &Lanes| lanes.iter().fold(0.0, |a: f64, b| a.max(*b));
         let n_valid = sum(&self.valid) as u64;
         Survey {
             n_valid,
@@ -551,11 +566,21 @@ mod tests {
 
     #[test]
     fn the_baseline_adds_as_wide_vectors_do() {
-        let (a, b) = (random(SIDE, 1), random(SIDE, 2));
-        let (mut wide, mut plain) = (Columns::new(), Columns::new());
-        wide.take(&a, &b, false);
-        plain.n_values = wide.n_values;
-        plain.take_any(&a, &b, false);
-        assert_eq!(wide.survey(), plain.survey());
+        let (a, b) = (random(SIDE * SIDE, 1), random(SIDE * SIDE, 2));
+        let values: Vec<&[f64]> = a.chunks(SIDE).collect();
+        for (width, triangle) in [(SIDE, false), (SIDE, true), (37, false)] {
+            let square = Square {
+                rows: &values,
+                mirror: Some(&b),
+                top: 0,
+                left: 0,
+                width,
+                triangle,
+            };
+            let (mut wide, mut plain) = (Columns::new(), Columns::new());
+            take(&square, false, &mut wide);
+            take_rows(&square, false, &mut plain);
+            assert_eq!(wide.survey(), plain.survey());
+        }
     }
 }
