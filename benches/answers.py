@@ -38,7 +38,7 @@ from _measure import alternate, options_of, print_table
 from tartan.analytics import DAPWC, Monitor, as_dissimilarities, cluster, linkage
 from tartan.analytics.clusters.cut import cut
 from tartan.analytics.clusters.number import number_of_clusters
-from tartan.analytics.clusters.search import cost_of, filled, improved
+from tartan.analytics.clusters.search import Grouping, Measured, cost_of, filled, improved
 from tartan.analytics.trees.hierarchy import LINKAGES
 from tartan.errors import ConfigError
 
@@ -111,7 +111,7 @@ def synthetic(shapes: Iterable[str], seeds: int) -> Iterator[Row]:
 def answers(D: np.ndarray, truth: np.ndarray, seed: int) -> tuple[bool, bool, bool, bool]:
     """Return whether labels and number are right, the cost is no higher than the truth's, and annealing was enough."""
     found = DAPWC(int(truth.max()) + 1, random_state=seed).fit(D)
-    values = measured(D, found.level_)
+    values = Measured(D, level=found.level_)
     return (
         adjusted_rand_score(truth, found.labels_) == 1.0,
         number_of_clusters(as_dissimilarities(D)).chosen == truth.max() + 1,
@@ -160,24 +160,18 @@ def proteomes() -> Iterator[Row]:
         D = np.array([line.split("\t")[2:] for line in lines if not line.startswith("#")], float)
         for k in range(2, 8):
             found = DAPWC(k, random_state=0).fit(D)
-            values = measured(D, found.level_)
-            least = min(cost_of(values, improved(values, begin, k, QUIET)) for begin in begins(values, k))
+            values = Measured(D, level=found.level_)
+            least = min(improved(Grouping(values, begin, k), QUIET).cost for begin in begins(values, k))
             yield k_mers, k, cost_of(values, found.labels_) - least, found.method_
 
 
-def begins(values: np.ndarray, k: int) -> Iterator[np.ndarray]:
+def begins(values: Measured, k: int) -> Iterator[np.ndarray]:
     """Yield labels of linkages and of chance."""
-    n = len(values)
+    n = values.n
+    matrix = values.among(np.arange(n)).stored
     for method in LINKAGES:
-        yield cut(linkage(values, method), n, k)
-    yield cut(scipy_linkage(squareform(values), "ward"), n, k)
+        yield cut(linkage(matrix, method), n, k)
+    yield cut(scipy_linkage(squareform(matrix), "ward"), n, k)
     generator = np.random.default_rng(1)
     for _ in range(100):
         yield filled(values, generator.integers(0, k, n), k, QUIET)
-
-
-def measured(D: np.ndarray, level: float) -> np.ndarray:
-    """Return a matrix measured from a level."""
-    values = np.maximum(D - level, 0.0)
-    np.fill_diagonal(values, 0.0)
-    return values

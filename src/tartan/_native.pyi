@@ -40,12 +40,19 @@ __all__ = [
     "manhattan_tile",
     "neighbor_joining",
     "product_tile",
+    "pwc_among",
     "pwc_assign",
+    "pwc_below",
     "pwc_costs",
+    "pwc_measure",
+    "pwc_nearest",
     "pwc_pack",
     "pwc_padded",
     "pwc_product",
+    "pwc_relabel",
     "pwc_scratch_len",
+    "pwc_sum_up",
+    "pwc_sweep",
     "run_facts",
     "scores_beyond",
     "sort_keys",
@@ -208,6 +215,49 @@ def pwc_assign(
     width: int,
     temperature: float,
     members: NDArray[np.float64],
+) -> None: ...
+def pwc_nearest(rows: NDArray[Any], first: int, least: NDArray[np.float64]) -> None: ...
+def pwc_below(
+    rows: NDArray[Any], first: int, limit: float, most: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]] | None: ...
+def pwc_measure(
+    products: NDArray[np.float64],
+    mass: NDArray[np.float64] | None,
+    members: NDArray[np.float64],
+    level: float,
+    starts: NDArray[np.int32],
+    columns: NDArray[np.int32],
+    gaps: NDArray[np.float64],
+) -> None: ...
+def pwc_sum_up(
+    stored: NDArray[Any],
+    measure: tuple[bool, float, float],
+    labels: NDArray[np.int64],
+    to_clusters: NDArray[np.float64],
+    totals: NDArray[np.float64],
+) -> None: ...
+def pwc_relabel(
+    stored: NDArray[Any],
+    measure: tuple[bool, float, float],
+    labels: NDArray[np.int64],
+    to_clusters: NDArray[np.float64],
+    totals: NDArray[np.float64],
+    items: NDArray[np.int64],
+    to: int,
+) -> None: ...
+def pwc_sweep(
+    stored: NDArray[Any],
+    measure: tuple[bool, float, float],
+    labels: NDArray[np.int64],
+    to_clusters: NDArray[np.float64],
+    totals: NDArray[np.float64],
+    least: float,
+) -> int: ...
+def pwc_among(
+    stored: NDArray[Any],
+    measure: tuple[bool, float, float],
+    items: NDArray[np.int64],
+    values: NDArray[np.float64],
 ) -> None: ...
 def encode_pairs(
     scores: NDArray[np.float32], codes: NDArray[np.uint8], row: int, column: int, descending: bool, last: int

@@ -2,7 +2,8 @@
 //!
 //! `product` reads each stored value once and multiplies it with all columns: it is bound by memory up to about
 //! ten columns. Missing pairs are left out, and the sum of the column over the known pairs (the mass) is written
-//! beside the sum. `costs` and `assign` are the rest of a step of expectation-maximisation.
+//! beside the sum. `costs` and `assign` are the rest of a step of expectation-maximisation. `measure` takes a level off
+//! products; `Measured` and `Division` are the local search at the end.
 //!
 //! Precision: int16 and f32 are multiplied in f32. Lanes sum at most [`PANEL`] terms together before they are carried
 //! over to f64, so a sum of terms of one sign is right to about 1e-6 of itself, mostly to 1e-7. f64 is multiplied
@@ -14,6 +15,8 @@ use std::sync::Mutex;
 use rayon::prelude::*;
 
 mod block;
+mod level;
+mod search;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -22,6 +25,8 @@ mod types;
 mod x86;
 
 pub use block::Stored;
+pub use level::{below, measure, nearest, Below};
+pub use search::{Division, Measured};
 pub use steps::{assign, costs, scratch_len, Costs};
 pub use types::{padded, Real, Swapped, PADDING, PANEL};
 

@@ -11,6 +11,7 @@ mod matrix;
 mod pairs;
 mod phylogeny;
 mod pwc;
+mod pwc_search;
 mod report;
 mod smacof;
 mod sort;
@@ -32,6 +33,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     sort_kernels::register(module)?;
     smacof::register(module)?;
     pwc::register(module)?;
+    pwc_search::register(module)?;
     tree::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

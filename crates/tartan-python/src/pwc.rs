@@ -6,7 +6,7 @@ use numpy::{
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use tartan_kernels::pwc::{self, Costs, Real, Stored, Swapped};
+use tartan_kernels::pwc::{self, Below, Costs, Real, Stored, Swapped};
 
 use crate::in_order::{InOrder, InOrderMut};
 
@@ -17,12 +17,15 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(pwc_pack, module)?)?;
     module.add_function(wrap_pyfunction!(pwc_product, module)?)?;
     module.add_function(wrap_pyfunction!(pwc_costs, module)?)?;
-    module.add_function(wrap_pyfunction!(pwc_assign, module)?)
+    module.add_function(wrap_pyfunction!(pwc_assign, module)?)?;
+    module.add_function(wrap_pyfunction!(pwc_nearest, module)?)?;
+    module.add_function(wrap_pyfunction!(pwc_below, module)?)?;
+    module.add_function(wrap_pyfunction!(pwc_measure, module)?)
 }
 
-type Array<'a, 'py> = &'a Bound<'py, PyUntypedArray>;
+pub(crate) type Array<'a, 'py> = &'a Bound<'py, PyUntypedArray>;
 type In<'py> = PyReadonlyArray2<'py, f64>;
-type Out<'py> = PyReadwriteArray2<'py, f64>;
+pub(crate) type Out<'py> = PyReadwriteArray2<'py, f64>;
 type Sums<'py> = PyReadwriteArray1<'py, f64>;
 
 #[pyfunction]
@@ -76,7 +79,7 @@ struct Products<'py> {
     mass: Option<Out<'py>>,
 }
 
-fn as_swapped(values: &[i16]) -> &[Swapped] {
+pub(crate) fn as_swapped(values: &[i16]) -> &[Swapped] {
     // SAFETY: `Swapped` is a transparent wrapper of i16.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), values.len()) }
 }
@@ -181,25 +184,135 @@ fn pwc_assign(
     Ok(())
 }
 
-fn shape<T: Element>(array: &PyReadonlyArray2<T>) -> [usize; 2] {
+#[pyfunction]
+fn pwc_nearest(py: Python, rows: Array, first: usize, mut least: Sums) -> PyResult<()> {
+    fn on<T: Element + Stored>(
+        py: Python,
+        rows: Array,
+        first: usize,
+        least: &mut Sums,
+    ) -> PyResult<bool> {
+        let Ok(rows) = rows.cast::<PyArray2<T>>() else {
+            return Ok(false);
+        };
+        let rows = rows.try_readonly().map_err(value_error)?;
+        let [r, n] = shape(&rows);
+        same(n > 0 && least.len() == r && first + r <= n)?;
+        let (rows, least) = (rows.in_order()?, least.in_order_mut()?);
+        py.detach(|| pwc::nearest(rows, n, first, least));
+        Ok(true)
+    }
+    expect(
+        on::<i16>(py, rows, first, &mut least)?
+            || on::<f32>(py, rows, first, &mut least)?
+            || on::<f64>(py, rows, first, &mut least)?,
+    )
+}
+
+/// Pairs of each row: how many, their columns and values, or None where there are too many.
+type Pairs<'py> = Option<(
+    Bound<'py, PyArray1<i32>>,
+    Bound<'py, PyArray1<i32>>,
+    Bound<'py, PyArray1<f64>>,
+)>;
+
+#[pyfunction]
+fn pwc_below<'py>(
+    py: Python<'py>,
+    rows: Array,
+    first: usize,
+    limit: f64,
+    most: usize,
+) -> PyResult<Pairs<'py>> {
+    type Found = Option<Vec<Vec<(usize, f64)>>>;
+    fn on<T: Element + Stored>(
+        py: Python,
+        rows: Array,
+        first: usize,
+        limit: f64,
+        most: usize,
+    ) -> PyResult<Option<Found>> {
+        let Ok(rows) = rows.cast::<PyArray2<T>>() else {
+            return Ok(None);
+        };
+        let rows = rows.try_readonly().map_err(value_error)?;
+        let [r, n] = shape(&rows);
+        same(n > 0 && first + r <= n && i32::try_from(n).is_ok())?;
+        let rows = rows.in_order()?;
+        Ok(Some(py.detach(|| pwc::below(rows, n, first, limit, most))))
+    }
+    let mut found = on::<i16>(py, rows, first, limit, most)?;
+    if found.is_none() {
+        found = on::<f32>(py, rows, first, limit, most)?;
+    }
+    if found.is_none() {
+        found = on::<f64>(py, rows, first, limit, most)?;
+    }
+    expect(found.is_some())?;
+    Ok(found.flatten().map(|rows| {
+        let counts = rows.iter().map(|row| row.len() as i32);
+        let columns = rows.iter().flatten().map(|(column, _)| *column as i32);
+        let values = rows.iter().flatten().map(|(_, value)| *value);
+        (
+            PyArray1::from_iter(py, counts),
+            PyArray1::from_iter(py, columns),
+            PyArray1::from_iter(py, values),
+        )
+    }))
+}
+
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // a sparse matrix is three arrays
+fn pwc_measure(
+    py: Python,
+    mut products: Out,
+    mass: Option<In>,
+    members: In,
+    level: f64,
+    starts: PyReadonlyArray1<i32>,
+    columns: PyReadonlyArray1<i32>,
+    gaps: PyReadonlyArray1<f64>,
+) -> PyResult<()> {
+    let [n, k] = shape(&members);
+    same(k > 0 && products.shape() == [n, k])?;
+    same(mass.as_ref().is_none_or(|mass| mass.shape() == [n, k]))?;
+    let (products, members) = (products.in_order_mut()?, members.in_order()?);
+    let mass = mass.as_ref().map(|m| m.in_order()).transpose()?;
+    let (starts, columns) = (starts.in_order()?, columns.in_order()?);
+    let gaps = gaps.in_order()?;
+    let ordered = starts.windows(2).all(|pair| pair[0] <= pair[1]) && starts.first() == Some(&0);
+    let ends = starts.len() == n + 1 && starts[n] as usize == columns.len();
+    same(ordered && ends && gaps.len() == columns.len())?;
+    let below = Below {
+        starts,
+        columns,
+        gaps,
+    };
+    py.detach(|| pwc::measure(products, mass, members, k, level, below));
+    Ok(())
+}
+
+pub(crate) fn shape<T: Element>(array: &PyReadonlyArray2<T>) -> [usize; 2] {
     [array.shape()[0], array.shape()[1]]
 }
 
-fn same(fits: bool) -> PyResult<()> {
+pub(crate) fn same(fits: bool) -> PyResult<()> {
     let message = "the shapes of the arrays do not belong together";
     fits.then_some(())
         .ok_or_else(|| PyValueError::new_err(message))
 }
 
-fn value_error(error: impl std::fmt::Display) -> PyErr {
+pub(crate) fn value_error(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
 /// Turn "no combination of dtypes fitted" into an error.
 fn expect(fitted: bool) -> PyResult<()> {
-    let message =
-        "the dtypes of the arrays are not supported together, or an array has other dimensions";
-    fitted
-        .then_some(())
-        .ok_or_else(|| PyTypeError::new_err(message))
+    fitted.then_some(()).ok_or_else(unsupported)
+}
+
+pub(crate) fn unsupported() -> PyErr {
+    PyTypeError::new_err(
+        "the dtypes of the arrays are not supported together, or an array has other dimensions",
+    )
 }

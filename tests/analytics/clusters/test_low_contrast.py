@@ -9,7 +9,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from tartan.analytics import DAPWC, Monitor, as_dissimilarities
 from tartan.analytics.clusters.dapwc.level import find_level, given_level
-from tartan.analytics.clusters.search import cost_of, improved, moved, settled
+from tartan.analytics.clusters.search import Grouping, Measured, cost_of, improved, settled
 from tartan.comm.loopback import run_ranks
 from tartan.errors import ConfigError
 
@@ -30,7 +30,7 @@ def test_groups_are_found(gap: float, oddity: str) -> None:
         D, truth = groups(gap, [6] * 4, seed, oddity)
         found = DAPWC(len(set(truth)), random_state=seed).fit(D)
         assert adjusted_rand_score(truth, found.labels_) == 1.0
-        values = measured(D, found.level_)
+        values = Measured(measured(D, found.level_))
         assert cost_of(values, found.labels_) <= cost_of(values, truth) * (1 + 1e-12)
 
 
@@ -108,28 +108,28 @@ class TestSearch:
         generator = np.random.default_rng(seed)
         D = generator.random((20, 20))
         D = np.triu(D, 1) + np.triu(D, 1).T
-        labels = moved(D, np.arange(20) % 4, 4, QUIET)
-        least = cost_of(D, labels)
+        labels = Grouping(Measured(D), np.arange(20) % 4, 4).settle(QUIET).labels
+        least = cost_of(Measured(D), labels)
         for item in range(20):
             for other in range(4):
                 changed = labels.copy()
                 changed[item] = other
                 if len(set(changed)) == 4:
-                    assert cost_of(D, changed) >= least - 1e-9
+                    assert cost_of(Measured(D), changed) >= least - 1e-9
 
     def test_groups_that_were_joined_and_split_are_mended(self) -> None:
         D, truth = groups(0.3, [6] * 4, 0)
         wrong = np.where(truth == 1, 0, truth)
         wrong[21:] = 1  # half of the last group
-        assert (moved(D, wrong, 4, QUIET) != truth).any()
-        assert adjusted_rand_score(truth, improved(D, wrong, 4, QUIET)) == 1.0
+        assert (Grouping(Measured(D), wrong, 4).settle(QUIET).labels != truth).any()
+        assert adjusted_rand_score(truth, improved(Grouping(Measured(D), wrong, 4), QUIET).labels) == 1.0
 
     @pytest.mark.parametrize("gap", [0.02, 0.8])
     def test_what_is_settled_is_what_the_search_leaves(self, gap: float) -> None:
         D, truth = groups(gap, [6, 9, 12], 0)
         D = measured(D, 1.0 - 1.2 * gap)
         assert settled(D @ np.eye(3)[truth], truth, 1e-6)
-        np.testing.assert_array_equal(improved(D, truth, 3, QUIET), truth)
+        np.testing.assert_array_equal(improved(Grouping(Measured(D), truth, 3), QUIET).labels, truth)
         moved_one = truth.copy()
         moved_one[0] = 1
         assert not settled(D @ np.eye(3)[moved_one], moved_one, 1e-6)
@@ -137,10 +137,30 @@ class TestSearch:
         halves[21:] = 1
         assert not settled(D @ np.eye(3)[halves], halves, 1e-6)
 
+    @pytest.mark.parametrize("dtype", ["f4", "f8", "<i2", ">i2"])
+    def test_every_form_of_the_values_is_searched_alike(self, dtype: str) -> None:
+        values = np.rint(groups(0.3, [9, 12, 15], 1)[0] * 1000)
+        D = Measured(*stored(values, dtype), scale=0.001, level=0.6)
+        plain = Measured(measured(values * 0.001, 0.6))
+        wrong = np.random.default_rng(2).integers(0, 3, 36)
+        assert cost_of(D, wrong) == pytest.approx(cost_of(plain, wrong))
+        items = np.arange(1, 36, 3)
+        np.testing.assert_allclose(D.among(items).stored, plain.stored[np.ix_(items, items)], atol=1e-12)
+        found = improved(Grouping(D, wrong, 3), QUIET)
+        assert found.labels.tolist() == improved(Grouping(plain, wrong, 3), QUIET).labels.tolist()
+        assert found.cost == pytest.approx(cost_of(plain, found.labels))
+
     def test_the_cost_is_that_of_its_definition(self) -> None:
         D, truth = groups(0.3, [2, 3], 0)
         expected = D[:2, :2].sum() / 2 + D[2:, 2:].sum() / 3
-        assert cost_of(D, truth) == pytest.approx(expected)
+        assert cost_of(Measured(D), truth) == pytest.approx(expected)
+
+
+def stored(values: np.ndarray, dtype: str) -> tuple[np.ndarray, bool]:
+    """Return values of a type, as native integers where their bytes are swapped, and whether they are."""
+    array = values.astype(dtype)
+    swapped = not array.dtype.isnative
+    return (array.view(array.dtype.newbyteorder("=")) if swapped else array), swapped
 
 
 def checked(D: np.ndarray):

@@ -11,10 +11,10 @@ use crate::exponential::exponential;
 use crate::sparse::dispatch::dispatch;
 
 /// Rows whose sums are taken together; chunks are then added in order, whatever the number of threads.
-const CHUNK: usize = 512;
+pub(super) const CHUNK: usize = 512;
 
 /// Rows that are summed side by side. Divides CHUNK.
-const GROUP: usize = 8;
+pub(super) const GROUP: usize = 8;
 
 /// A point with less than this share of a cluster's mass among its known pairs has no pair with it.
 const NO_MASS: f64 = 1e-12;
@@ -168,7 +168,7 @@ fn total(sums: &[f64], totals: &mut [f64]) {
 }
 
 dispatch!(
-    add_up, add_up_avx512, add_up_avx2, add_up_chunk, [], [],
+    pub(super) add_up, add_up_avx512, add_up_avx2, add_up_chunk, [], [],
     (members: &[f64], sums: &mut [f64])
 );
 

@@ -11,7 +11,7 @@ pub(super) const SMALL: usize = 1 << 15;
 pub const PADDING: usize = 16;
 
 /// The precision of products: f32 or f64.
-pub trait Real: Copy + Default + Send + Sync {
+pub trait Real: Copy + Default + PartialOrd + Send + Sync {
     #[doc(hidden)]
     fn of(value: f64) -> Self;
     #[doc(hidden)]

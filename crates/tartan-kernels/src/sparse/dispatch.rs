@@ -3,7 +3,7 @@
 
 /// Compile a loop for AVX-512, AVX2 and the baseline, and ask the machine which it has.
 macro_rules! dispatch {
-    ($name:ident, $avx512:ident, $avx2:ident, $body:ident, [$($generic:tt)*], [$($turbofish:tt)*],
+    ($visible:vis $name:ident, $avx512:ident, $avx2:ident, $body:ident, [$($generic:tt)*], [$($turbofish:tt)*],
      ($($argument:ident: $type:ty),*)) => {
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vpopcntdq,popcnt,bmi1,bmi2")]
@@ -17,7 +17,7 @@ macro_rules! dispatch {
             $body $($turbofish)* ($($argument),*);
         }
 
-        fn $name $($generic)* ($($argument: $type),*) {
+        $visible fn $name $($generic)* ($($argument: $type),*) {
             #[cfg(target_arch = "x86_64")]
             {
                 let basics = is_x86_feature_detected!("popcnt")

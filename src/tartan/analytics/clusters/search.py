@@ -7,14 +7,17 @@ the cluster's size. Every step lowers it, so the search ends; where it ends depe
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tartan import _native
 from tartan.analytics.monitor import Monitor
 
 Labels = NDArray[np.int64]
-Matrix = NDArray[np.float64]
+Sums = NDArray[np.float64]
 
 _SWEEPS = 50
 _EXCHANGES = 100
@@ -23,38 +26,132 @@ _WORTH = 0.25  # of H
 _GAIN = 1e-10  # of H: less is rounding
 
 
-def cost_of(D: Matrix, labels: Labels) -> float:
-    """Return H of labels: for each cluster the sum of dissimilarities within, divided by its size."""
-    sums, sizes = _sums(D, labels, int(labels.max()) + 1)
-    return float((np.diag(sums) / np.maximum(sizes, 1)).sum())
+@dataclass(frozen=True)
+class Measured:
+    """A whole matrix in memory, and what its values mean: max(scale * value - level, 0) off the diagonal.
+
+    Attributes
+    ----------
+    stored : ndarray (n, n)
+        int16, float32 or float64, row by row; symmetric, without missing pairs.
+    swapped : bool
+        Whether the bytes of int16 are in the order of other machines.
+    scale, level : float
+    """
+
+    stored: NDArray[Any]
+    swapped: bool = False
+    scale: float = 1.0
+    level: float = 0.0
+
+    @property
+    def n(self) -> int:
+        return len(self.stored)
+
+    def among(self, items: NDArray[np.intp]) -> Measured:
+        """Return the matrix of some items, in float64."""
+        values = np.empty((len(items), len(items)))
+        _native.pwc_among(self.stored, self.measure, np.asarray(items, np.int64), values)
+        return Measured(values)
+
+    @property
+    def measure(self) -> tuple[bool, float, float]:
+        """Everything but the values, as the native search takes it."""
+        return self.swapped, self.scale, self.level
 
 
-def improved(D: Matrix, labels: Labels, k: int, monitor: Monitor) -> Labels:
-    """Lower the cost of labels in k clusters until no step of the search does.
+class Grouping:
+    """Items in k clusters, and sums that change with every move; none is taken anew.
 
     Parameters
     ----------
-    D : ndarray (n, n)
-        Symmetric, 0 on the diagonal, without missing pairs.
+    D : Measured
     labels : ndarray (n,)
-        From 0 to k - 1; every cluster holds an item.
+        From 0 to k - 1. Copied.
     k : int
-    monitor : Monitor
-        Can cancel the search.
+
+    Attributes
+    ----------
+    D : Measured
+    labels : ndarray (n,)
+    to_clusters : ndarray (k, n)
+        Sums of dissimilarities from the items of each cluster to each item.
+    sizes, within : ndarray (k,)
+        Items of each cluster; the sum of all dissimilarities within it.
     """
-    labels = moved(D, labels, k, monitor)
+
+    def __init__(self, D: Measured, labels: Labels, k: int) -> None:
+        self.D, self.labels = D, np.array(labels, np.int64)
+        self.to_clusters, self._totals = np.empty((k, D.n)), np.empty((2, k))
+        _native.pwc_sum_up(*self._arguments())
+
+    @property
+    def k(self) -> int:
+        return len(self.to_clusters)
+
+    @property
+    def sizes(self) -> Sums:
+        sizes: Sums = self._totals[0]
+        return sizes
+
+    @property
+    def within(self) -> Sums:
+        within: Sums = self._totals[1]
+        return within
+
+    @property
+    def cost(self) -> float:
+        """H: for each cluster the sum of dissimilarities within, divided by its size."""
+        return float((self.within / np.maximum(self.sizes, 1)).sum())
+
+    def copy(self) -> Grouping:
+        """Return a grouping that can change by itself."""
+        new = object.__new__(Grouping)
+        new.D, new.labels = self.D, self.labels.copy()
+        new.to_clusters, new._totals = self.to_clusters.copy(), self._totals.copy()
+        return new
+
+    def relabel(self, items: NDArray[np.intp], cluster: int) -> None:
+        """Move items to a cluster."""
+        _native.pwc_relabel(*self._arguments(), np.asarray(items, np.int64), cluster)
+
+    def settle(self, monitor: Monitor) -> Grouping:
+        """Move single items to other clusters as long as that lowers the cost; no cluster becomes empty."""
+        for _ in range(_SWEEPS):
+            monitor.check()
+            least = _GAIN * max(self.cost, np.finfo(float).tiny)
+            if not _native.pwc_sweep(*self._arguments(), least):
+                break
+        return self
+
+    def joins(self) -> tuple[Sums, Sums]:
+        """Return the cost of each cluster (k,), and what joining each two of them adds (k, k)."""
+        return _joins(self.to_clusters @ _members(self.labels, self.k), self.sizes)
+
+    def _arguments(self) -> tuple[NDArray[Any], tuple[bool, float, float], Labels, Sums, Sums]:
+        return self.D.stored, self.D.measure, self.labels, self.to_clusters, self._totals
+
+
+def cost_of(D: Measured, labels: Labels) -> float:
+    """Return H of labels: for each cluster the sum of dissimilarities within, divided by its size."""
+    return Grouping(D, labels, int(labels.max()) + 1).cost
+
+
+def improved(grouping: Grouping, monitor: Monitor) -> Grouping:
+    """Lower the cost of a grouping of which no cluster is empty until no step of the search does."""
+    grouping = grouping.copy().settle(monitor)
     for _ in range(_EXCHANGES):
-        least = cost_of(D, labels)
-        for candidate in _exchanges(D, labels, k, monitor):
-            if cost_of(D, candidate) < least - _GAIN * abs(least):
-                labels = candidate
+        least = grouping.cost
+        for candidate in _exchanges(grouping, monitor):
+            if candidate.cost < least - _GAIN * abs(least):
+                grouping = candidate
                 break
         else:
             break
-    return labels
+    return grouping
 
 
-def settled(to_clusters: Matrix, labels: Labels, rounding: float) -> bool:
+def settled(to_clusters: Sums, labels: Labels, rounding: float) -> bool:
     """Return whether there is no step that the search would try.
 
     Parameters
@@ -77,51 +174,17 @@ def settled(to_clusters: Matrix, labels: Labels, rounding: float) -> bool:
     return bool(min(both) > worth and joins.min() > worth)
 
 
-def filled(D: Matrix, labels: Labels, k: int, monitor: Monitor) -> Labels:
+def filled(D: Measured, labels: Labels, k: int, monitor: Monitor) -> Labels:
     """Return labels of k clusters none of which is empty: the costliest ones are split until there are enough."""
     labels = np.unique(labels, return_inverse=True)[1].astype(np.int64)
     for new in range(int(labels.max()) + 1, k):
-        costs = [cost_of(D[np.ix_(labels == one, labels == one)], labels[labels == one] * 0) for one in range(new)]
-        sizes = np.bincount(labels)
-        one = int(np.where(sizes > 1, costs, -1.0).argmax())
+        grouping = Grouping(D, labels, new)
+        one = int(np.where(grouping.sizes > 1, grouping.within / grouping.sizes, -1.0).argmax())
         labels[_split(D, np.flatnonzero(labels == one), monitor)[0]] = new
     return labels
 
 
-def moved(D: Matrix, labels: Labels, k: int, monitor: Monitor) -> Labels:
-    """Move single items to other clusters as long as that lowers the cost; no cluster becomes empty."""
-    labels = labels.copy()
-    for _ in range(_SWEEPS):
-        monitor.check()
-        members = _members(labels, k)
-        to_clusters = D @ members
-        sizes, within = members.sum(0), np.einsum("nk,nk->k", to_clusters, members)
-        if not _sweep(D, labels, to_clusters, sizes, within):
-            break
-    return labels
-
-
-def _sweep(D: Matrix, labels: Labels, to_clusters: Matrix, sizes: Matrix, within: Matrix) -> bool:
-    """Move each item that gains by it, once; return whether any has."""
-    least = _GAIN * max(float((within / sizes).sum()), np.finfo(float).tiny)
-    changed = False
-    for item in _that_gain(labels, to_clusters, sizes, within, least):
-        gains = _gains(labels[item], to_clusters[item], sizes, within)
-        best = int(gains.argmax())
-        if gains[best] <= least:
-            continue
-        old, changed = labels[item], True
-        within[old] -= 2 * to_clusters[item, old]
-        within[best] += 2 * to_clusters[item, best]
-        sizes[old] -= 1
-        sizes[best] += 1
-        to_clusters[:, old] -= D[item]
-        to_clusters[:, best] += D[item]
-        labels[item] = best
-    return changed
-
-
-def _that_gain(labels: Labels, to_clusters: Matrix, sizes: Matrix, within: Matrix, least: float) -> NDArray[np.intp]:
+def _that_gain(labels: Labels, to_clusters: Sums, sizes: Sums, within: Sums, least: float) -> NDArray[np.intp]:
     """Return the items that would gain by a move as things stand: all at once, because mostly there are none."""
     before = within / sizes
     joined = before - (within + 2 * to_clusters) / (sizes + 1)
@@ -132,22 +195,13 @@ def _that_gain(labels: Labels, to_clusters: Matrix, sizes: Matrix, within: Matri
     return np.flatnonzero((joined.max(1) + left > least) & (sizes[labels] > 1))
 
 
-def _gains(old: int, to_clusters: Matrix, sizes: Matrix, within: Matrix) -> Matrix:
-    """Return by how much the cost falls when an item moves from its cluster to each other one."""
-    if sizes[old] <= 1:
-        return np.full(len(sizes), -np.inf)
-    left = within[old] / sizes[old] - (within[old] - 2 * to_clusters[old]) / (sizes[old] - 1)
-    gains = left + within / sizes - (within + 2 * to_clusters) / (sizes + 1)
-    gains[old] = -np.inf
-    return np.asarray(gains)
-
-
-def _exchanges(D: Matrix, labels: Labels, k: int, monitor: Monitor) -> Iterator[Labels]:
-    """Yield labels in which two clusters are joined and another is split, or two are divided anew.
+def _exchanges(grouping: Grouping, monitor: Monitor) -> Iterator[Grouping]:
+    """Yield divisions in which two clusters are joined and another is split, or two are divided anew.
 
     Only what costs little more before items move is tried: moves mend borders, not whole clusters.
     """
-    within, joins = _joins(*_sums(D, labels, k))
+    D, labels = grouping.D, grouping.labels
+    within, joins = grouping.joins()
     worth = _WORTH * float(within.sum())
     tried = 0
     for one in np.argsort(within)[::-1]:
@@ -157,19 +211,23 @@ def _exchanges(D: Matrix, labels: Labels, k: int, monitor: Monitor) -> Iterator[
         part, cost = _split(D, np.flatnonzero(labels == one), monitor)
         if len(part) and join + cost - within[one] <= worth:
             tried += 1
-            candidate = np.where(labels == b, a, labels)
-            candidate[part] = b
-            yield moved(D, candidate, k, monitor)
-    for a in range(k) if k > 1 else ():
-        b = int(joins[a].argmin())
+            yield _exchanged(grouping, a, b, part).settle(monitor)
+    nearest = joins.argmin(1) if grouping.k > 1 else ()
+    for a, b in sorted({(min(pair), max(pair)) for pair in enumerate(map(int, nearest))}):
         if joins[a, b] <= worth:
-            both = np.flatnonzero((labels == a) | (labels == b))
-            candidate = np.where(labels == b, a, labels)
-            candidate[_split(D, both, monitor)[0]] = b
-            yield moved(D, candidate, k, monitor)
+            part, _ = _split(D, np.flatnonzero((labels == a) | (labels == b)), monitor)
+            yield _exchanged(grouping, a, b, part).settle(monitor)
 
 
-def _joins(sums: Matrix, sizes: Matrix) -> tuple[Matrix, Matrix]:
+def _exchanged(grouping: Grouping, a: int, b: int, part: NDArray[np.intp]) -> Grouping:
+    """Return the grouping in which a takes the items of b, and b then holds those of a part."""
+    new = grouping.copy()
+    new.relabel(np.setdiff1d(np.flatnonzero(grouping.labels == b), part), a)
+    new.relabel(part, b)
+    return new
+
+
+def _joins(sums: Sums, sizes: Sums) -> tuple[Sums, Sums]:
     """Return the cost of each cluster (k,), and what joining each two of them adds (k, k), infinite on the diagonal."""
     totals = np.diag(sums)
     within = totals / sizes
@@ -178,7 +236,7 @@ def _joins(sums: Matrix, sizes: Matrix) -> tuple[Matrix, Matrix]:
     return within, joins
 
 
-def _join_beside(joins: Matrix, one: int) -> tuple[float, int, int]:
+def _join_beside(joins: Sums, one: int) -> tuple[float, int, int]:
     """Return what joining two clusters other than one adds at least, and these two."""
     others = joins.copy()
     others[one], others[:, one] = np.inf, np.inf
@@ -186,34 +244,30 @@ def _join_beside(joins: Matrix, one: int) -> tuple[float, int, int]:
     return float(others[a, b]), a, b
 
 
-def _split(D: Matrix, items: NDArray[np.intp], monitor: Monitor) -> tuple[NDArray[np.intp], float]:
+def _split(D: Measured, items: NDArray[np.intp], monitor: Monitor) -> tuple[NDArray[np.intp], float]:
     """Divide some items into two; return those of the second part, none of a single item, and the cost of both."""
-    inner = D[np.ix_(items, items)]
-    half = halved(inner, monitor)
-    return items[half == 1], cost_of(inner, half)
+    halves = halved(D.among(items), monitor)
+    return items[halves.labels == 1], halves.cost
 
 
-def halved(D: Matrix, monitor: Monitor) -> Labels:
-    """Return labels 0 and 1 of a good division of items into two; all 0 where there are fewer than two."""
-    n = len(D)
-    if n < 2:
-        return np.zeros(n, np.int64)
-    first = int(D.sum(1).argmax())
-    second = int(np.where(np.arange(n) == first, -1.0, D[first]).argmax())
-    apart = (D[first] > D[second]).astype(np.int64)
+def halved(D: Measured, monitor: Monitor) -> Grouping:
+    """Return a good grouping of items into two, of a single one or none into one.
+
+    ``D`` is a matrix in float64 as ``Measured.among`` returns it.
+    """
+    values = D.stored
+    if D.n < 2:
+        return Grouping(D, np.zeros(D.n, np.int64), 2)
+    first = int(values.sum(1).argmax())
+    second = int(np.where(np.arange(D.n) == first, -1.0, values[first]).argmax())
+    apart = (values[first] > values[second]).astype(np.int64)
     apart[first], apart[second] = 0, 1
-    alone = (np.arange(n) == first).astype(np.int64)
-    found = [moved(D, start, 2, monitor) for start in (apart, alone)]
-    return min(found, key=lambda labels: cost_of(D, labels))
+    alone = (np.arange(D.n) == first).astype(np.int64)
+    found = [Grouping(D, labels, 2).settle(monitor) for labels in (apart, alone)]
+    return min(found, key=lambda grouping: grouping.cost)
 
 
-def _members(labels: Labels, k: int) -> Matrix:
+def _members(labels: Labels, k: int) -> Sums:
     members = np.zeros((len(labels), k))
     members[np.arange(len(labels)), labels] = 1.0
     return members
-
-
-def _sums(D: Matrix, labels: Labels, k: int) -> tuple[Matrix, Matrix]:
-    """Return the sums of dissimilarities between the items of two clusters (k, k), and the sizes (k,)."""
-    members = _members(labels, k)
-    return members.T @ (D @ members), members.sum(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,17 +10,16 @@ from numpy.typing import NDArray
 
 from tartan.analytics.clusters.cut import cut
 from tartan.analytics.clusters.dapwc.level import ZeroLevel
-from tartan.analytics.clusters.dapwc.product import Product
-from tartan.analytics.clusters.search import cost_of, filled, improved, settled
+from tartan.analytics.clusters.dapwc.product import Product, as_stored
+from tartan.analytics.clusters.search import Grouping, Measured, filled, improved, settled
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.monitor import Monitor
 from tartan.analytics.trees.hierarchy import linkage
 
 Labels = NDArray[np.int64]
 
-#: Up to this many items the matrix is copied for the search (200 MB), and linkages begin it too.
 SEARCHED_ITEMS = 5000
-LINKED_ITEMS = 300
+LINKED_ITEMS = 300  # up to which linkages begin the search as well
 _LINKAGES = ("single", "complete", "average", "weighted")
 _STARTED_ITEMS = 200  # up to which random labels begin it as well
 _STARTS = 10
@@ -52,7 +52,7 @@ def best(
     level : ZeroLevel
         From which costs are measured.
     product : Product
-        Measured from it. Where it shows that there is nothing to try, the matrix is not copied.
+        Measured from it.
     labels : ndarray (n,)
         What annealing found.
     k : int
@@ -69,37 +69,36 @@ def best(
         if settled(product.scale * product(members)[0], labels, _ROUNDING):
             return Winner(labels, "annealing")
     values = _measured(D, level)
-    winner, least = Winner(labels, "annealing"), cost_of(values, labels)
-    if len(np.unique(labels)) < k:
-        labels, least = filled(values, labels, k, monitor), np.inf
-    for method, begin in _begins(values, labels, k, start, monitor).items():
-        found = improved(values, begin, k, monitor)
-        cost = cost_of(values, found)
-        if cost < least * (1 - 1e-9):
-            winner, least = Winner(found, f"search from {method}"), cost
+    begin = Grouping(values, labels, k)
+    winner, least = Winner(labels, "annealing"), begin.cost
+    if not begin.sizes.all():
+        begin, least = Grouping(values, filled(values, labels, k, monitor), k), np.inf
+    for method, grouping in _begins(begin, start, monitor):
+        found = improved(grouping, monitor)
+        if found.cost < least * (1 - 1e-9):
+            winner, least = Winner(found.labels, f"search from {method}"), found.cost
     return winner
 
 
-def _begins(values: Any, labels: Labels, k: int, start: NDArray[Any], monitor: Monitor) -> dict[str, Labels]:
-    """Return the labels from which the search begins, by what made them."""
-    begins = {"annealing": labels}
-    n = len(labels)
+def _begins(found: Grouping, start: NDArray[Any], monitor: Monitor) -> Iterator[tuple[str, Grouping]]:
+    """Yield what made the labels from which the search begins, and their grouping."""
+    yield "annealing", found
+    D, n, k = found.D, found.D.n, found.k
     if n <= LINKED_ITEMS:
-        matrix = as_dissimilarities(values)
-        begins |= {f"{name} linkage": cut(linkage(matrix, name, monitor=monitor), n, k) for name in _LINKAGES}
+        matrix = as_dissimilarities(D.among(np.arange(n)).stored)
+        for name in _LINKAGES:
+            yield f"{name} linkage", Grouping(D, cut(linkage(matrix, name, monitor=monitor), n, k), k)
     if n <= _STARTED_ITEMS:
         generator = np.random.default_rng(np.abs(start).view(np.uint64)[:4])
         for number in range(_STARTS):
             drawn = np.concatenate([np.arange(k), generator.integers(0, k, n - k)])
-            begins[f"random labels {number + 1}"] = generator.permutation(drawn).astype(np.int64)
-    return begins
+            yield f"random labels {number + 1}", Grouping(D, generator.permutation(drawn), k)
 
 
-def _measured(D: Dissimilarities, level: ZeroLevel) -> NDArray[np.float64]:
-    """Return the whole matrix, measured from the level."""
-    assert D.array is not None
-    values: NDArray[np.float64] = np.multiply(D.array, D.scale, dtype=np.float64)
-    values -= level.value
-    np.maximum(values, 0.0, out=values)
-    np.fill_diagonal(values, 0.0)
-    return values
+def _measured(D: Dissimilarities, level: ZeroLevel) -> Measured:
+    """Return the whole matrix as the search reads it: in place, copied only where the kernel cannot read it."""
+    array, swapped = as_stored(D)
+    if array is None:
+        assert D.array is not None
+        array = np.require(D.array, D.dtype.newbyteorder("="), ["C", "A"])
+    return Measured(array, swapped, D.scale, level.value)

@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, eye_array
+from scipy.sparse import csr_array
 
+from tartan import _native
 from tartan.analytics.clusters.dapwc.product import Columns, Product
 from tartan.analytics.matrix import Dissimilarities
 from tartan.analytics.monitor import Monitor
 
-_BLOCK_BYTES = 1 << 20  # a block stays in the cache while it is looked at
+_BLOCK_BYTES = 64 << 20
 # Quantiles of the distances to nearest neighbours; the first with few enough pairs below it is the level.
 _QUANTILES = (0.5, 0.25, 0.1)
 _CLIPPED_A_ITEM = 8
@@ -62,8 +63,10 @@ class ZeroLevel:
 
 def find_level(D: Dissimilarities, monitor: Monitor) -> ZeroLevel:
     """Find the level of a checked matrix: the largest quantile of the nearest distances that clips few pairs."""
-    nearest = np.concatenate([block.min(1) for _, block in _others(D, monitor)])
-    nearest = np.sort(nearest[nearest < _beyond(nearest.dtype)])
+    nearest = np.empty(D.n)
+    for start, block in _blocks(D, monitor):
+        _native.pwc_nearest(block, start, nearest[start : start + len(block)])
+    nearest = np.sort(nearest[np.isfinite(nearest)])
     for quantile in _QUANTILES if len(nearest) else ():
         value = D.scale * float(nearest[int(quantile * (len(nearest) - 1))])
         if 0 < value < D.check().largest and (level := _clipping(D, value, monitor, _CLIPPED_A_ITEM * D.n)) is not None:
@@ -80,37 +83,32 @@ def given_level(D: Dissimilarities, value: float, monitor: Monitor) -> ZeroLevel
 
 def _clipping(D: Dissimilarities, value: float, monitor: Monitor, most: int) -> ZeroLevel | None:
     """Return the level of a value, or None where more than ``most`` entries of the matrix lie below it."""
-    rows, columns, gaps = [], [], []
+    counts, columns, values = [np.zeros(1, np.int32)], [], []
+    limit = value / D.scale
+    if D.dtype.kind == "f":  # rounding must not put a value below itself
+        limit = float(D.dtype.type(limit))
     n_below = 0
-    for start, block in _others(D, monitor):
-        row, column = np.divmod(np.flatnonzero(block < value / D.scale), D.n)
-        n_below += len(row)
-        if n_below > most:
+    for start, block in _blocks(D, monitor):
+        found = _native.pwc_below(block, start, limit, most - n_below)
+        if found is None:
             return None
-        rows.append(row + start)
-        columns.append(column)
-        gaps.append(value - D.scale * block[row, column].astype(np.float64))
-    below = csr_array((np.concatenate(gaps), (np.concatenate(rows), np.concatenate(columns))), shape=(D.n, D.n))
-    found = D.check()
-    n_known = D.n * (D.n - 1) - 2 * found.n_missing
-    return ZeroLevel(value, below, found.mean - value + float(below.sum()) / max(1, n_known))
+        n_below += len(found[1])
+        counts.append(found[0])
+        columns.append(found[1])
+        values.append(found[2])
+    gaps = value - D.scale * np.concatenate(values)
+    starts = np.cumsum(np.concatenate(counts), dtype=np.int32)
+    below = csr_array((gaps, np.concatenate(columns), starts), shape=(D.n, D.n))
+    known = D.check()
+    n_known = D.n * (D.n - 1) - 2 * known.n_missing
+    return ZeroLevel(value, below, known.mean - value + float(gaps.sum()) / max(1, n_known))
 
 
-def _others(D: Dissimilarities, monitor: Monitor) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yield (first row, block of stored values), out of reach on the diagonal and where a pair is missing."""
+def _blocks(D: Dissimilarities, monitor: Monitor) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield (first row, block of stored values) in the order of bytes and rows that the kernels read."""
     for start, block in D.blocks(_BLOCK_BYTES):
-        values = np.array(block, dtype=block.dtype.newbyteorder("="))
-        if D.has_missing:
-            values[~(values >= 0)] = _beyond(values.dtype)
-        own = np.arange(len(values))
-        values[own, own + start] = _beyond(values.dtype)
+        yield start, np.require(block, block.dtype.newbyteorder("="), ["C", "A"])
         monitor.check()
-        yield start, values
-
-
-def _beyond(dtype: np.dtype[Any]) -> Any:
-    """Return a value that no known pair has: int16 counts to 32767 itself, which is never the nearest of all."""
-    return np.iinfo(dtype).max if dtype.kind == "i" else np.inf
 
 
 class LeveledProduct:
@@ -127,13 +125,13 @@ class LeveledProduct:
         self.n, self.scale, self.masses = product.n, product.scale, product.masses
         self.unknown = product.unknown - level.value
         self._shift = level.value / product.scale
-        self._below = (level.below + level.value * eye_array(self.n)).tocsr() / product.scale  # no item is from itself
+        below = level.below
+        self._below = (below.indptr, below.indices, below.data / product.scale)
         self.unit = self._typical()
 
     def __call__(self, columns: Columns) -> tuple[Columns, Columns | None]:
         products, mass = self._product(columns)
-        products -= self._shift * (columns.sum(0) if mass is None else mass)
-        products += self._below @ columns
+        _native.pwc_measure(products, mass, columns, self._shift, *self._below)
         return products, mass
 
     def _typical(self) -> float:

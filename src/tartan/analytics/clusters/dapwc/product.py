@@ -79,7 +79,7 @@ class HostProduct:
         self._D, self._communicator, self._monitor = D, communicator, monitor
         self._rows = partition(D.n, communicator.size)[communicator.rank]
         self._real = np.float64 if D.dtype.itemsize == 8 else np.float32
-        self._array, self._swapped = _as_stored(D)
+        self._array, self._swapped = as_stored(D)
         self._buffers: dict[int, _Buffers] = {}
 
     def __call__(self, columns: Columns) -> tuple[Columns, Columns | None]:
@@ -138,7 +138,7 @@ def _aligned(length: int, dtype: Any) -> NDArray[Any]:
     return raw[first : first + n_bytes].view(dtype)
 
 
-def _as_stored(D: Dissimilarities) -> tuple[NDArray[Any] | None, bool]:
+def as_stored(D: Dissimilarities) -> tuple[NDArray[Any] | None, bool]:
     """Return the array that the kernel can read in place, if there is one, and whether its bytes are swapped."""
     array = D.array
     if array is None or not (array.flags.c_contiguous and array.flags.aligned):
