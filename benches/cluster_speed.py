@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import tartan
-from _measure import load_average, options_of, print_table
+from _measure import options_of, print_table
 from simulated import WORKLOADS, Slow, Workload
 
 BARS = {"forensics": 4.0, "bioinformatics": 4.0, "microscopy": 3.85}
@@ -69,8 +69,6 @@ def main(words: list[str]) -> dict[str, Any]:
         ]
         for name, r in results.items()
     ]  # fmt: skip
-    print_table(
-        ["workload", "one s", "several s", "speedup", "bar", "R of one", "R", "F", "steals", "whole call s"], rows
-    )
-    print(f"load of the machine: {load_average()}")
+    head = ("workload", "one s", "several s", "speedup", "bar", "R of one", "R", "F", "steals", "whole call s")
+    print_table("one rank and several, simulated device", rows, head)
     return results

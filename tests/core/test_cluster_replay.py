@@ -13,9 +13,11 @@ from tartan.core.cluster_replay import (
     ClusterPrediction,
     ClusterReplay,
     ReplayedRank,
+    lines_of_run,
 )
 from tartan.core.division import chunk_pairs
 from tartan.core.grid import Grid
+from tartan.core.rank_layout import choose_cluster_grid
 from tartan.core.workload import AllPairs
 from tartan.errors import ConfigError
 
@@ -46,6 +48,34 @@ def test_equal_ranks_come_near_both_bounds(n_ranks: int, room: float, most_loads
     found = replayed(240, room, [100.0] * n_ranks)
     assert 1 <= found.storage_load_factor / found.storage_load_factor_bound <= most_loads
     assert 1 <= found.load_factor / found.load_factor_bound <= most_fills
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n", "room", "unlike", "most_loads", "most_fills"),
+    [
+        (500, 0.1, 0, 1.6, 1.7),
+        (500, 0.2, 0, 1.6, 2.2),
+        (500, 0.3, 0, 1.1, 1.7),
+        (500, 0.5, 0, 1.1, 1.7),
+        (2000, 0.1, 0.1, 1.8, 1.7),
+        (2000, 0.25, 0.1, 1.8, 2.2),
+    ],
+)
+def test_ranks_with_the_grid_of_a_real_run_come_near_both_bounds(
+    n: int, room: float, unlike: float, most_loads: float, most_fills: float
+) -> None:
+    slots = round(room * n)
+    grid = choose_cluster_grid(AllPairs(n), slots, 4)
+    lines, pieces = lines_of_run(grid, slots, 4 * slots)
+    speeds = n * n / 80 * (1 + unlike * np.random.default_rng(0).uniform(-1, 1, 4))
+    ranks = [ReplayedRank(slots, speed, load_seconds=5e-4, division=lines) for speed in speeds]
+    pairs = chunk_pairs(grid, AllPairs(n))
+    options = ClusterOptions(ahead_seconds=0.5, pieces=pieces)
+    found = ClusterReplay(pairs, grid.chunk, n, ranks, ClusterNetwork(latency_seconds=3e-3), options).run()
+    assert sum(found.pairs) == n * (n - 1) // 2
+    assert found.storage_load_factor / found.storage_load_factor_bound <= most_loads
+    assert found.load_factor / found.load_factor_bound <= most_fills
 
 
 def test_a_few_ranks_load_hardly_any_item_twice() -> None:

@@ -19,9 +19,10 @@ import numpy as np
 
 from tartan.core.bound import cluster_fills_bound, cluster_loads_bound
 from tartan.core.coordinator import Coordinator, CoordinatorEvent, CoordinatorSetup, Lost, Received
+from tartan.core.grid import Grid
 from tartan.core.homes import Ask, Copy, HomeAction, Homes, Read, Respond, Send
 from tartan.core.messages import Answer, Done, Fetch, FromRank, GivenUp, Grant, Hello, Shed, ToRank, View, Want, Welcome
-from tartan.core.rank_layout import KEPT_SHARE
+from tartan.core.rank_layout import KEPT_SHARE, divide_slots
 from tartan.core.region import Region
 from tartan.core.stealing import Affinity, split_off
 from tartan.errors import ConfigError, InternalError
@@ -173,6 +174,24 @@ def divide_lines(slots: int, chunk: int, n_items: int, all_slots: int) -> RankLi
     if lines < 4:
         return RankLines(max(0, lines - 1), min(lines, 1), 0)
     return RankLines(lines - 2 - kept, 2, kept)
+
+
+def lines_of_run(grid: Grid, slots: int, all_slots: int) -> tuple[RankLines, int]:
+    """Return how a rank of a real run divides its slots, and in how many pieces it fetches a line: span by span.
+
+    Parameters
+    ----------
+    grid : Grid
+        Of the run.
+    slots, all_slots : int
+        As for ``divide_slots``.
+    """
+    found, span = divide_slots(grid, slots, all_slots), grid.longest_span
+    if found.layout is None:
+        return RankLines(0, 1, found.n_kept), 1
+    room = found.layout.room
+    lines = RankLines(found.band_items // grid.chunk, max(2, room.columns // span), found.n_kept)
+    return lines, max(1, round(grid.chunk / span))
 
 
 @dataclass

@@ -50,7 +50,9 @@ NOBODY = -1
 RELIEF_SHARE = 0.25
 #: When one rank wants work, this many others that wait are tried again.
 TRIED_AGAIN = 16
-#: Towards the end, no grant takes longer than this part of the time that is left.
+#: No grant takes longer than one of so many parts of the time that is left, where the lines of a region allow it.
+GRANT_PARTS = 16
+#: A line of a region is cut where it takes longer than one of so many parts: both pieces then need its stream.
 END_PARTS = 4
 #: A thief looks at so many victims, those that would end last.
 VICTIMS = 8
@@ -103,7 +105,7 @@ class CoordinatorSetup:
     rank_timeout_seconds : float
         A rank that is silent for longer is lost.
     ahead_seconds : float
-        Work that a rank is granted at a time, at least.
+        Work that a rank is granted at a time.
     circle : bool
         Whether rows may stream past columns.
     affinity : {"marginal", "none"}
@@ -450,10 +452,11 @@ class Coordinator:
         return regions
 
     def _budget(self, rank: _RankState) -> float:
-        """Return how many pairs to grant at once: a share of what is left, at least those of ``ahead_seconds``."""
+        """Return how many pairs to grant at once: those of ``ahead_seconds``, or a part of what is left."""
         if not self._speeds.knows(rank.number):
             return 1.0
-        return max(1.0, self._speed(rank) * self._setup.ahead_seconds)
+        left_seconds = self.pairs_left / self._speeds.total
+        return max(1.0, self._speed(rank) * min(self._setup.ahead_seconds, left_seconds / GRANT_PARTS))
 
     def _next_region(self, rank: _RankState, budget: float) -> Region | None:
         """Take the first lines of the stream of a plan, for about a number of pairs, and mark them as granted."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from tartan.core.cache import Room
 from tartan.core.grid import Grid
-from tartan.core.sizing import MOST_CHUNKS_A_SIDE, Layout, choose_grid, shared_chunk
+from tartan.core.sizing import Layout, choose_grid, shared_chunk
 from tartan.core.workload import Workload
 
 #: Chunk lines of the band of a rank, at least: where the items fit all ranks together, and where they do not. The finer
@@ -17,9 +17,11 @@ from tartan.core.workload import Workload
 BAND_LINES = 12
 STREAMED_BAND_LINES = 8
 #: Chunks for each rank of a run whose items do not fit one, at least: its share is cut into bands of about their root.
-CHUNKS_A_BANDED_RANK = 312
+CHUNKS_A_BANDED_RANK = 500
 #: Items of a chunk line, at least: a chunk of fewer pairs is committed in no less time.
 LEAST_SIDE = 6
+#: Chunk lines of a run, at most.
+MOST_LINES = 250
 #: How many heights of a chunk are tried, until whole ones fill a band but for a small part.
 TRIES = 8
 UNFILLED_SHARE = 0.04
@@ -51,7 +53,7 @@ def choose_cluster_grid(workload: Workload, slots: int, n_ranks: int, *, streams
         return first
     lines = BAND_LINES if slots * n_ranks >= n else STREAMED_BAND_LINES
     rows = divide_slots(_streaming(first, workload, slots), slots, slots * n_ranks).band_items
-    least = min(chunk, max(ceil(n / MOST_CHUNKS_A_SIDE), LEAST_SIDE))
+    least = min(chunk, max(ceil(n / MOST_LINES), LEAST_SIDE))
     most = min(chunk, ceil(n / sqrt(2 * CHUNKS_A_BANDED_RANK * n_ranks)))
     chunks = sorted({max(least, min(most, rows // (lines + k))) for k in range(TRIES)}, reverse=True)
     grids = [_streaming(alone(chunk=chunk), workload, slots) for chunk in chunks]

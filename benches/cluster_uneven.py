@@ -1,0 +1,87 @@
+"""Four ranks whose speeds are as 1, 2, 4 and 8, first guessed equal: the time of the sum of speeds, and who idles last.
+
+Each rank takes the next speed when it compares first, and takes its time: so four ranks fit two cores.
+
+Words: ``items=500`` ``seconds=40`` ``room=0.5``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tartan
+from _cluster import not_held, real
+from _measure import options_of, print_table
+
+SPEEDS = (1, 2, 4, 8)
+LATE_SECONDS = 0.002
+MOST_TIME = 1.05
+MOST_IDLE = 0.03
+
+
+class Uneven(tartan.Application):
+    """Compares as fast as the number that its process could claim says."""
+
+    releases_gil = True
+    ragged = False
+
+    def __init__(self, *, claims: str = "", pair_seconds: float = 0.0) -> None:
+        self.claims = claims
+        self.pair_seconds = pair_seconds
+        self._speed = 0
+        self._free = 0.0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"claims": self.claims, "pair_seconds": self.pair_seconds, "_speed": 0, "_free": 0.0}
+
+    def parse(self, key: str, data: Any) -> Any:
+        """Return a small array."""
+        return np.full(4, data, np.float32)
+
+    def compare(self, left: Any, right: Any, xp: Any) -> Any:
+        """Take the time that the pairs cost, then return something."""
+        speed = self._speed or self._claimed()
+        cost = len(left) * len(right) * self.pair_seconds / speed
+        self._free = max(self._free, time.monotonic() - LATE_SECONDS) + cost
+        time.sleep(max(0.0, self._free - time.monotonic()))
+        with (Path(self.claims) / f"{speed}.log").open("a") as log:
+            log.write(f"{time.time()} {cost}\n")
+        return left[:, 0][:, None] - right[:, 0][None, :]
+
+    def _claimed(self) -> int:
+        for speed in SPEEDS:
+            with contextlib.suppress(FileExistsError):
+                (Path(self.claims) / str(speed)).touch(exist_ok=False)
+                self._speed = speed
+                break
+        return self._speed
+
+
+def main(words: list[str]) -> int:
+    """Measure, print, and hold the bars."""
+    options = options_of(words, items=500, seconds=40.0, room=0.5)
+    pairs = options.items * (options.items - 1) // 2
+    with tempfile.TemporaryDirectory(prefix="tartan-bench-") as claims:
+        app = Uneven(claims=claims, pair_seconds=options.seconds * sum(SPEEDS) / pairs)
+        found = real(app, options.items, round(options.room * options.items), options.seconds, len(SPEEDS), "sim")
+        logs = [np.loadtxt(Path(claims) / f"{speed}.log", ndmin=2) for speed in SPEEDS]
+    ends = [float(log[-1, 0]) for log in logs]
+    begin = min(float(log[0, 0]) for log in logs)
+    idle = (max(ends) - min(ends)) / (max(ends) - begin)
+    rows = [
+        [speed, f"{log[:, 1].sum() * speed / app.pair_seconds / pairs:.1%}", f"{end - begin:.2f}"]
+        for speed, log, end in zip(SPEEDS, logs, ends, strict=True)
+    ]
+    print_table("four ranks of unlike speeds", rows, ["speed", "pairs of all", "ended after s"])
+    ratio = found.seconds / options.seconds
+    print(f"time over that of the sum of speeds: {ratio:.3f} (bar {MOST_TIME})")
+    print(f"last rank idle: {idle:.1%} (bar {MOST_IDLE:.0%})")
+    print(f"steals {found.steals}, R {found.loads:.2f}, F {found.fills:.2f}")
+    missed = [f"time {ratio:.3f}"] if ratio > MOST_TIME else []
+    return not_held(missed + ([f"idle {idle:.1%}"] if idle > MOST_IDLE else []))
