@@ -326,7 +326,7 @@ def supported_tree(
 
     resampling = support.Resampling(n_resamplings, seed, trust)
     return support.supported_tree(
-        Run(Path(path)), resampling, run_options(given), apps, method, output=output, transform=transform
+        Run(path), resampling, run_options(given), apps, method, output=output, transform=transform
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tartan.base.checks import FINITE, FRACTION, NOT_NEGATIVE, POSITIVE, flag, number, one_of, whole
+from tartan.base.checks import FINITE, FRACTION, NOT_NEGATIVE, POSITIVE, flag, number, one_of, path_of, whole
 from tartan.errors import ConfigError
 
 
@@ -27,6 +28,13 @@ from tartan.errors import ConfigError
 def test_what_fits_is_returned(check: Callable[[], Any], value: object) -> None:
     found = check()
     assert (found, type(found)) == (value, type(value))
+
+
+def test_an_empty_path_is_not_the_current_folder() -> None:
+    assert path_of("out", ".") == path_of("out", Path()) == Path()
+    with pytest.raises(ConfigError, match=r"^out is ''; it must be the name of a file or folder") as error:
+        path_of("out", "", option="--out")
+    assert error.value.context["option"] == "--out"
 
 
 @pytest.mark.parametrize(

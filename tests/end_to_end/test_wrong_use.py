@@ -13,7 +13,9 @@ from applications import Distances
 from whole_program import APPLICATIONS, Command, Numbers
 
 import tartan
+from tartan import analytics
 from tartan.errors import ConfigError, DeviceError, RunNotFoundError, StoreError
+from tartan.sort import sort_file
 
 ITEMS = [float(i) for i in range(6)]
 
@@ -114,6 +116,37 @@ WRONG_ITEMS: list[tuple[Any, str]] = [
 def test_items(items: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         tartan.allpairs(Distances(), items)
+
+
+MATRIX = np.ones((4, 4)) - np.eye(4)
+
+EMPTY_PATHS: list[tuple[str, Callable[[tartan.Run], Any]]] = [
+    ("out", lambda run: tartan.allpairs(Distances(), ITEMS, "")),
+    ("path", lambda run: tartan.open("")),
+    ("path", lambda run: tartan.resume("")),
+    ("path", lambda run: tartan.add("", ITEMS)),
+    ("path", lambda run: tartan.supported_tree("", 2)),
+    ("path", lambda run: run.export("", format="csv")),
+    ("path", lambda run: run.export("", format="csv", sort=True)),
+    ("D", lambda run: analytics.cluster("")),
+    ("D", lambda run: analytics.embed("")),
+    ("path", lambda run: analytics.read_matrix("")),
+    ("path", lambda run: analytics.write_int16(MATRIX, "")),
+    ("checkpoint", lambda run: analytics.DAPWC(2, checkpoint="").fit(MATRIX)),
+    ("src", lambda run: sort_file("", "sorted.bin", dtype="<i4")),
+    ("dst", lambda run: sort_file("numbers.bin", "", dtype="<i4")),
+]
+
+
+def test_an_empty_path_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.arange(4, dtype="<i4").tofile("numbers.bin")
+    run = tartan.allpairs(Distances(), ITEMS, "run.tartan")
+    before = sorted(tmp_path.iterdir())
+    for name, call in EMPTY_PATHS:
+        with pytest.raises(ConfigError, match=f"^{name} is ''; it must be the name of a file or folder"):
+            call(run)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_device_that_is_not_there() -> None:

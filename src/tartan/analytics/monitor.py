@@ -19,6 +19,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from tartan.base.checks import path_of
 from tartan.base.checksum import checksum_of_array
 from tartan.base.progress import LIVE_SECONDS, Display
 from tartan.base.sync import fsync
@@ -72,7 +73,7 @@ class Monitor:
         if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
             raise ConfigError(f"checkpoint is {checkpoint!r}; it is a path or None")
         self.verbose = int(verbose)
-        self.checkpoint = None if checkpoint is None else Path(checkpoint)
+        self.checkpoint = None if checkpoint is None else path_of("checkpoint", checkpoint)
         self.every_seconds = every_seconds
         self._display = Display(stream, stays=True)
         self._clock = clock

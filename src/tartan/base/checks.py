@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -109,6 +111,20 @@ def one_of(name: str, value: Any, known: Sequence[str], *, option: str = "") -> 
 def wrong_option(name: str, value: object, wanted: str, option: str = "") -> ConfigError:
     """Return the error of a value that must be something else."""
     return ConfigError(f"{name} is {value!r}; it must be {wanted}", context={"option": option or name})
+
+
+def path_of(name: str, given: str | os.PathLike[str], *, option: str = "") -> Path:
+    """Return a path; refuse an empty one, which would be the current folder.
+
+    Raises
+    ------
+    ConfigError
+        If it is empty.
+    """
+    if not os.fspath(given):
+        wanted = "the name of a file or folder, '.' for the current one; is a variable not set?"
+        raise wrong_option(name, given, wanted, option)
+    return Path(given)
 
 
 def floats(name: str, given: Any) -> NDArray[np.float64]:

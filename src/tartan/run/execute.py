@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from tartan.base.checks import path_of
 from tartan.base.files import disk_errors
 from tartan.base.progress import Progress
 from tartan.base.signals import cancel_on_signals
@@ -74,16 +75,14 @@ def start(asked: Request, out: str | Path | None, share: Share | None = None, ra
     TartanError
         As ``tartan.allpairs``.
     """
-    if out is not None and not str(out):
-        raise ConfigError("-o is empty; name a folder for the result", context={"option": "--out"})
+    path = None if out is None else path_of("out", out, option="--out")
     if share is not None:
         _refuse_for_share(asked.options, out)
         if ranks is not None:
             raise ConfigError("--part and --cluster exclude each other: parts do not talk to anyone")
     with contextlib.ExitStack() as stack:
-        if out is None:
-            out = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tartan-"))) / "run.tartan"
-        path = Path(out)
+        if path is None:
+            path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tartan-"))) / "run.tartan"
         with disk_errors(path):
             new = not (path / MANIFEST_NAME).exists()
         if new:

@@ -32,7 +32,7 @@ def declared(app: Application, manifest: Manifest) -> dict[str, dict[str, Any]]:
 
 def declared_run(path: str | Path, registry: Registry) -> Run:
     """Open a run; one of a built-in application that an older version wrote is told what its scores mean, in memory."""
-    run = Run(Path(path))
+    run = Run(path)
     about = run.manifest.application
     from tartan.workers.shipping import load_application, names_builtin
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tartan.base.checks import path_of
 from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
 from tartan.errors import ConfigError
 from tartan.run.conversions import Conversions
@@ -481,11 +482,11 @@ class Run(Conversions):
         if sort or count is not None:
             if similarity is not None:
                 raise ConfigError("pairs are sorted by their scores as they are; leave out similarity (--similarity)")
-            return export_sorted(self.folder, Path(path), format, options, order | {"limit": count})
+            return export_sorted(self.folder, path_of("path", path), format, options, order | {"limit": count})
         for name, value in order.items():
             if value is not None:
                 raise ConfigError(f"{name} is for pairs in the order of their scores: ask for these (--sorted)")
-        return export_matrix(self.folder, Path(path), format, options, similarity)
+        return export_matrix(self.folder, path_of("path", path), format, options, similarity)
 
     def embed(self, method: str = "damds", n_components: int = 3, *, keep: bool = False, **options: Any) -> Embedding:
         """Place the items so that distances of the map match the scores of a run.

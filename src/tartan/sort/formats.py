@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tartan.base.checks import path_of
 from tartan.base.files import disk_errors
 from tartan.base.sync import fsync
 from tartan.errors import ConfigError, InputChangedError
@@ -73,7 +74,7 @@ def expand_sources(sources: str | os.PathLike[str] | Iterable[str | os.PathLike[
 
 def _expand(text: str) -> list[Path]:
     if not _GLOB & set(text) or os.path.lexists(text):
-        return [Path(text)]
+        return [path_of("src", text)]
     names = glob.glob(text, recursive=True)  # noqa: PTH207 (Path.glob wants the folder apart from the pattern)
     found = sorted(path for path in map(Path, names) if path.is_file())
     if not found:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tartan.base.checks import one_of
+from tartan.base.checks import one_of, path_of
 from tartan.base.progress import watched
 from tartan.errors import ConfigError
 from tartan.options import Size
@@ -176,4 +176,4 @@ def _target(paths: Sequence[Path], dst: PathLike | None, *, in_place: bool) -> P
         raise ConfigError("in place takes one source and no destination; omit one of them")
     if dst is None and not in_place:
         raise ConfigError("there is no destination; name one, or sort in place")
-    return paths[0] if dst is None else Path(dst)
+    return paths[0] if dst is None else path_of("dst", dst)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tartan.base.checks import path_of
 from tartan.base.files import FileWriter, disk_errors, is_parquet, remove_abandoned
 from tartan.base.lock import WRITERS_NAME, FolderLock, SharedLock
 from tartan.base.zarr_input import refuse_unsafe
@@ -135,7 +136,7 @@ class RunFolder(Ledger):
         StoreError
             If a newer Tartan wrote it, or it cannot be written although ``writable``.
         """
-        path = Path(path)
+        path = path_of("path", path)
         description = Manifest.load(path)
         if writable:
             with disk_errors(path):

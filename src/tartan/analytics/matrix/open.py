@@ -28,7 +28,7 @@ from tartan.analytics.matrix.formula import Formula
 from tartan.analytics.matrix.materialize import INT16_ONE
 from tartan.analytics.matrix.sources import MatrixSource, Windowed, filled, native
 from tartan.analytics.matrix.spread import spreading
-from tartan.base.checks import POSITIVE, number
+from tartan.base.checks import POSITIVE, number, path_of
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def for_map(D: Any, **options: Any) -> Dissimilarities:
 
 def _opened(D: Any, options: _InputOptions) -> Dissimilarities:
     if isinstance(D, str | os.PathLike):
-        return _from_path(Path(D), None, RawLayout(), options)
+        return _from_path(path_of("D", D), None, RawLayout(), options)
     return _built(D, "D", options)
 
 
@@ -144,7 +144,7 @@ def read_matrix(
     """
     if format is not None and format not in FORMATS:
         raise ConfigError(f"format is {format!r}; it is one of {', '.join(FORMATS)}")
-    return _from_path(Path(path), format, RawLayout(n, byteorder), _InputOptions(**options))
+    return _from_path(path_of("path", path), format, RawLayout(n, byteorder), _InputOptions(**options))
 
 
 def grown(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tartan.analytics.matrix.dissimilarities import Dissimilarities
 from tartan.analytics.matrix.materialize import INT16_ONE
+from tartan.base.checks import path_of
 from tartan.base.files import whole_file
 from tartan.errors import ConfigError
 
@@ -42,6 +43,7 @@ def write_int16(
     """
     from tartan.analytics.matrix.open import as_dissimilarities
 
+    target = path_of("path", path)
     matrix = as_dissimilarities(D, **options)
     if byteorder not in ("little", "big"):
         raise ConfigError(f"byteorder is {byteorder!r}; it is 'little' or 'big'")
@@ -51,10 +53,10 @@ def write_int16(
         raise ConfigError(f"{matrix.label}: the largest dissimilarity is {largest:.9g}, above the maximum {one:.9g}")
     dtype = np.dtype("<i2" if byteorder == "little" else ">i2")
     # Under another name first: the matrix may be mapped from the same file.
-    with whole_file(Path(path)) as unfinished, open(unfinished, "wb") as file:
+    with whole_file(target) as unfinished, open(unfinished, "wb") as file:
         for start, block in matrix.blocks():
             file.write(_scaled(matrix, start, block, one).astype(dtype).data)
-    return Path(path)
+    return target
 
 
 def _scaled(matrix: Dissimilarities, start: int, block: NDArray[Any], one: float) -> NDArray[Any]:
