@@ -115,6 +115,8 @@ def test_who_is_no_member_commits_nothing(world: World) -> None:
     with pytest.raises(TransportError, match="does not accept the token of this run"):
         world.link(credentials=Credentials(b"another")).folder()
     late = world.link("rank-1")
+    with pytest.raises(TransportError, match="not a member"):
+        late.folder()
     remote = world.remote(world.link())
     encoded = remote.encode(0, 1, {"scores": np.ones((4, 4))}, np.full((4, 4), DONE, np.uint8))
     with pytest.raises(TransportError, match="not a member"):

@@ -3,93 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
+import resource
 import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Callable
+import socket
+import struct
 from pathlib import Path
 
-import numpy as np
 import pytest
+from cluster_program import check_same, command, lay_out, send, several, tartan_command, wait_ended
 
 import tartan
-
-APPLICATION = '''
-import numpy as np
-import tartan
-
-
-class Waves(tartan.Application):
-    """Slow enough that a rank can be lost in the middle."""
-
-    ragged = False
-
-    def parse(self, key, data):
-        return np.frombuffer(data, np.float64)
-
-    def compare(self, left, right, xp):
-        for _ in range(60):
-            scores = np.sin(left[:, None, :] * right[None, :, :]).sum(axis=2)
-        return scores
-'''
-N = 48
 
 
 @pytest.fixture
 def inputs(tmp_path: Path) -> Path:
-    (tmp_path / "waves.py").write_text(APPLICATION)
-    folder = tmp_path / "items"
-    folder.mkdir()
-    rng = np.random.default_rng(3)
-    for number in range(N):
-        (folder / f"{number:03}.bin").write_bytes(rng.normal(size=500).tobytes())
-    return tmp_path
-
-
-def command(folder: Path, out: str, *more: str) -> list[str]:
-    words = ["run", "waves.py:Waves", "items", "-o", out, "--tile", "4", "--host-cache", "20items", "--workers", "1"]
-    return [sys.executable, "-m", "tartan", *words, *more]
-
-
-def run_with(folder: Path, *more: str, once_ranks: Callable[[list[int]], None] | None = None) -> tuple[int, str]:
-    """Run on two ranks; call ``once_ranks`` with their process ids once both compute; return status and stderr."""
-    process = subprocess.Popen(
-        command(folder, "several", "--cluster", "local:2", *more),
-        cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
-
-    def watch() -> None:
-        stopped = threading.Event()
-        while process.poll() is None and not stopped.wait(0.02):
-            with contextlib.suppress(OSError, ValueError):
-                ranks = json.loads((folder / "several" / "ranks.json").read_text())
-                if len(ranks) == 2 and any((folder / "several" / "status.zarr").rglob("c/*/*")):
-                    assert once_ranks is not None
-                    once_ranks([int(rank["pid"]) for rank in ranks])
-                    return
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    if once_ranks is not None:
-        watcher.start()
-    _, errors = process.communicate(timeout=200)
-    return process.returncode, errors
-
-
-def check_same(folder: Path) -> None:
-    subprocess.run(command(folder, "one", "--quiet"), cwd=folder, check=True)
-    one, several = tartan.open(folder / "one"), tartan.open(folder / "several")
-    assert several.finished
-    np.testing.assert_array_equal(several.matrix(), one.matrix())
-    left = {path.name for path in (folder / "several").iterdir()} - {path.name for path in (folder / "one").iterdir()}
-    assert left == set()
+    return lay_out(tmp_path)
 
 
 @pytest.mark.slow
 def test_a_rank_is_killed_and_no_bit_differs(inputs: Path) -> None:
-    status, errors = run_with(inputs, once_ranks=lambda ranks: os.kill(ranks[0], signal.SIGKILL))
+    with several(inputs) as run:
+        send(run.both_compute()[0], signal.SIGKILL)
+        status, errors = run.end()
     assert status == 0, errors
     assert "is lost: " in errors
     assert "; the others compute its part" in errors
@@ -97,28 +32,182 @@ def test_a_rank_is_killed_and_no_bit_differs(inputs: Path) -> None:
     check_same(inputs)
 
 
-@pytest.mark.exhaustive
-def test_the_driver_is_interrupted_and_the_run_resumed(inputs: Path) -> None:
-    process = subprocess.Popen(command(inputs, "several", "--cluster", "local:2", "--quiet"), cwd=inputs)
-    ledger = inputs / "several" / "status.zarr"
-    pause = threading.Event()
-    while process.poll() is None and not any(ledger.rglob("c/*/*")):
-        pause.wait(0.02)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(100) == 130
-    assert not tartan.open(inputs / "several").finished
-    subprocess.run([sys.executable, "-m", "tartan", "resume", "several", "--quiet"], cwd=inputs, check=True)
+@pytest.mark.slow
+def test_a_frozen_rank_is_given_up_and_ends_when_it_wakes(inputs: Path) -> None:
+    with several(inputs, "--rank-timeout", "1", app="Slower") as run:
+        frozen = run.both_compute()[0]
+        send(frozen, signal.SIGSTOP)
+        assert run.wait(lambda: frozen not in run.ranks())
+        before = _claims(run.out, frozen)
+        send(frozen, signal.SIGCONT)
+        wait_ended([frozen])
+        assert _claims(run.out, frozen) == before
+        status, errors = run.end()
+    assert status == 0, errors
+    assert "is lost: it was silent for too long" in errors
     check_same(inputs)
+
+
+def _claims(run: Path, pid: int) -> set[Path]:
+    """Return the claims on chunks that a process has made."""
+    with contextlib.suppress(OSError):
+        return {path for path in run.glob("claims/*/*") if f".{pid}." in path.read_text()}
+    return set()
+
+
+@pytest.mark.exhaustive
+def test_a_rank_that_holds_its_interpreter_lock_is_not_lost(inputs: Path) -> None:
+    with several(inputs, "--rank-timeout", "1", app="Holds") as run:
+        status, errors = run.end()
+    assert status == 0, errors
+    assert (inputs / "held").exists()
+    assert "lost" not in errors
+    check_same(inputs)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("more", [(), ("--cluster", "local:2")])
+def test_nothing_is_left_of_a_driver_that_is_killed_and_the_run_is_resumed(inputs: Path, more: tuple[str, ...]) -> None:
+    with several(inputs) as run:
+        run.both_compute()
+        family = run.family()
+        run.process.kill()
+        wait_ended(family)
+    assert len(family) >= 4
+    assert not tartan.open(inputs / "several").finished
+    resumed = tartan_command(inputs, "resume", "several", "--quiet", *more)
+    assert resumed.returncode == 0, resumed.stderr
+    check_same(inputs)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("n_committed", [0, 1, 40, 70, 78])
+def test_the_driver_is_interrupted_and_the_run_resumed(inputs: Path, n_committed: int) -> None:
+    """In the launch, in the middle, while ranks take work from each other, and at the end."""
+    with several(inputs, "--quiet") as run:
+        run.wait(lambda: run.n_committed() >= n_committed and (n_committed > 0 or bool(run.family())))
+        family = run.family()
+        run.process.send_signal(signal.SIGINT)
+        status, errors = run.end()
+        wait_ended(family)
+    assert status in (0, 130), errors
+    resumed = tartan_command(inputs, *command("several", "--quiet"))
+    assert resumed.returncode == 0, resumed.stderr
+    check_same(inputs)
+
+
+@pytest.mark.exhaustive
+def test_a_run_that_is_interrupted_while_it_merges_is_resumed(inputs: Path) -> None:
+    with several(inputs, "--top-k", "5", "--quiet") as run:
+        run.both_compute()
+        run.wait(lambda: not (run.out / "ranks.json").exists())
+        run.process.send_signal(signal.SIGINT)
+        status, errors = run.end()
+    assert status in (0, 130), errors
+    assert tartan_command(inputs, "resume", "several", "--quiet").returncode == 0
+    assert tartan_command(inputs, *command("one", "--top-k", "5", "--quiet")).returncode == 0
+    found, plain = tartan.open(inputs / "several"), tartan.open(inputs / "one")
+    for a, b in zip(found.neighbors(5), plain.neighbors(5), strict=True):
+        assert (a == b).all()
 
 
 @pytest.mark.exhaustive
 def test_all_ranks_are_killed_and_the_run_can_be_resumed(inputs: Path) -> None:
-    def kill(ranks: list[int]) -> None:
-        for rank in ranks:
-            os.kill(rank, signal.SIGKILL)
-
-    status, errors = run_with(inputs, once_ranks=kill)
+    with several(inputs) as run:
+        for rank in run.both_compute():
+            send(rank, signal.SIGKILL)
+        status, errors = run.end()
     assert status != 0
     assert "no rank is left" in errors
-    subprocess.run([sys.executable, "-m", "tartan", "resume", "several", "--quiet"], cwd=inputs, check=True)
+    assert tartan_command(inputs, "resume", "several", "--quiet").returncode == 0
     check_same(inputs)
+
+
+@pytest.mark.exhaustive
+def test_code_that_ends_every_rank_stops_the_run_and_says_how(inputs: Path) -> None:
+    with several(inputs, app="Crashes") as run:
+        status, errors = run.end()
+    assert status == 1
+    assert "no rank is left" in errors
+    assert "killed by SIGSEGV" in errors
+    assert not list((inputs / "several").glob("writers*/*/lease"))
+
+
+@pytest.mark.exhaustive
+def test_a_rank_that_can_write_no_more_ends_alone(inputs: Path) -> None:
+    with several(inputs) as run:
+        resource.prlimit(run.both_compute()[0], resource.RLIMIT_FSIZE, (0, 0))
+        status, errors = run.end()
+    assert status == 0, errors
+    assert "is lost: " in errors
+    assert "larger than the file system or a limit of the shell" in errors
+    check_same(inputs)
+
+
+@pytest.mark.exhaustive
+def test_a_second_run_on_the_folder_is_refused_and_harms_nothing(inputs: Path) -> None:
+    with several(inputs, "--rank-timeout", "200") as run:
+        run.both_compute()
+        send(run.process.pid, signal.SIGSTOP)  # so that the run does not end meanwhile
+        for words in (command("several", "--cluster", "local:2"), command("several"), ["resume", "several"]):
+            second = tartan_command(inputs, *words)
+            assert second.returncode == 1, second.stderr
+            assert "several is in use by process" in second.stderr
+        send(run.process.pid, signal.SIGCONT)
+        status, errors = run.end()
+    assert status == 0, errors
+    check_same(inputs)
+
+
+GARBAGE = [
+    b"",
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # half of a greeting of TLS
+    struct.pack("<QQ", 1, 10 * 10**9) + b"half",  # a frame of 10 GB, as Dask begins one
+    struct.pack("<I", 2**32 - 1) + b"half",
+    b"\xff" * 100_000,
+]
+
+
+@pytest.mark.exhaustive
+def test_garbage_on_every_port_of_a_run_does_no_harm(inputs: Path) -> None:
+    with several(inputs, app="Slower") as run:
+        run.both_compute()
+        family = [run.process.pid, *run.family()]
+        before, ports = _memory_bytes(family), _ports(family)
+        assert len(ports) >= 9  # scheduler, driver, depot; of each rank worker, nanny and one for items
+        for port in ports:
+            for data in GARBAGE:
+                _scan(port, data)
+        assert _memory_bytes(family) - before < 200e6
+        status, errors = run.end()
+    assert status == 0, errors
+    assert "lost" not in errors
+    assert len([line for line in errors.splitlines() if "bulk connection" in line]) <= 3 * len(GARBAGE)
+    check_same(inputs)
+
+
+def _scan(port: int, data: bytes) -> None:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as scanner:
+        scanner.sendall(data)
+        scanner.shutdown(socket.SHUT_WR)
+        scanner.settimeout(10)
+        while scanner.recv(4096):
+            pass
+
+
+def _ports(pids: list[int]) -> list[int]:
+    """Return the ports on which processes listen."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    listening = {f"socket:[{row[9]}]": int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A"}
+    found = set()
+    for pid in pids:
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                found.add(listening.get(str(descriptor.readlink()), 0))
+    return sorted(found - {0})
+
+
+def _memory_bytes(pids: list[int]) -> int:
+    pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
+    return pages * resource.getpagesize()

@@ -14,6 +14,7 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from tartan.cluster import wire
@@ -176,15 +177,18 @@ class DepotLink:
         self._numbers = itertools.count()
         self._offered: dict[int, EncodedChunk] = {}
         self._client = BulkClient(credentials)
-        self._server = BulkServer(self._offer, credentials, host=host, log=log)
+        self._listen = partial(BulkServer, self._offer, credentials, host=host, log=log)
+        self._server: BulkServer | None = None
 
     def close(self) -> None:
         """Ask and offer nothing more."""
-        self._server.close()
+        if self._server is not None:
+            self._server.close()
         self._client.close()
 
     def folder(self) -> dict[str, bytes]:
-        """Return an excerpt of the run folder."""
+        """Return an excerpt of the run folder; chunks may be committed from now on."""
+        self._server = self._server or self._listen()
         (data,) = self._ask("folder")
         return wire.decode(data, dict[str, bytes])
 
@@ -195,6 +199,7 @@ class DepotLink:
 
     def commit(self, chunk: EncodedChunk) -> bool:
         """Have a chunk committed; see ``Keeping``."""
+        assert self._server is not None
         number = next(self._numbers)
         self._offered[number] = chunk
         address = "{}:{}".format(*self._server.address)
