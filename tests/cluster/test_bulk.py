@@ -7,6 +7,7 @@ import queue
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -172,6 +173,19 @@ def test_an_expired_certificate_is_refused() -> None:
     with rank_of(expired) as rank:
         with pytest.raises(TransportError, match="certificate has expired"):
             BulkClient(expired).fetch(rank.address, b"0", Slots(1).place, timeout_seconds=10)
+        assert rank.logged()
+
+
+@pytest.mark.exhaustive
+def test_a_certificate_that_expires_ends_no_connection_and_begins_none() -> None:
+    seconds = 8.0
+    brief, begun = with_token(temporary_credentials(days=seconds / 86400)), time.monotonic()
+    with rank_of(brief) as rank, contextlib.closing(BulkClient(brief)) as client:
+        assert client.fetch(rank.address, b"1", Slots(1).place, timeout_seconds=10) == b"head of 1"
+        threading.Event().wait(begun + seconds + 1.5 - time.monotonic())
+        assert client.fetch(rank.address, b"2", Slots(1).place, timeout_seconds=10) == b"head of 2"
+        with pytest.raises(TransportError, match="certificate has expired"):
+            BulkClient(brief).fetch(rank.address, b"0", Slots(1).place, timeout_seconds=10)
         assert rank.logged()
 
 

@@ -67,7 +67,7 @@ class Crashes(Waves):
     """Ends every process that compares whole tiles."""
 
     def compare(self, left, right, xp):
-        if len(left) * len(right) > 4:
+        if 4 in (len(left), len(right)):
             os.kill(os.getpid(), signal.SIGSEGV)
         return super().compare(left, right, xp)
 '''
