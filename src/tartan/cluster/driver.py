@@ -136,7 +136,9 @@ class Driver:
     summary : Summary
         Filled in as the run goes on.
     patience_seconds : float
-        How long the run waits for a rank when there is none: others may join.
+        How long the run waits for the first rank.
+    return_seconds : float
+        How long it waits for another when all have gone; no longer than for the first.
     clock : callable
         Seconds.
     """
@@ -150,6 +152,7 @@ class Driver:
         summary: Summary,
         *,
         patience_seconds: float = PATIENCE_SECONDS,
+        return_seconds: float = PATIENCE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
@@ -157,6 +160,7 @@ class Driver:
         self._job = job
         self._watch = watch
         self._patience = patience_seconds
+        self._return = min(patience_seconds, return_seconds)
         self._clock = clock
         self._alone_since: float | None = None
         self._begun: float | None = None
@@ -292,9 +296,10 @@ class Driver:
             return
         now = self._clock()
         self._alone_since = now if self._alone_since is None else self._alone_since
-        if now - self._alone_since >= self._patience:
+        patience = self._return if self._ranks else self._patience
+        if now - self._alone_since >= patience:
             last = f"; lost: {', '.join(self.summary.lost)}" if self.summary.lost else ""
-            self._stop(ClusterError(f"no rank is left, and none has joined for {self._patience:g} s{last}"))
+            self._stop(ClusterError(f"no rank is left, and none has joined for {patience:g} s{last}"))
 
     def _give_up_without_ranks(self, end: RankEnd) -> None:
         if not self._computing() and not self._coordinator.finished:

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 ENDING_SECONDS = 10.0
 """Within which a rank ends that knows that it is no member any more."""
+RETURN_SECONDS = 10.0
+"""Within which a rank of this machine is started anew, where its Dask worker was killed with it."""
 _POLL_SECONDS = 0.1
 
 
@@ -230,7 +232,15 @@ def _drive(session: Session, folder: RunFolder, ways: ClusterWays, coordinator: 
             parse_at=ways.parse_at,
             sizes=size_sample(asked.source, session.facts),
         )
-        driver = Driver(engine, coordinator, dump(job), watch, summary, patience_seconds=ways.patience_seconds)
+        driver = Driver(
+            engine,
+            coordinator,
+            dump(job),
+            watch,
+            summary,
+            patience_seconds=ways.patience_seconds,
+            return_seconds=RETURN_SECONDS if ways.n_local else ways.patience_seconds,
+        )
 
         def cancel(number: int) -> None:
             message = "the run was stopped before its end; run it again to resume"
