@@ -8,8 +8,9 @@ import pytest
 
 from tartan.errors import ConfigError
 from tartan.plan import plan_report
+from tartan.plan.cluster import variants
 from tartan.plan.file import parse_plan
-from tartan.plan.report import PlanReport
+from tartan.plan.report import PlanReport, predict_nodes
 
 TEXT = """
 [workload]
@@ -65,11 +66,29 @@ def test_throughput_adds_up_to_all_pairs(report: PlanReport) -> None:
 
 def test_the_text_holds_predictions_and_published_figures(report: PlanReport) -> None:
     title, head, *lines = report.as_text().splitlines()
+    lines = [line for line in lines if line.split()[1] in ("yes", "no")]
     assert title.startswith("several: 60 items, 1,770 pairs")
     assert head.split()[:6] == ["nodes", "homes", "R", "R_min", "F", "F_min"]
     assert len(lines) == 4
     assert lines[1].split()[-3:] == ["1.7", "90.0%", "0:00:12"]
     assert report.as_dict()["plans"][0]["predictions"][1]["nodes"] == 3
+
+
+def test_the_directory_of_the_paper_stands_beside_homes() -> None:
+    text = TEXT.replace("without_homes = true", "hops = 2").replace(
+        "load_factor = 1.7", 'hops = 2\nhop_shares = ["80%"]'
+    )
+    plan = parse_plan(text)
+    assert plan.cluster is not None
+    rows = [predict_nodes(plan, variant) for variant in variants(plan.cluster)]
+    assert [(row.nodes, row.hops) for row in rows] == [(1, 0), (3, 0), (3, 2)]
+    homes, hops = rows[1:]
+    assert homes.hop_shares == ()
+    assert len(hops.hop_shares) == 3
+    assert sum(hops.hop_shares) == pytest.approx(1)
+    assert hops.storage_load_factor >= hops.storage_load_factor_bound
+    assert hops.bytes_between_ranks_per_second > 0
+    assert "80%" in PlanReport([plan], (), rows).as_text()
 
 
 def test_nodes_can_be_lost(path: Path) -> None:
@@ -100,7 +119,11 @@ def test_wrong_entries_are_named(old: str, new: str, message: str) -> None:
 
 @pytest.mark.slow
 def test_unlike_nodes_end_together() -> None:
-    (row,) = plan_report([Path("rocket-unlike")], processes=1).rows
+    report = plan_report([Path("rocket-unlike")], processes=1)
+    *alone, row = report.rows
+    assert [one.alone for one in alone] == [1, 2, 3, 4]
+    assert row.pairs_per_second >= 0.95 * sum(one.pairs_per_second for one in alone)
+    assert report.as_text().splitlines()[-4].split()[0] == "1", "the throughput of each node"
     assert row.storage_load_factor == 1
     assert row.idle_share <= 0.03
     assert row.system_efficiency >= 0.97

@@ -10,7 +10,7 @@ traffic, steals and time are predicted; the outcome is a function of the argumen
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +21,7 @@ from tartan.core.bound import cluster_fills_bound, cluster_loads_bound
 from tartan.core.coordinator import Coordinator, CoordinatorEvent, CoordinatorSetup, Lost, Received
 from tartan.core.grid import Grid
 from tartan.core.homes import Ask, Copy, HomeAction, Homes, Read, Respond, Send
+from tartan.core.hops import HopsDirectory
 from tartan.core.messages import Answer, Done, Fetch, FromRank, GivenUp, Grant, Hello, Shed, ToRank, View, Want, Welcome
 from tartan.core.rank_layout import KEPT_SHARE, divide_slots
 from tartan.core.region import Region
@@ -96,6 +97,8 @@ class ClusterOptions:
     ----------
     homes : bool
         Whether ranks ask each other; otherwise each loads all it needs.
+    hops : int
+        Ranks ask each other by the directory of the Rocket paper, with this number of hops; 0: by homes.
     affinity : {"marginal", "none"}
     losses : tuple of (float, int)
         Ranks that are lost, and when.
@@ -108,6 +111,7 @@ class ClusterOptions:
     """
 
     homes: bool = True
+    hops: int = 0
     affinity: Affinity = "marginal"
     losses: tuple[tuple[float, int], ...] = ()
     ahead_seconds: float = 2.0
@@ -134,6 +138,8 @@ class ClusterPrediction:
         During which the devices of each rank worked.
     steals, lost : int
     bytes_between_ranks, bytes_from_storage : float
+    hops : tuple of float
+        Of the requests by the paper's directory: the share that was answered at each hop, and that which was not.
     steps : tuple of (int, float, float, int)
         Rank, begin, end and pairs of everything that was computed.
     """
@@ -150,6 +156,7 @@ class ClusterPrediction:
     lost: int
     bytes_between_ranks: float
     bytes_from_storage: float
+    hops: tuple[float, ...] = ()
     steps: tuple[tuple[int, float, float, int], ...] = field(repr=False, default=())
 
 
@@ -213,7 +220,7 @@ class _Replayed:
     about: ReplayedRank
     lines: RankLines
     number: int = -1
-    homes: Homes | None = None
+    homes: Homes | HopsDirectory | None = None
     queue: deque[Region] = field(default_factory=deque)
     pieces: deque[_LineStep] = field(default_factory=deque)
     step: _LineStep | None = None
@@ -266,9 +273,9 @@ class ClusterReplay:
         self._n_items = n_items
         self._network = network
         self._options = options
-        all_slots = sum(rank.slots for rank in ranks)
+        all_slots, keeps = sum(rank.slots for rank in ranks), options.homes and not options.hops
         divisions = [
-            rank.division or divide_lines(rank.slots, chunk, n_items, all_slots if options.homes else rank.slots)
+            rank.division or divide_lines(rank.slots, chunk, n_items, all_slots if keeps else rank.slots)
             for rank in ranks
         ]
         self._ranks = [
@@ -339,7 +346,9 @@ class ClusterReplay:
         match message:
             case Welcome(number):
                 rank.number = number
-                rank.homes = Homes(number, rank.lines.kept, partial(self._is_there, rank))
+                there = partial(self._is_there, rank)
+                hops = self._options.hops
+                rank.homes = HopsDirectory(number, hops, there) if hops else Homes(number, rank.lines.kept, there)
                 self._by_number[number] = rank
                 self._want(rank)
             case View() if self._options.homes and rank.homes is not None:
@@ -566,8 +575,18 @@ class ClusterReplay:
             lost=self._coordinator.counts.lost,
             bytes_between_ranks=self._n_moved * self._network.item_bytes,
             bytes_from_storage=self._n_loaded * self._network.file_bytes,
+            hops=self._hop_shares(),
             steps=tuple(self._steps),
         )
+
+    def _hop_shares(self) -> tuple[float, ...]:
+        found: Counter[int] = Counter()
+        for rank in self._ranks:
+            if isinstance(rank.homes, HopsDirectory):
+                found += rank.homes.hits
+        total = max(1, found.total())
+        order = (*range(1, self._options.hops + 1), 0)
+        return tuple(found[hop] / total for hop in order) if found else ()
 
 
 def _cut(region: Region, band: int) -> list[Region]:

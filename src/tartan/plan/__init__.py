@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from tartan.errors import ConfigError
-from tartan.plan.cluster import ClusterRow
+from tartan.plan.cluster import ClusterRow, variants
 from tartan.plan.file import read_plan
 from tartan.plan.report import VARIANTS, Plan, PlanReport, Prediction, predict, predict_nodes
 from tartan.plan.side_by_side import Task, predict_all
@@ -73,5 +73,4 @@ def plan_report(files: Sequence[Path] = (), *, processes: int | None = None, fai
 def _tasks(plan: Plan, fail: int) -> list[Task]:
     if plan.cluster is None:
         return [partial(predict, plan, order, disk_level) for order, disk_level in VARIANTS]
-    variants = (True, False) if plan.cluster.without_homes else (True,)
-    return [partial(predict_nodes, plan, nodes, homes, fail) for homes in variants for nodes in plan.cluster.nodes]
+    return [partial(predict_nodes, plan, variant, fail) for variant in variants(plan.cluster)]

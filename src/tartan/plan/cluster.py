@@ -26,6 +26,8 @@ from tartan.core.workload import Workload
 LINES = 480
 CHUNKS_A_NODE = 256
 THROUGHPUT_PARTS = 20
+#: Nodes whose throughput is printed.
+MOST_LINES = 8
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,12 @@ class PublishedCluster:
 
     nodes: int
     homes: bool = True
+    hops: int = 0
     load_factor: float | None = None
     system_efficiency: float | None = None
     seconds: float | None = None
+    storage_bytes_per_second: float | None = None
+    hop_shares: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,12 @@ class ClusterPlan:
     latency_seconds : float
         Of one message.
     without_homes : bool
-        Whether to predict it, too, for nodes that do not send items to each other.
+        Whether to predict it, too, for nodes that do not send items to each other: each has a cache of its own, from
+        which what was used longest ago goes.
+    hops : int
+        If not 0, predict it, too, with the directory of the Rocket paper in place of homes, with this number of hops.
+    each_alone : bool
+        Whether to predict each of the unlike nodes alone, too.
     published : tuple of PublishedCluster
     """
 
@@ -63,7 +73,41 @@ class ClusterPlan:
     link_bytes_per_second: float = float("inf")
     latency_seconds: float = 1e-4
     without_homes: bool = False
+    hops: int = 0
+    each_alone: bool = False
     published: tuple[PublishedCluster, ...] = ()
+
+
+@dataclass(frozen=True)
+class ClusterVariant:
+    """What is predicted of a plan of several nodes: one line.
+
+    Attributes
+    ----------
+    nodes : int
+    homes : bool
+        Whether nodes send items to each other.
+    hops : int
+        By the paper's directory, with this number of hops, in place of homes.
+    alone : int
+        Only this one of the unlike nodes, counted from 1; 0: the first ``nodes``.
+    """
+
+    nodes: int
+    homes: bool = True
+    hops: int = 0
+    alone: int = 0
+
+
+def variants(cluster: ClusterPlan) -> list[ClusterVariant]:
+    """Return what is predicted of a plan."""
+    found = [ClusterVariant(1, alone=k + 1) for k in range(len(cluster.speeds) if cluster.each_alone else 0)]
+    found += [ClusterVariant(nodes) for nodes in cluster.nodes]
+    if cluster.hops:
+        found += [ClusterVariant(nodes, hops=cluster.hops) for nodes in cluster.nodes if nodes > 1]
+    if cluster.without_homes:
+        found += [ClusterVariant(nodes, homes=False) for nodes in cluster.nodes]
+    return found
 
 
 @dataclass(frozen=True)
@@ -74,6 +118,13 @@ class ClusterRow:
     ----------
     idle_share : float
         Of the time, that the node which ended first had nothing left to compute.
+    pairs_per_second : float
+    hops : int
+        Of the paper's directory; 0 for homes, and for none.
+    hop_shares : tuple of float
+        Of the requests: those answered at each hop, and those that were not.
+    alone : int
+        Which of the unlike nodes this is, alone, counted from 1; 0 where all are together.
     throughput : tuple of tuple of float
         Pairs a second of every node, in equal parts of the time.
     """
@@ -93,6 +144,10 @@ class ClusterRow:
     storage_bytes_per_second: float
     bytes_between_ranks_per_second: float
     throughput: tuple[tuple[float, ...], ...]
+    pairs_per_second: float = 0.0
+    hops: int = 0
+    hop_shares: tuple[float, ...] = ()
+    alone: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -105,8 +160,7 @@ def predict_cluster(
     machine: Machine,
     workload: Workload,
     cluster: ClusterPlan,
-    nodes: int,
-    homes: bool = True,
+    variant: ClusterVariant,
     fail: int = 0,
 ) -> ClusterRow:
     """Replay a run on several nodes; its arguments are one fact of the run each.
@@ -119,13 +173,13 @@ def predict_cluster(
         One node, of relative speed 1.
     workload : Workload
     cluster : ClusterPlan
-    nodes : int
-    homes : bool
-        Whether nodes send items to each other.
+    variant : ClusterVariant
     fail : int
         Nodes that are lost on the way, in equal intervals; one always stays.
     """
-    speeds = [cluster.speeds[k % len(cluster.speeds)] for k in range(nodes)]
+    nodes, homes = variant.nodes, variant.homes
+    first = max(0, variant.alone - 1)
+    speeds = [cluster.speeds[(first + k) % len(cluster.speeds)] for k in range(nodes)]
     chunk = max(1, workload.n_items // max(LINES, isqrt(2 * CHUNKS_A_NODE * nodes)))
     pairs = chunk_pairs(Grid(workload.n_items, chunk, 0, chunk, chunk), workload)
     ranks = [_node(costs, machine, speed) for speed in speeds]
@@ -133,6 +187,7 @@ def predict_cluster(
     fail = min(fail, nodes - 1)
     options = ClusterOptions(
         homes=homes and nodes > 1,
+        hops=variant.hops if nodes > 1 else 0,
         losses=tuple((ideal * (k + 1) / (fail + 1), k * nodes // fail) for k in range(fail)),
         ahead_seconds=max(0.01, min(2.0, ideal / 200)),
     )
@@ -163,6 +218,10 @@ def predict_cluster(
         storage_bytes_per_second=found.bytes_from_storage / found.seconds,
         bytes_between_ranks_per_second=found.bytes_between_ranks / found.seconds,
         throughput=_throughput(found, nodes),
+        pairs_per_second=workload.n_pairs / found.seconds,
+        hops=variant.hops,
+        hop_shares=found.hops,
+        alone=variant.alone,
     )
 
 
@@ -196,52 +255,81 @@ def _throughput(found: ClusterPrediction, nodes: int) -> tuple[tuple[float, ...]
 
 
 COLUMNS = (
-    "nodes", "homes", "R", "R_min", "F", "F_min", "time", "speedup", "efficiency", "idle", "steals", "lost",
-    "from storage", "between nodes", "published R", "efficiency", "time",
+    "nodes", "homes", "R", "R_min", "F", "F_min", "time", "pairs/s", "speedup", "efficiency", "idle", "steals", "lost",
+    "from storage", "between nodes", "hits by hop, misses", "published R", "efficiency", "time", "from storage",
+    "hits by hop, misses",
 )  # fmt: skip
 
 
 def cluster_cells(rows: Sequence[ClusterRow], cluster: ClusterPlan) -> list[list[str]]:
     """Return the cells of a table: one line a prediction, with published figures beside it.
 
-    The speedup is that over the first line of the same kind, times its number of nodes.
+    The speedup is that over the first line of the same kind, times its number of nodes; of unlike nodes that were
+    predicted alone, too, that over the sum of what they compute alone, times their number.
     """
-    first: dict[bool, ClusterRow] = {}
+    alone = [row.pairs_per_second for row in rows if row.alone]
+    first: dict[tuple[bool, int], ClusterRow] = {}
     cells = []
     for row in rows:
-        base = first.setdefault(row.homes, row)
-        known = next((p for p in cluster.published if (p.nodes, p.homes) == (row.nodes, row.homes)), None)
-        cells.append(
-            [
-                str(row.nodes),
-                "yes" if row.homes else "no",
-                f"{row.storage_load_factor:.2f}",
-                f"{row.storage_load_factor_bound:.2f}",
-                f"{row.load_factor:.2f}",
-                f"{row.load_factor_bound:.2f}",
-                clock(row.seconds),
-                f"{base.seconds / row.seconds * base.nodes:.1f}",
-                f"{row.system_efficiency:.1%}",
-                f"{row.idle_share:.1%}",
-                str(row.steals),
-                str(row.ranks_lost),
-                f"{row.storage_bytes_per_second / 1e6:.1f} MB/s",
-                f"{row.bytes_between_ranks_per_second / 1e6:.0f} MB/s",
-                *_published(known),
-            ]
-        )
+        base = row if row.alone else first.setdefault((row.homes, row.hops), row)
+        if row.hops and row is base:  # the first line with hops is that of one node
+            base = first.get((True, 0), row)
+        speedup = base.seconds / row.seconds * base.nodes
+        if alone and not row.alone:
+            speedup = row.pairs_per_second / sum(alone[: row.nodes]) * row.nodes
+        cells.append([*_figures(row, speedup), *_published(_known(row, cluster))])
     return cells
+
+
+def _figures(row: ClusterRow, speedup: float) -> list[str]:
+    return [
+        f"only {row.alone}" if row.alone else str(row.nodes),
+        f"{row.hops} hops" if row.hops else "yes" if row.homes else "no",
+        f"{row.storage_load_factor:.2f}",
+        f"{row.storage_load_factor_bound:.2f}",
+        f"{row.load_factor:.2f}",
+        f"{row.load_factor_bound:.2f}",
+        clock(row.seconds),
+        f"{row.pairs_per_second:,.1f}",
+        f"{speedup:.1f}",
+        f"{row.system_efficiency:.1%}",
+        f"{row.idle_share:.1%}",
+        str(row.steals),
+        str(row.ranks_lost),
+        f"{row.storage_bytes_per_second / 1e6:.1f} MB/s",
+        f"{row.bytes_between_ranks_per_second / 1e6:.0f} MB/s",
+        " ".join(f"{share:.0%}" for share in row.hop_shares),
+    ]
+
+
+def _known(row: ClusterRow, cluster: ClusterPlan) -> PublishedCluster | None:
+    kind = (row.nodes, row.homes, row.hops)
+    return next((p for p in cluster.published if not row.alone and (p.nodes, p.homes, p.hops) == kind), None)
 
 
 def _published(known: PublishedCluster | None) -> list[str]:
     if known is None:
-        return ["", "", ""]
-    efficiency, seconds = known.system_efficiency, known.seconds
+        return [""] * 5
+    efficiency, seconds, rate = known.system_efficiency, known.seconds, known.storage_bytes_per_second
     return [
         "" if known.load_factor is None else f"{known.load_factor:.1f}",
         "" if efficiency is None else f"{efficiency:.1%}",
         "" if seconds is None else clock(seconds),
+        "" if rate is None else f"{rate / 1e6:.1f} MB/s",
+        " ".join(known.hop_shares),
     ]
+
+
+def throughput_lines(rows: Sequence[ClusterRow], cluster: ClusterPlan) -> list[str]:
+    """Return pairs a second of every one of unlike nodes in equal parts of the time, a line a node."""
+    lines = []
+    for row in rows:
+        if row.alone or row.hops or not row.homes or len(set(cluster.speeds)) == 1 or row.nodes > MOST_LINES:
+            continue
+        lines.append(f"pairs/s of each node in {THROUGHPUT_PARTS} equal parts of {clock(row.seconds)}:")
+        for node, rates in enumerate(row.throughput):
+            lines.append(f"  {node + 1}  " + " ".join(f"{rate:7,.2f}" for rate in rates))
+    return lines
 
 
 def clock(seconds: float) -> str:

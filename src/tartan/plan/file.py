@@ -124,6 +124,8 @@ class ClusterTable(Struct):
     link_bytes_per_second: BytesPerSecond = Rate("inf")
     latency_seconds: Number = 1e-4
     without_homes: Flag = False
+    hops: Annotated[int, Meta(ge=0, description="a whole number, 0 or more")] = 0
+    each_alone: Flag = False
     published: Annotated[list[Any], Meta(description="a list of tables, each begun by [[cluster.published]]")] = []
 
 
@@ -132,6 +134,9 @@ class PublishedNodes(Struct):
 
     nodes: Whole
     homes: Flag = True
+    hops: Annotated[int, Meta(ge=0, description="a whole number, 0 or more")] = 0
+    storage_bytes_per_second: BytesPerSecond | None = None
+    hop_shares: Annotated[list[str], Meta(description="a list of texts")] = []
     load_factor: Number | None = None
     system_efficiency: Number | None = None
     seconds: Number | None = None
@@ -198,7 +203,9 @@ class _PlanReader:
             link_bytes_per_second=table.link_bytes_per_second,
             latency_seconds=table.latency_seconds,
             without_homes=table.without_homes,
-            published=tuple(PublishedCluster(**msgspec.structs.asdict(one)) for one in known),
+            hops=table.hops,
+            each_alone=table.each_alone,
+            published=tuple(_published_nodes(one) for one in known),
         )
 
     def _machine(self, table: MachineTable, item_bytes: float) -> Machine:
@@ -258,6 +265,10 @@ class _PlanReader:
 
     def _error(self, name: str, message: str) -> ConfigError:
         return ConfigError(f"{self._file}: {message}", context={"file": self._file, "key": name})
+
+
+def _published_nodes(one: PublishedNodes) -> PublishedCluster:
+    return PublishedCluster(**{**msgspec.structs.asdict(one), "hop_shares": tuple(one.hop_shares)})
 
 
 def _description(hint: Any) -> str:

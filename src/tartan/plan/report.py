@@ -12,7 +12,16 @@ from typing import Any
 
 from tartan.core.replay import Machine, ReplayResult, WorkloadCosts, replay
 from tartan.core.workload import AllPairs, Rectangle, Workload
-from tartan.plan.cluster import COLUMNS, ClusterPlan, ClusterRow, clock, cluster_cells, predict_cluster
+from tartan.plan.cluster import (
+    COLUMNS,
+    ClusterPlan,
+    ClusterRow,
+    ClusterVariant,
+    clock,
+    cluster_cells,
+    predict_cluster,
+    throughput_lines,
+)
 
 #: Order and disk level of the four replays of a plan.
 VARIANTS = (("panel", False), ("panel", True), ("quadrant", False), ("quadrant", True))
@@ -107,10 +116,10 @@ def predict(plan: Plan, order: str, disk_level: bool, seed: int = 0) -> Predicti
     return Prediction(**found, name=plan.name, order=order, disk_level=disk_level, busy=busy)
 
 
-def predict_nodes(plan: Plan, nodes: int, homes: bool, fail: int = 0) -> ClusterRow:
+def predict_nodes(plan: Plan, variant: ClusterVariant, fail: int = 0) -> ClusterRow:
     """Replay a plan on several nodes, of which some are lost."""
     assert plan.cluster is not None
-    return predict_cluster(plan.name, plan.costs, plan.machine, plan.workload, plan.cluster, nodes, homes, fail)
+    return predict_cluster(plan.name, plan.costs, plan.machine, plan.workload, plan.cluster, variant, fail)
 
 
 @dataclass(frozen=True)
@@ -170,7 +179,7 @@ def _cluster_table(plan: Plan, cluster: ClusterPlan, found: Sequence[ClusterRow]
     columns = [k for k in range(len(COLUMNS)) if any(row[k] for row in rows[1:])]
     widths = [max(len(row[column]) for row in rows) for column in columns]
     lines = ["  ".join(row[k].rjust(w) for k, w in zip(columns, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([_title(plan), *(f"  {line}" for line in lines)])
+    return "\n".join([_title(plan), *(f"  {line}" for line in (*lines, *throughput_lines(found, cluster)))])
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
