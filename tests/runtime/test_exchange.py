@@ -77,6 +77,7 @@ class Node:
         n_kept: int = 2,
         patience_seconds: float = DEADLINE_SECONDS,
         begun: bool = True,
+        parsed: bool = False,
     ) -> None:
         self.hangs = False
         self.rank = rank
@@ -86,7 +87,7 @@ class Node:
         self.grid = Grid(N, 4, 0, SPAN, SPAN)
         self.items = UniformItems(FORM)
         arenas = {HOST_ARENA: Arena((ROOM + n_kept * SPAN) * FORM.nbytes, shared=False)}
-        plan = ItemPlan(self.items, None, FORM, np.zeros(3))
+        plan = ItemPlan(self.items, FORM if parsed else None, FORM, np.zeros(3))
         anything: Any = None
         self.wiring = Wiring(anything, anything, anything, plan, arenas, self.posted.put, NO_TRACER)
         link = Link(net, f"rank {rank}:1")
@@ -156,6 +157,20 @@ def test_what_stays_with_a_rank_is_sent_from_its_host_level() -> None:
     assert one.get(span, address=0).origin is Origin.STORAGE
     assert other.get(span).origin is Origin.RANK
     assert other.reads[span] == 0
+
+
+def test_a_span_is_sent_parsed_until_a_device_takes_it_and_ready_when_that_has_ended() -> None:
+    one, other = nodes(Net(), parsed=True)
+    span = spans_at_home(1)[0]
+    place = one.get(span, address=0).place
+    assert other.get(span).origin is Origin.RANK_PARSED
+    other.exchange.evicted(span)
+    one.exchange.preparing(span)
+    other.exchange.want(place)
+    assert other.posted.empty()
+    one.exchange.stored(place, {})
+    assert other.filled().origin is Origin.RANK
+    assert (one.reads[span], other.reads[span]) == (1, 0)
 
 
 def test_what_was_evicted_is_asked_for_in_vain_and_loaded() -> None:

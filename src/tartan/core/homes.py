@@ -6,10 +6,11 @@ with which it stays; or, when no rank has it, loads it into a kept slot and send
 will stay to load it. The outcome: an item is loaded once, as long as some rank keeps it.
 
 **Why no wait crosses ranks in a circle.** A question is answered at once, or when a load from the storage of the rank
-that was asked has ended. Such a load waits for no rank. A question that was sent on is never sent on again; a rank
-that waits for a span from elsewhere does not let others wait for it, it is ``Busy``. Kept slots are not part of the
-rooms that tiles reserve, so a load into one never waits for a tile; when none is free, the home is busy. A rank that
-gets no items (busy, lost, silent, sent from one rank to the next more than ``MOST_QUESTIONS`` times) loads for itself.
+that was asked has ended, or its device has preprocessed the span. Both wait for no rank: a device is only waited for
+once it has room for the span. A question that was sent on is never sent on again; a rank that waits for a span from
+elsewhere does not let others wait for it, it is ``Busy``. Kept slots are not part of the rooms that tiles reserve, so a
+load into one never waits for a tile; when none is free, the home is busy. A rank that gets no items (busy, lost,
+silent, sent from one rank to the next more than ``MOST_QUESTIONS`` times) loads for itself.
 
 Nothing here sends, reads or waits: events in, actions out.
 """
@@ -143,7 +144,7 @@ class Homes:
     n_kept : int
         Kept slots, each for one span.
     resident : callable
-        Whether the host level of this rank has a span, ready.
+        Whether the host level of this rank has a span that can be sent.
     holders_load : bool
         Whether a rank with which a span will stay loads it when no rank has it; otherwise its home does (where only
         homes reach storage).
@@ -152,8 +153,8 @@ class Homes:
 
     Notes
     -----
-    The host level must have a span as ready before ``read`` and ``received`` are reported for it, because others may
-    be sent the span from there.
+    The host level must have a span before ``read`` and ``received`` are reported for it, because others may be sent the
+    span from there.
     """
 
     rank: int
@@ -289,9 +290,16 @@ class Homes:
             del self._wishes[span]
             if kept is not None:
                 actions.append(self._copy(span, kept))
-        for rank in waiters:
-            actions += self._send_what_is_there(rank, span) or self._busy(rank, span)
-        return actions
+        return [*actions, *self._answer_waiters(span, waiters)]
+
+    def preparing(self, span: int) -> None:
+        """A device begins to preprocess a span of the host level, which cannot be sent until ``prepared``."""
+        self._reading.add(span)
+
+    def prepared(self, span: int) -> list[HomeAction]:
+        """A device has preprocessed a span of the host level."""
+        self._reading.discard(span)
+        return self._answer_waiters(span, self._waiters.pop(span, []))
 
     # -- inside ----------------------------------------------------------------------------------------------
 
@@ -355,6 +363,10 @@ class Homes:
             return self._busy(rank, span)
         self._waiters.setdefault(span, []).append(rank)
         return [self._begin_read(span, slot)]
+
+    def _answer_waiters(self, span: int, waiters: Sequence[int]) -> list[HomeAction]:
+        found = (self._send_what_is_there(rank, span) or self._busy(rank, span) for rank in waiters)
+        return [action for actions in found for action in actions]
 
     def _send_what_is_there(self, rank: int, span: int) -> list[HomeAction]:
         kept = self._kept.get(span)

@@ -171,6 +171,7 @@ class Exchange:
         self._asking: dict[int, str] = {}
         self._given_up: set[int] = set()
         self._resident: dict[int, Place] = {}
+        self._parsed: set[int] = set()
         self._copying: dict[int, int] = defaultdict(int)
         self._failures: dict[int, Failures] = {}
         self._serials = itertools.count(1)
@@ -266,17 +267,32 @@ class Exchange:
             if place.span in self._resident:
                 self._resident[place.span] = place
 
+    def preparing(self, span: int) -> None:
+        """Take note that a device is about to preprocess a span; its place may be filled anew on return.
+
+        Who asks for it from now on waits for the device, which waits for no rank.
+        """
+        with self._changed:
+            self._await_copies(span)
+            self._resident.pop(span, None)
+            self._parsed.discard(span)
+            if self._homes is not None:
+                self._homes.preparing(span)
+
     def stored(self, place: Place, failures: Failures) -> None:
         """Take note that a device has given a span back ready, with items that failed there."""
         with self._changed:
             self._failures[place.span] = {**self._failures.get(place.span, {}), **failures}
             self._resident[place.span] = place
+            if self._homes is not None:
+                self._carry_out(self._homes.prepared(place.span))
 
     def evicted(self, span: int) -> None:
         """Take note that a span is no longer in the host level; its place may be filled anew on return."""
         with self._changed:
             self._await_copies(span)
             self._resident.pop(span, None)
+            self._parsed.discard(span)
 
     # -- under the lock --------------------------------------------------------------------------------------
 
@@ -298,8 +314,9 @@ class Exchange:
     def _arrived(self, node: _NodeSide, event: SpanFilled) -> None:
         """Let the node have a span, and others from there."""
         self._wanted.pop(event.place.span, None)
-        if node.transit.arrives_ready or event.origin.ready:
-            self._resident[event.place.span] = event.place
+        self._resident[event.place.span] = event.place
+        if not (node.transit.arrives_ready or event.origin.ready):
+            self._parsed.add(event.place.span)
         node.wiring.post(event)
 
     def _carry_out(self, actions: Sequence[HomeAction]) -> None:
@@ -415,13 +432,14 @@ class Exchange:
             return Busy(span)
         if kept is not None:
             return self._kept_shipment(node, span, kept, failures)
+        ready = span not in self._parsed  # it stays as it is while it is copied
         try:
-            copy = node.transit.bytes_of(self._resident[span], ready=True).copy()
+            copy = node.transit.bytes_of(self._resident[span], ready=ready).copy()
         finally:
             with self._changed:
                 self._copying[span] -= 1
                 self._changed.notify_all()
-        return Shipment(copy.data, failures)
+        return Shipment(copy.data, failures, ready=ready)
 
     def _kept_shipment(self, node: _NodeSide, span: int, kept: int, failures: Failures) -> Shipment:
         ready = node.transit.arrives_ready

@@ -117,6 +117,8 @@ class ItemDesk:
 
     def prepare(self, action: Prepare) -> None:
         """Have a device preprocess a parsed span."""
+        if self._exchange is not None:
+            self._exchange.preparing(action.span)
         self._lanes[action.device].prepare(self._places[action.span], action.address)
 
     def upload(self, action: Upload) -> None:
