@@ -115,14 +115,14 @@ class Story:
         status = self.process.wait(DEADLINE_SECONDS)
         run = tartan.open(self.out)
         left = {path.name for path in run.path.iterdir()} - {path.name for path in plain.iterdir()}
-        again = max(0, run.stats["pairs_computed"] - N_ITEMS * (N_ITEMS - 1) // 2)
+        again = max(0, run.stats.get("pairs_computed", 0) - N_ITEMS * (N_ITEMS - 1) // 2)
         return {
             "status": status,
             "identical": run.finished and np.array_equal(run.matrix(), expected, equal_nan=True),
             "files_left": len(left),
             "processes_left": sum(not ended(pid) for pid in self.pids),
             "pairs_again": again,
-            "ranks_lost": run.stats["ranks_lost"],
+            "ranks_lost": run.stats.get("ranks_lost", 0),
             **self.notes,
         }
 

@@ -47,6 +47,9 @@ SETTINGS: dict[str, Any] = {
 }
 """Of Dask, while a cluster of this process runs: it carries messages and computes nothing."""
 
+LAUNCH = {"distributed.comm.timeouts.connect": "60s"}
+"""While ranks are started: a machine that is busy with that answers late, and is not lost."""
+
 _CLOSE_SECONDS = 5.0
 
 
@@ -112,7 +115,11 @@ class DaskEngine(Station):
         token, patience = self.credentials.token, self._patience_seconds
         task = RelayTask(self._run, self._server.address, self._entry, token, patience_seconds=patience)
         self._client.subscribe_topic("all", self._hear_scheduler)
-        self._client.register_plugin(RelayPlugin(task, self._service))
+        try:
+            with dask.config.set(LAUNCH):
+                self._client.register_plugin(RelayPlugin(task, self._service))
+        except (OSError, TimeoutError) as error:
+            raise ClusterError(f"the ranks could not be started: {error}", retryable=True) from None
 
     def _carry(self, peer: str, data: bytes, waiting: Future[bytes] | None, timeout_seconds: float) -> None:
         if waiting is None:
