@@ -13,8 +13,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import tartan
 from tartan.cluster.certs import write_certificates
 
 pytestmark = pytest.mark.exhaustive
@@ -145,3 +147,34 @@ def test_nothing_is_left_of_local_ranks_when_their_driver_is_killed(start: type[
     parents = [int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) for pid in pids]
     driver.process.kill()
     wait_ended(pids + parents)
+
+
+def test_a_run_over_tls_with_a_rank_next_to_the_data(start: type[Program], tmp_path: Path) -> None:
+    """As docs/howto-cluster.md says: certificates, a scheduler, workers, one of them with the resource "storage"."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(12):
+        (folder / f"{number:02}.faa").write_text(f">p{number}\n" + "MKVLAADTG" * (20 + number) + "\n")
+    certificates, file = tmp_path / "certs", tmp_path / "scheduler.json"
+    start("-m", "tartan", "cluster-certs", certificates, "--days", "1").process.wait(DEADLINE_SECONDS)
+    dash = ("--scheduler-file", file, "--dashboard-address", "127.0.0.1:0")
+    start(
+        "-m", "dask", "scheduler", "--protocol", "tls", "--host", "127.0.0.1", "--port", "0", *dash, config=certificates
+    )
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not file.exists() and time.monotonic() < deadline:
+        select.select([], [], [], 0.1)
+    for more in ((), ("--resources", "storage=1")):
+        words = ("--nthreads", "1", "--memory-limit", "0", *dash, *more)
+        start("-m", "dask", "worker", *words, config=certificates)
+    run = ("run", "phylogeny", folder / "*.faa", "--set", "k=3", "--workers", "1", "--quiet")
+    several = start("-m", "tartan", *run, "-o", tmp_path / "several", "--scheduler-file", file, "--parse-at", "storage",
+                    config=certificates)  # fmt: skip
+    assert several.process.wait(DEADLINE_SECONDS) == 0, several.lines
+    assert start("-m", "tartan", *run, "-o", tmp_path / "one").process.wait(DEADLINE_SECONDS) == 0
+    found, alone = tartan.open(tmp_path / "several"), tartan.open(tmp_path / "one")
+    np.testing.assert_array_equal(found.matrix(), alone.matrix())
+    stats = found.stats
+    assert (stats["n_ranks"], stats["storage_load_factor"]) == (2, 1)
+    assert stats["bytes_per_level"]["storage"] == sum(path.stat().st_size for path in folder.iterdir())
+    assert stats["bytes_between_ranks"] > 0
