@@ -54,6 +54,9 @@ class Application:
         and never crash: they then run in threads of this process, without worker processes.
     symmetric : bool
         compare(a, b) equals compare(b, a): only pairs i < j are computed.
+    directed : tuple of str
+        Outputs of a symmetric application that have a direction, such as the motion of a onto b. Pairs i < j are
+        computed; those of (j, i) come from ``reverse``. Such a run stores every score both ways.
     diagonal : bool
         Whether pairs (i, i) are computed too.
     similarity : bool or None
@@ -88,6 +91,7 @@ class Application:
     name: ClassVar[str | None] = None
     releases_gil: bool = False
     symmetric: bool = True
+    directed: tuple[str, ...] = ()
     diagonal: bool = False
     similarity: bool | None = None
     ragged: bool | None = None
@@ -113,6 +117,11 @@ class Application:
             Contents of the file, or the element of the sequence that was given as items.
         """
         return data
+
+    # An application may define ``split(key, data)``, which takes the name and the bytes of a file that may hold several
+    # items, and returns a sequence of bytes, one of each item as ``parse`` takes it, or None where the file is one.
+    # The items are called ``file#0``, ``file#1`` and so on. It is called when the inputs are opened and when items are
+    # read; the same file gives the same items. A file for which it raises fails as one item.
 
     def preprocess(self, item: Any, xp: Any) -> Any:
         """Prepare one parsed item for comparison (on the device of ``xp``); default: nothing."""
@@ -154,6 +163,16 @@ class Application:
 
     # ``compare_pair(a, b)`` may be defined instead of ``compare``: one pair at a time, any Python callable,
     # returning a number, or a dict of numbers.
+
+    def reverse(self, scores: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Return the scores of (b, a) from those of (a, b), element by element: every output that is ``directed``.
+
+        Parameters
+        ----------
+        scores : mapping of str to array (m, k)
+            All outputs of a tile, finished. Pairs that failed or are not wanted may hold anything.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has directed outputs and defines no reverse")
 
     def postprocess(self, scores: np.ndarray) -> np.ndarray:
         """Transform a block of finished scores on the CPU, element by element; default: nothing."""
@@ -250,6 +269,34 @@ def as_application(app: Any) -> Application:
     if not compares_pairs(application) and type(application).compare is Application.compare:
         raise ConfigError(f"{type(application).__name__} defines neither compare nor compare_pair")
     return application
+
+
+def splitter(app: Application) -> Callable[[str, bytes], Sequence[bytes] | None] | None:
+    """Return how an application splits files into items; None where a file is an item."""
+    return getattr(app, "split", None)
+
+
+def stored_once(app: Application) -> bool:
+    """Whether the scores of (i, j) are all those of (j, i), so that one of the two is stored."""
+    return app.symmetric and not app.directed
+
+
+def directed_outputs(app: Application) -> list[str]:
+    """Return the directed outputs of an application.
+
+    Raises
+    ------
+    ConfigError
+        If one is no output, or the application is not symmetric anyway.
+    """
+    from tartan.errors import ConfigError
+
+    unknown = [name for name in app.directed if name not in output_dtypes(app)]
+    if unknown:
+        raise ConfigError(f"{type(app).__name__}.directed names {unknown[0]!r}, which is no output of it")
+    if app.directed and not app.symmetric:
+        raise ConfigError(f"{type(app).__name__} is not symmetric: all its outputs are directed; leave directed out")
+    return list(app.directed)
 
 
 def compares_pairs(app: Application) -> bool:

@@ -12,6 +12,7 @@ from applications import Distances, Logged, compared_pairs, parsed_keys
 from whole_program import APPLICATIONS, Command, Numbers
 
 import tartan
+from tartan.application import Application
 from tartan.errors import ConfigError, StoreError
 from tartan.run.reopen import open_inputs
 
@@ -173,7 +174,7 @@ def test_an_item_that_is_gone_is_named_on_its_own_side(numbers: Numbers, tmp_pat
     tartan.allpairs(Distances(), left, run, against=right)
     (left / "001.txt").unlink()
     with pytest.raises(StoreError, match=r"items that are gone: 001\.txt; bring them back"):
-        open_inputs(run, tartan.open(run).manifest, tartan.open(run).folder.items, ())
+        open_inputs(run, tartan.open(run).manifest, tartan.open(run).folder.items, Application())
 
 
 @pytest.mark.slow

@@ -74,6 +74,7 @@ class FakeRun:
             created="2026-01-02T03:04:05+00:00",
             reduce=self.reduce,
             symmetric=True,
+            symmetric_in=lambda output=None: True,
             larger_is_nearer=True,
             outputs={"scores": np.dtype(np.float32)},
             meaning=lambda output=None: {},

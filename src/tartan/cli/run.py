@@ -97,11 +97,11 @@ def _pairs(args: argparse.Namespace, application: Any) -> tuple[Any, Any]:
     from tartan.cli.shared.pairs_file import read_pairs
     from tartan.sources.items import join_sources, open_source
 
-    suffixes = application.item_suffixes
-    source = open_source(args.inputs, suffixes=suffixes)
+    suffixes, split = application.item_suffixes, getattr(application, "split", None)
+    source = open_source(args.inputs, suffixes=suffixes, split=split)
     if not args.against:
         return source, read_pairs(args.pairs, source.keys)
-    both = join_sources(source, open_source(args.against, suffixes=suffixes), allow_repeats=True)
+    both = join_sources(source, open_source(args.against, suffixes=suffixes, split=split), allow_repeats=True)
     return source, read_pairs(args.pairs, both.keys)
 
 

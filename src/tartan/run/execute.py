@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from tartan.application import splitter
 from tartan.base.checks import path_of
 from tartan.base.files import disk_errors
 from tartan.base.progress import Progress
@@ -157,7 +158,7 @@ def extend(
         raise ConfigError(f"{path} compares {folder.manifest.workload['kind']}; only runs of all pairs take new items")
     old = reopened(folder, options, registry, given)
     refuse_other(folder, old)
-    new = open_source(items, suffixes=old.app.item_suffixes)
+    new = open_source(items, suffixes=old.app.item_suffixes, split=splitter(old.app))
     asked = replace(old, source=join_sources(old.source, new))
     with Session(asked, ranks) as session:
         session.expect(folder)

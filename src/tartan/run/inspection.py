@@ -96,11 +96,11 @@ class Inspector:
     def _locations(self) -> list[Location | None]:
         items = self._folder.items
         assert items is not None
-        return locate_items(self._folder.manifest, items, self._application.item_suffixes)
+        return locate_items(self._folder.manifest, items, self._application)
 
     @cached_property
     def _rows(self) -> Source:
-        return open_inputs(self._folder.path, self._folder.manifest, None, self._application.item_suffixes)
+        return open_inputs(self._folder.path, self._folder.manifest, None, self._application)
 
     def _read(self, item: int) -> Any:
         _refuse_urls(self._folder.manifest)

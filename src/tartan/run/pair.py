@@ -62,11 +62,13 @@ def inspect_pair(folder: RunFolder, a: int, b: int) -> Pair:
     Raises
     ------
     ConfigError
-        If they are one item, or both are of the same side of a run of two sets.
+        If they are one item, or both are of the same side of a run of two sets, or the run has directed scores of the
+        other order only.
     CorruptResultError
         If the chunk with their score is damaged.
     """
     _require_pair(folder, a, b)
+    _require_direction(folder, a, b)
     # A run of two sets has no scores (b, a) if a is of the first.
     first, second = (min(a, b), max(a, b)) if folder.manifest.workload["kind"] == "rectangle" else (a, b)
     code, scores = pair_scores(folder, first, second)
@@ -85,6 +87,16 @@ def _require_pair(folder: RunFolder, a: int, b: int) -> None:
     ):
         raise ConfigError(
             f"{folder.keys[a]} and {folder.keys[b]} are on one side of a run that compares two sets; name one of each"
+        )
+
+
+def _require_direction(folder: RunFolder, a: int, b: int) -> None:
+    """Refuse to show motions of one set onto the other as if they were those back."""
+    manifest = folder.manifest
+    if manifest.workload["kind"] == "rectangle" and a > b and manifest.application.get("directed"):
+        raise ConfigError(
+            f"this run has the scores of {folder.keys[b]} with {folder.keys[a]}, in this direction only; name them in "
+            "this order"
         )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tartan.application import Application, compares_pairs, output_dtypes
+from tartan.application import Application, compares_pairs, output_dtypes, stored_once
 from tartan.base.machine import memory
 from tartan.core.cache import Room
 from tartan.core.grid import Grid
@@ -388,7 +388,7 @@ def plan_run(
     """Divide the memory of one execution."""
     n = grid.n_items
     slots = host_slots(n, facts, options, capacity)
-    pair_bytes = sum(d.itemsize for d in output_dtypes(app).values()) * (1 if app.symmetric else 2) + 1
+    pair_bytes = sum(d.itemsize for d in output_dtypes(app).values()) * (1 if stored_once(app) else 2) + 1
     layout = choose_layout(grid, workload, _planned_slots(slots, n, facts), options.order, pair_bytes)
     own = device_slots(n, facts, options, capacity)
     rooms = [None if device is None else device_room(grid, device) for device in own]

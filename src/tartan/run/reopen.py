@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tartan.application import as_application
+from tartan.application import Application, as_application, splitter
 from tartan.errors import ConfigError, StoreError
 from tartan.options import RunOptions
 from tartan.run.request import Request
@@ -77,11 +77,10 @@ def reopened(folder: RunFolder, options: RunOptions, registry: Registry, given: 
     else:
         _check_code(folder, trust=given.trust)
         application, described = load_application(about["source"], about["parameters"], registry)
-    suffixes = application.item_suffixes
     if given.items is not None:
-        source = open_source(given.items, suffixes=suffixes)
+        source = open_source(given.items, suffixes=application.item_suffixes, split=splitter(application))
     else:
-        source = open_inputs(folder.path, manifest, folder.items, suffixes)
+        source = open_inputs(folder.path, manifest, folder.items, application)
     return Request(application, described, source, options, manifest.workload, reduce=manifest.reduce)
 
 
@@ -120,7 +119,7 @@ def refuse_other(folder: RunFolder, asked: Request, *, mended: Sequence[int] = (
     refuse_differences(found, folder.path)
 
 
-def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, suffixes: tuple[str, ...]) -> Source:
+def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, app: Application) -> Source:
     """Open the inputs of a run as its manifest names them.
 
     Parameters
@@ -130,8 +129,8 @@ def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, suffixe
     manifest : Manifest
     items : ItemTable or None
         The items that the run has; None where they are the rows of an array.
-    suffixes : tuple of str
-        As of ``open_source``.
+    app : Application
+        Says which files are items, and which hold several.
 
     Raises
     ------
@@ -147,7 +146,7 @@ def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, suffixe
         named: list[str] | str | None = inputs.get("patterns") or inputs.get("path")
         if not named:
             raise ConfigError(f"{path} was computed from objects in memory; give them again with tartan.allpairs")
-        source = open_source(named, suffixes=suffixes)
+        source = open_source(named, suffixes=app.item_suffixes, split=splitter(app))
         if isinstance(source, FileSource) and items is not None and len(ends) == len(given) + 1:
             of_leaf = slice(ends[index], ends[index + 1])
             stamped = None
@@ -160,12 +159,12 @@ def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, suffixe
     return join_sources(*sources, allow_repeats=True)
 
 
-def locate_items(manifest: Manifest, items: ItemTable, suffixes: tuple[str, ...]) -> list[Location | None]:
+def locate_items(manifest: Manifest, items: ItemTable, app: Application) -> list[Location | None]:
     """Find the file of each item of a run; None for one that is gone.
 
     Parameters
     ----------
-    manifest, items, suffixes
+    manifest, items, app
         As of ``open_inputs``; the items are files.
 
     Raises
@@ -176,7 +175,7 @@ def locate_items(manifest: Manifest, items: ItemTable, suffixes: tuple[str, ...]
     given, ends = list(leaves(manifest.inputs)), _ends(manifest)
     found: list[Location | None] = []
     for index, inputs in enumerate(given):
-        source = open_source(inputs.get("patterns") or [], suffixes=suffixes)
+        source = open_source(inputs.get("patterns") or [], suffixes=app.item_suffixes, split=splitter(app))
         if not isinstance(source, FileSource):
             raise ConfigError("the items of this run are no files")
         of_leaf = slice(ends[index], ends[index + 1]) if len(ends) == len(given) + 1 else slice(None)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tartan.application import Application, as_application, output_dtypes
+from tartan.application import Application, as_application, directed_outputs, output_dtypes, splitter, stored_once
 from tartan.base.checks import FINITE, POSITIVE, number, one_of, whole
 from tartan.base.machine import package_version, tartan_version
 from tartan.base.progress import watched
@@ -58,16 +58,20 @@ class Request:
 
     def manifest(self) -> Manifest:
         """Describe the run that is asked for; its grid is still empty."""
-        app, options = self.app, self.options
-        application = self.described | {
-            "outputs": {name: dtype.str for name, dtype in output_dtypes(app).items()},
-            "symmetric": app.symmetric,
-            "diagonal": app.diagonal,
-            "releases_gil": app.releases_gil,
-            "similarity": app.similarity,
-            "ragged": app.ragged,
-            "item": None,
-        }
+        app, options, directed = self.app, self.options, directed_outputs(self.app)
+        application = (
+            self.described
+            | {
+                "outputs": {name: dtype.str for name, dtype in output_dtypes(app).items()},
+                "symmetric": stored_once(app),
+                "diagonal": app.diagonal,
+                "releases_gil": app.releases_gil,
+                "similarity": app.similarity,
+                "ragged": app.ragged,
+                "item": None,
+            }
+            | ({"directed": directed} if directed else {})
+        )
         return Manifest(
             application=application,
             workload=self.workload,
@@ -156,13 +160,13 @@ def request(
         If the application, an input or a parameter is wrong.
     """
     application = as_application(app)
-    suffixes = application.item_suffixes
-    source = open_source(items, suffixes=suffixes)
+    suffixes, split = application.item_suffixes, splitter(application)
+    source = open_source(items, suffixes=suffixes, split=split)
     workload: dict[str, Any] = {"kind": "all"}
     candidates = None
     if against is not None:
         workload = {"kind": "rectangle", "n_left": source.n_items}
-        source = join_sources(source, open_source(against, suffixes=suffixes), allow_repeats=True)
+        source = join_sources(source, open_source(against, suffixes=suffixes, split=split), allow_repeats=True)
     if pairs is not None:
         given = _indices(pairs)
         workload = {"kind": "candidates", "file": "candidates.npy", "digest": digest(given)}

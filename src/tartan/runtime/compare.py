@@ -225,6 +225,36 @@ def score_tile(
     return write_block(app, scores, codes, failures, out, status, filled=filled)
 
 
+def write_reversed(app: Application, out: Scores, back: Scores, failures: Sequence[PairFailure]) -> None:
+    """Write the scores of (b, a) that those of (a, b) say, for applications with directed outputs.
+
+    Parameters
+    ----------
+    out : dict of arrays (m, k)
+        Finished scores.
+    back : dict of arrays (k, m)
+        Where the others go.
+    failures : sequence of PairFailure
+        Of the tile; NaN is expected if there are some.
+
+    Raises
+    ------
+    CompareError
+        If an output is missing, has another shape, or is NaN where no pair has failed.
+    """
+    with np.errstate(all="ignore"):
+        found = app.reverse(out)
+    for name, block in out.items():
+        turned = np.asarray(found[name]) if name in app.directed and name in found else block
+        if turned is block and name in app.directed:
+            raise CompareError(f"reverse returned no output {name!r}, only {', '.join(map(str, found))}")
+        if turned.shape != block.shape:
+            raise CompareError(f"reverse returned shape {turned.shape} for output {name!r}; expected {block.shape}")
+        if not failures and turned.dtype.kind in "fc" and not np.array_equal(np.isnan(turned), np.isnan(block)):
+            raise CompareError(f"reverse returned NaN for output {name!r} of a pair that has a score")
+        back[name][...] = turned.T
+
+
 def write_block(
     app: Application,
     scores: Mapping[str, Any],

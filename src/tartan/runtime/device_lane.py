@@ -23,7 +23,7 @@ from tartan.core.cache import Room
 from tartan.devices.protocol import Device
 from tartan.errors import CompareError, DeviceError, DeviceMemoryError
 from tartan.runtime.chunk_desk import ChunkBuffers
-from tartan.runtime.compare import PairFailure, compare_block, count_pairs, merge_mirrored, write_block
+from tartan.runtime.compare import PairFailure, compare_block, count_pairs, merge_mirrored, write_block, write_reversed
 from tartan.runtime.cpu_lane import late
 from tartan.runtime.events import (
     Event,
@@ -308,7 +308,8 @@ class DeviceLane:
         left = self._operand(part.rows)[part.row_part]
         right = self._operand(part.columns)[part.column_part]
         scores = self._call(left, right)
-        return scores, self._call(right, left) if part.chunk.mirrored is not None else None
+        twice = part.chunk.mirrored is not None and not self._app.directed
+        return scores, self._call(right, left) if twice else None
 
     def _call(self, left: Any, right: Any) -> dict[str, Any]:
         xp = self._device.xp
@@ -345,7 +346,10 @@ class DeviceLane:
         try:
             out = {name: block[window] for name, block in whole.scores.items()}
             failures = write_block(self._app, self._to_host(scores), codes, [], out, status)
-            if mirrored is not None and whole.mirrored is not None:
+            if whole.mirrored is not None and self._app.directed:
+                back = {name: block[window[::-1]] for name, block in whole.mirrored.items()}
+                write_reversed(self._app, out, back, failures)
+            elif mirrored is not None and whole.mirrored is not None:
                 back = {name: block[window[::-1]] for name, block in whole.mirrored.items()}
                 turned = codes if isinstance(codes, int) else codes.T
                 filled = bool(failures) or not part.mask.plain

@@ -28,6 +28,7 @@ from tartan.runtime.compare import (
     count_pairs,
     merge_mirrored,
     score_tile,
+    write_reversed,
 )
 from tartan.runtime.host import HOST_ARENA, HostItems, Place, UniformItems
 from tartan.runtime.items import ItemFailure, ItemForm, check_rows, parse_item, prepare_item, prepare_rows, ready_item
@@ -219,7 +220,9 @@ def compare_tile(context: WorkerContext, items: HostItems, part: Part, keeper: K
         out, back, status = _beside(out, back, status)
     dtypes = {name: block.dtype for name, block in out.items()}
     failures = score_tile(app, left, right, dtypes, mask, out, status)
-    if back is not None:
+    if back is not None and app.directed:
+        write_reversed(app, out, back, failures)
+    elif back is not None:
         filled = bool(failures) or not mask.plain
         more = score_tile(app, right, left, dtypes, mask.turned(), back, status.T, filled=filled)
         failures = merge_mirrored(failures, more, status)

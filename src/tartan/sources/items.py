@@ -33,8 +33,10 @@ from tartan.sources.paths import (
     locate_keys,
     open_regular,
     read_location,
+    split_files,
     stamps,
 )
+from tartan.sources.split import Split, Splitter
 
 Kind = Literal["files", "array", "sequence"]
 Fingerprints = tuple[np.ndarray, np.ndarray]
@@ -363,7 +365,13 @@ def _joined_keys(sources: Sequence[Source]) -> list[str]:
     return list(taken)
 
 
-def open_source(items: Any, *, suffixes: tuple[str, ...] = (), max_item_bytes: int = DEFAULT_MAX_ITEM_BYTES) -> Source:
+def open_source(
+    items: Any,
+    *,
+    suffixes: tuple[str, ...] = (),
+    max_item_bytes: int = DEFAULT_MAX_ITEM_BYTES,
+    split: Split | None = None,
+) -> Source:
     """Open whatever a user gives as items.
 
     Parameters
@@ -377,6 +385,8 @@ def open_source(items: Any, *, suffixes: tuple[str, ...] = (), max_item_bytes: i
         Lower-case endings that a folder is searched for (``Application.item_suffixes``).
     max_item_bytes : int
         Larger files fail as items.
+    split : callable, optional
+        Cuts files that hold several items (``Application.split``).
 
     Returns
     -------
@@ -394,13 +404,13 @@ def open_source(items: Any, *, suffixes: tuple[str, ...] = (), max_item_bytes: i
     >>> source.n_items, source.keys[2], source.read(1)
     (3, '2', [3])
     """
-    source = _open(items, suffixes, max_item_bytes)
+    source = _open(items, suffixes, max_item_bytes, split)
     if source.n_items == 0:
         raise ConfigError(f"no items: {type(items).__name__} is empty; give at least one", code="no-input")
     return source
 
 
-def _open(items: Any, suffixes: tuple[str, ...], max_item_bytes: int) -> Source:
+def _open(items: Any, suffixes: tuple[str, ...], max_item_bytes: int, split: Split | None) -> Source:
     if isinstance(items, Source):
         return items
     if isinstance(items, str | os.PathLike):
@@ -412,7 +422,7 @@ def _open(items: Any, suffixes: tuple[str, ...], max_item_bytes: int) -> Source:
     listed = _listed(items)
     if not listed or not all(isinstance(item, str | os.PathLike) for item in listed):
         return SequenceSource(listed)
-    return _open_paths([os.fsdecode(item) for item in listed], suffixes, max_item_bytes)
+    return _open_paths([os.fsdecode(item) for item in listed], suffixes, max_item_bytes, split)
 
 
 def _listed(items: Any) -> Sequence[Any]:
@@ -435,7 +445,7 @@ def _open_array(array: Any) -> Source:
     return ArraySource(array)
 
 
-def _open_paths(patterns: Sequence[str], suffixes: tuple[str, ...], max_item_bytes: int) -> Source:
+def _open_paths(patterns: Sequence[str], suffixes: tuple[str, ...], max_item_bytes: int, split: Split | None) -> Source:
     if len(patterns) == 1 and not has_magic(patterns[0]):
         source = open_stored_array(absolute(patterns[0]))
         if source is not None:
@@ -446,4 +456,6 @@ def _open_paths(patterns: Sequence[str], suffixes: tuple[str, ...], max_item_byt
         source = open_stored_array(absolute(found[0].path))
         if source is not None:
             return source
+    if split is not None:
+        found = list(split_files(found, Splitter(split), max_item_bytes))
     return FileSource(found, patterns, max_item_bytes)

@@ -13,7 +13,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from tartan.base.machine import memory
 from tartan.errors import ConfigError
 from tartan.sources import globs
 from tartan.sources.remote import Patience, in_time, read_remote
+from tartan.sources.split import Splitter
 
 PATIENCE = Patience()
 _LARGE_BYTES = 64 << 20
@@ -43,17 +44,24 @@ class Location:
         None for the local file system.
     size_bytes, mtime_ns : int
         What a remote listing said; -1 where unknown. Local files are asked when needed.
+    part : int or None
+        Which item of the file it is; None where the file is one item.
+    splitter : Splitter or None
+        What cuts the file into items.
     """
 
     path: str
     filesystem: Any = None
     size_bytes: int = -1
     mtime_ns: int = -1
+    part: int | None = None
+    splitter: Splitter | None = None
 
     @property
     def name(self) -> str:
-        """Path of a local file, URL of a remote one."""
-        return self.path if self.filesystem is None else str(self.filesystem.unstrip_protocol(self.path))
+        """Path of a local file, URL of a remote one; of a part with its number."""
+        file = self.path if self.filesystem is None else str(self.filesystem.unstrip_protocol(self.path))
+        return file if self.part is None else f"{file}#{self.part}"
 
 
 def is_url(text: str) -> bool:
@@ -297,10 +305,38 @@ def read_location(
         If it cannot be read, is no regular file, holds more than ``max_bytes`` or than there is memory, or has changed
         since.
     """
-    data = _read(location, max_bytes, patience)
+    data = _read(location, max_bytes, patience) if location.part is None else _read_part(location, max_bytes, patience)
     if stamp is not None and next(stamps([location])) != stamp:
         raise OSError(0, "the file has changed since the run began")
     return data
+
+
+def split_files(locations: Iterable[Location], splitter: Splitter, max_bytes: int) -> Iterator[Location]:
+    """Yield the items of files that hold several, and all others as they are; what cannot be read fails later."""
+    for location in locations:
+        try:
+            items = _items(location, splitter, max_bytes, PATIENCE)
+        except Exception:  # the file fails as an item, with its reason
+            items = None
+        if items is None:
+            yield location
+        else:
+            yield from (replace(location, part=part, splitter=splitter) for part in range(len(items)))
+
+
+def _read_part(location: Location, max_bytes: int, patience: Patience) -> bytes:
+    assert location.splitter is not None
+    assert location.part is not None
+    items = _items(location, location.splitter, max_bytes, patience)
+    if items is None or location.part >= len(items):
+        raise OSError(0, "the file does not hold this item any more")
+    return items[location.part]
+
+
+def _items(location: Location, splitter: Splitter, max_bytes: int, patience: Patience) -> Sequence[bytes] | None:
+    whole = replace(location, part=None)
+    identity = (whole.name, *next(stamps([whole])))
+    return splitter.items(identity, _last(whole.name), partial(_read, whole, max_bytes, patience))
 
 
 def _read(location: Location, max_bytes: int, patience: Patience) -> bytes:

@@ -84,7 +84,7 @@ class ExportRequest:
 
     def require(self, *, symmetric: bool, what: str) -> None:
         """Refuse matrices that a format cannot hold."""
-        if symmetric and not self.folder.manifest.symmetric:
+        if symmetric and not self.folder.manifest.symmetric_in(self.view.name):
             raise ConfigError(f"{what} holds symmetric matrices only; this run is not symmetric")
 
 

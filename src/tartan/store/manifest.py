@@ -32,7 +32,7 @@ class Manifest:
     Attributes
     ----------
     application : dict
-        name, kind, source, source_hash, parameters, outputs {name: dtype}, symmetric, diagonal, releases_gil,
+        name, kind, source, source_hash, parameters, outputs {name: dtype}, symmetric, directed, diagonal, releases_gil,
         ragged, item, and optionally similarity (True: large scores are near; False: small ones) and meaning (by
         output, what the application says of its scores: distance, why, cut, cut_why, linkage, tree).
     workload : dict
@@ -78,8 +78,18 @@ class Manifest:
 
     @property
     def symmetric(self) -> bool:
-        """Whether score (i, j) is also score (j, i); a rectangle has no such mirror."""
+        """Whether all scores (i, j) are also those of (j, i), so that one is stored; a rectangle has no such mirror."""
         return self.workload["kind"] != "rectangle" and bool(self.application.get("symmetric", True))
+
+    def symmetric_in(self, output: str | None = None) -> bool:
+        """Whether the scores of an output (default: the first) are the same both ways, however they are stored.
+
+        A run with directed outputs stores all of them both ways; those that are not directed agree.
+        """
+        directed: list[str] = self.application.get("directed") or []
+        name = next(iter(self.outputs)) if output is None else output
+        both = bool(directed) and name not in directed and self.workload["kind"] != "rectangle"
+        return self.symmetric or both
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -283,7 +293,7 @@ def _application_differences(old: dict[str, Any], new: dict[str, Any]) -> list[D
     for name in sorted({*before, *after}):
         if before.get(name) != after.get(name):
             found.append(Difference("option", _was(f"parameter {name}", before.get(name), after.get(name))))
-    for name in ("outputs", "symmetric", "diagonal"):
+    for name in ("outputs", "symmetric", "directed", "diagonal"):
         if old.get(name) != new.get(name):
             found.append(Difference("option", _was(f"application's {name}", old.get(name), new.get(name))))
     return found

@@ -30,6 +30,7 @@ class _ManifestApplication(TypedDict):
     source_hash: NotRequired[str | None]
     parameters: NotRequired[dict[str, Any]]
     symmetric: NotRequired[bool]
+    directed: NotRequired[list[str]]
     diagonal: NotRequired[bool]
     releases_gil: NotRequired[bool]
     similarity: NotRequired[bool | None]

@@ -88,7 +88,7 @@ class ResultView:
         ConfigError
             If the run is not symmetric.
         """
-        if not self.folder.manifest.symmetric:
+        if not self.folder.manifest.symmetric_in(self.name):
             raise ConfigError(f"{self.folder.path} is not symmetric and has no condensed form; use matrix()")
         n = self.shape[0]
         condensed = np.full(n * (n - 1) // 2, self.fill)

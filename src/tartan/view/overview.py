@@ -77,7 +77,7 @@ def _whole(run: Any, side: int) -> Overview:
     order, joined, square = None, None, matrix.shape[0] == matrix.shape[1] == run.n_items
     if square:
         np.fill_diagonal(known, False)
-    if square and run.manifest.symmetric:
+    if square and run.manifest.symmetric_in():
         known &= np.triu(known, 1)
         if known.any():
             order, joined = leaf_tree(matrix, similarity=run.larger_is_nearer)
@@ -90,7 +90,7 @@ def _whole(run: Any, side: int) -> Overview:
 def _streamed(run: Any, side: int, labels: Sequence[Hashable] | None) -> Overview:
     square = run.shape[0] == run.shape[1] == run.n_items
     order = _by_label(labels) if square and labels is not None else None
-    if order is None and run.manifest.symmetric and run.n_items <= _MOST_ORDERED:
+    if order is None and run.manifest.symmetric_in() and run.n_items <= _MOST_ORDERED:
         order = _by_landmarks(run)
     sums, picked = CellSums(run.shape, side, order), _Picked(run)
     for block in run.view().blocks():

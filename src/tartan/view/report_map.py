@@ -53,7 +53,7 @@ def _kept(run: Any) -> Any:
 
 def _made(run: Any) -> np.ndarray | None:
     """Make a map of a finished run of few items; None where that cannot be done, which is no failure of the report."""
-    if not run.manifest.symmetric or not 3 <= run.n_items <= _MOST_MADE or run.n_pairs_left:
+    if not run.manifest.symmetric_in() or not 3 <= run.n_items <= _MOST_MADE or run.n_pairs_left:
         return None
     method = "smacof" if run.manifest.reduce is None else "damds"
     try:

@@ -227,7 +227,7 @@ def nearest_pairs(run: Any, seen: Overview) -> dict[str, Any] | None:
 
 def tree(run: Any, findings: Findings) -> dict[str, str] | None:
     """Draw the tree of a run of an application whose answer is one; None for others, and where pairs are missing."""
-    if not run.manifest.meaning().get("tree") or not 3 <= run.n_items <= MAX_LEAVES or not run.manifest.symmetric:
+    if not run.manifest.meaning().get("tree") or not 3 <= run.n_items <= MAX_LEAVES or not run.manifest.symmetric_in():
         return None
     if run.manifest.reduce is not None or run.n_pairs_left:
         return None

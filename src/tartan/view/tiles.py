@@ -108,7 +108,7 @@ class WholePyramid:
         self.shape: tuple[int, int] = matrix.shape[0], matrix.shape[1]
         self.order: NDArray[np.intp] | None = None
         self._limits = value_limits(matrix)
-        if run.manifest.symmetric and run.n_pairs_left == 0:
+        if run.manifest.symmetric_in() and run.n_pairs_left == 0:
             self.order = leaf_order(matrix, similarity=run.larger_is_nearer)
             matrix = matrix[np.ix_(self.order, self.order)]
         known = np.isfinite(matrix)

@@ -235,7 +235,7 @@ def similarity_function(run: RunFolder, similarity: str | Function, output: str 
     ConfigError
         If the formula cannot be read. The function raises it for a score that makes no distance.
     """
-    if run.manifest.symmetric:
+    if run.manifest.symmetric_in(output):
         options = _InputOptions(similarity=similarity, output=output)
         return strict(*function_of_similarity(_of_run(run, options), similarity))
     if callable(similarity):
@@ -404,9 +404,9 @@ def _is_run(given: Any) -> bool:
 def _of_run(run: RunFolder, options: _InputOptions) -> Dissimilarities:
     """Take an output of a run; scores that it does not have are missing."""
     label = str(run.path)
-    if not run.manifest.symmetric:
-        raise ConfigError(f"{label} is not symmetric; this needs the scores of all pairs of one set of items")
     view = run.view(options.output)
+    if not run.manifest.symmetric_in(view.name):
+        raise ConfigError(f"{label} is not symmetric; this needs the scores of all pairs of one set of items")
     if view.dtype.kind == "c":
         raise ConfigError(f"{label}: dissimilarities are numbers; those of output {view.name!r} are {view.dtype}")
     diagonal = None if options.similarity is not None else 0.0
