@@ -133,7 +133,7 @@ def test_parameters_of_the_applications_are_documented():
     from tartan.apps import builtin
 
     text = _text("docs/applications.md")
-    for app in ("forensics", "phylogeny", "vectors"):
+    for app in ("forensics", "microscopy", "phylogeny", "vectors"):
         section = text.split(f"## {app}:")[1].split("\n## ")[0]
         for parameter in builtin(app)().parameters():
             assert f"| `{parameter}` |" in section, f"{app}: {parameter}"

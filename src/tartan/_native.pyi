@@ -186,6 +186,25 @@ def dendrogram(
 def neighbor_joining(
     distances: NDArray[Any], report: Callable[[int], object] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]: ...
+def microscopy_register(
+    left: list[NDArray[np.float64]],
+    right: list[NDArray[np.float64]],
+    wanted: NDArray[np.bool_] | None = None,
+    *,
+    starts: int = 0,
+    scale: float = 0.0,
+    symmetry: int = 1,
+    level: str | None = None,
+) -> NDArray[np.float64]: ...
+def microscopy_evaluate(
+    left: NDArray[np.float64],
+    right: NDArray[np.float64],
+    motions: NDArray[np.float64],
+    *,
+    scale: float | None = None,
+    level: str | None = None,
+) -> NDArray[np.float64]: ...
+def microscopy_thin(points: NDArray[np.float64], most: int) -> NDArray[np.uint64]: ...
 def pwc_padded(n: int) -> int: ...
 def pwc_scratch_len(n: int, k: int) -> int: ...
 def pwc_pack(columns: NDArray[np.float64], packed: NDArray[Any]) -> None: ...

@@ -10,6 +10,7 @@ pub mod dense;
 mod exponential;
 pub mod fasta;
 pub mod linkage;
+pub mod microscopy;
 pub mod pairs;
 pub mod product;
 pub mod pwc;

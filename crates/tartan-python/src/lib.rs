@@ -8,6 +8,7 @@ mod dense;
 mod in_order;
 mod linkage;
 mod matrix;
+mod microscopy;
 mod pairs;
 mod phylogeny;
 mod pwc;
@@ -26,6 +27,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     dense::register(module)?;
     linkage::register(module)?;
     matrix::register(module)?;
+    microscopy::register(module)?;
     pairs::register(module)?;
     phylogeny::register(module)?;
     sponge::register(module)?;

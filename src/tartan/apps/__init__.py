@@ -29,6 +29,9 @@ BUILTIN = {
     "forensics": Builtin(
         "tartan.apps.forensics.app:Forensics", "e70aac8af4966b044b82c6b3ab05926564d45c35a139e37e199e74ed6aa5480b"
     ),
+    "microscopy": Builtin(
+        "tartan.apps.microscopy.app:Microscopy", "688bbc09f699f37e0d2b6d8198b06598370f3436ad1813ecf2082bd76a3d90d5"
+    ),
     "phylogeny": Builtin(
         "tartan.apps.phylogeny.app:Phylogeny", "c49b853ca075496104655200f0ca15b4803a50792abf3d8f9bd44fc1d0da2339"
     ),

@@ -39,7 +39,7 @@ _COMMANDS = {
     "outliers": "list the items that are far from all others",
     "lcms": "cluster LC-MS peaks: one cluster is one peptide",
     "sort": "sort files of numbers or records, larger than memory; run it again to resume",
-    "simulate": "write inputs with known truth: photos, proteomes, vectors or LC-MS peaks",
+    "simulate": "write inputs with known truth: photos, particles, proteomes, vectors or LC-MS peaks",
     "plan": "predict time, loads and efficiency of a run before it is started",
     "cluster-certs": "write certificates for a cluster of several machines",
     "demo": "simulate photos of several cameras, compare all of them and write a report",

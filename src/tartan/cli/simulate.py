@@ -19,7 +19,7 @@ from tartan.errors import ConfigError
 _KINDS: dict[type, tuple[Any, str]] = {
     int: (int, "a whole number"), float: (int | float, "a number"), bool: (bool, "true or false"),
 }  # fmt: skip
-APPLICATIONS = ("forensics", "phylogeny", "vectors", "lcms")
+APPLICATIONS = ("forensics", "microscopy", "phylogeny", "vectors", "lcms")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

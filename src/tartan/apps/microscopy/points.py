@@ -1,0 +1,85 @@
+"""Points of one particle: what can be registered, what is thinned, what people see of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan import _native
+from tartan.errors import ItemError
+
+Points = NDArray[np.float64]
+
+_LEAST_POINTS = 3
+_LARGEST = 1e12
+_MOST_RESOLVED = 5_000.0
+_PICTURE = 96
+
+
+def checked(key: str, points: Points) -> Points:
+    """Return the points of a particle that can be registered.
+
+    Raises
+    ------
+    ItemError
+        If there are too few points, numbers that are no lengths, or an extent that does not fit the uncertainties.
+    """
+    problem = _problem(points)
+    if problem is not None:
+        raise ItemError(f"{key}: {problem}", context={"key": key})
+    return points
+
+
+def _problem(points: Points) -> str | None:
+    if len(points) < _LEAST_POINTS:
+        return f"it has {len(points)} points; a motion needs at least {_LEAST_POINTS}: leave the particle out"
+    for column, name in enumerate(("x", "y", "uncertainty")):
+        values = points[:, column]
+        bad = np.flatnonzero(~np.isfinite(values) | (np.abs(values) > _LARGEST))
+        if len(bad):
+            return f"{name} of point {bad[0]} is {values[bad[0]]}, no length up to {_LARGEST:g}: leave the point out"
+    bad = np.flatnonzero(~(points[:, 2] > 1 / _LARGEST))
+    if len(bad):
+        return f"the uncertainty of point {bad[0]} is {points[bad[0], 2]}; it must be above zero: leave the point out"
+    return _extent_problem(points)
+
+
+def _extent_problem(points: Points) -> str | None:
+    """Compare the extent with the uncertainty: both must be in one unit, and an angle must be there to be found."""
+    sigma = float(np.median(points[:, 2]))
+    radius = float(np.sqrt(np.square(points[:, :2] - points[:, :2].mean(axis=0)).sum(axis=1).mean()))
+    if (points[:, :2] == points[0, :2]).all():
+        return f"all {len(points)} points are equal ({points[0, 0]:g}, {points[0, 1]:g}): no motion can be found"
+    same = "are points and uncertainties in the same unit (nanometres, pixels)?"
+    if sigma > radius:
+        return f"its median uncertainty {sigma:.4g} exceeds its radius {radius:.4g}, so it has no shape; {same}"
+    if radius > _MOST_RESOLVED * sigma:
+        return f"its radius {radius:.4g} is more than {_MOST_RESOLVED:,.0f} median uncertainties of {sigma:.4g}; {same}"
+    return None
+
+
+def thinned(points: Points, most: int) -> Points:
+    """Return at most ``most`` points, the more of a region the denser it is; the choice is fixed."""
+    if len(points) <= most:
+        return np.ascontiguousarray(points)
+    kept: NDArray[np.uint64] = _native.microscopy_thin(np.ascontiguousarray(points), most)
+    return np.ascontiguousarray(points[kept])
+
+
+def described(points: Points, most: int) -> dict[str, Any]:
+    """Return facts of a particle and its density as a picture."""
+    about: dict[str, Any] = {"points": len(points)}
+    if len(points) > most:
+        about["points compared"] = most
+    usable = points[np.isfinite(points).all(axis=1)]
+    if not len(usable):
+        return about
+    wide, high = np.ptp(usable[:, 0]), np.ptp(usable[:, 1])
+    about |= {"width": float(wide), "height": float(high), "median uncertainty": float(np.median(usable[:, 2]))}
+    side = max(float(wide), float(high)) or 1.0
+    centre = (usable[:, :2].max(axis=0) + usable[:, :2].min(axis=0)) / 2
+    ends = [(middle - side / 2, middle + side / 2) for middle in centre]
+    counts, _, _ = np.histogram2d(usable[:, 1], usable[:, 0], bins=_PICTURE, range=[ends[1], ends[0]])
+    return about | {"density": counts[::-1].astype(np.float32)}
