@@ -217,7 +217,11 @@ def test_given_motions_are_scored(run: Any, tmp_path: Path) -> None:
     scored = tartan.allpairs(Microscopy(score_only=str(motions)), source, tmp_path / "scored", quiet=True)
     np.testing.assert_allclose(scored.matrix(), run.matrix(), rtol=1e-5)
     np.testing.assert_allclose(transform(scored, 5, 2), transform(run, 5, 2), atol=1e-9)
+    again = Microscopy(score_only=scored.manifest.application["parameters"]["score_only"])
+    assert again.parameters() == Microscopy(score_only=str(motions)).parameters()
     motions.write_text("\n".join(lines[:-1]))
+    with pytest.raises(ConfigError, match="has changed since the run began"):
+        Microscopy(score_only=scored.manifest.application["parameters"]["score_only"])
     lacking = tartan.allpairs(Microscopy(score_only=str(motions)), source, tmp_path / "lacking", quiet=True)
     (failure,) = lacking.failures
     assert (failure.i, failure.j) == (5, 6)

@@ -6,10 +6,8 @@ maximises their overlap, and the Bhattacharyya score there. `transform` gives th
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,6 +17,7 @@ from numpy.typing import NDArray
 from tartan import _native
 from tartan.application import Application, Meaning
 from tartan.apps.microscopy.files import Points, read_particle, split_file
+from tartan.apps.microscopy.motions import inverse, read_motions
 from tartan.apps.microscopy.points import checked, described, thinned
 from tartan.errors import CompareError, ConfigError
 
@@ -29,7 +28,6 @@ _MOST_RATIO = 20.0
 _MOST_STARTS = 10_000
 _MOST_SYMMETRY = 1_000
 _LEAST_POINTS = 10
-_COLUMNS = ("i", "j", "tx", "ty", "theta")
 
 
 class Microscopy(Application):
@@ -48,7 +46,8 @@ class Microscopy(Application):
         Particles with more points are thinned to this number; denser places keep more.
     score_only : str, optional
         A CSV file with the columns i, j, tx, ty, theta: motions of item i onto item j, by their keys. Nothing is
-        searched then; ``scores`` is B at these motions. A motion of (j, i) serves (i, j) by its inverse.
+        searched then; ``scores`` is B at these motions. A motion of (j, i) serves (i, j) by its inverse. Kept with the
+        file's digest, so that a run is resumed with the same motions only.
 
     Notes
     -----
@@ -113,9 +112,10 @@ class Microscopy(Application):
         self.scale = float(scale)
         if score_only is not None and not isinstance(score_only, str | Path):
             raise ConfigError(f"score_only: {score_only!r} is no file of motions (CSV with i,j,tx,ty,theta)")
-        self.score_only = None if score_only is None else str(Path(score_only).absolute())
-        if self.score_only is not None:
-            self._motions  # noqa: B018 - a file that cannot be read is refused before anything runs
+        self.score_only: str | None = None
+        self._motions: dict[tuple[str, str], tuple[float, float, float]] = {}
+        if score_only is not None:
+            self.score_only, self._motions = read_motions(str(score_only))
 
     def split(self, key: str, data: bytes) -> Sequence[bytes] | None:
         """Return the particles of a file that holds several; see ``Application``."""
@@ -168,11 +168,6 @@ class Microscopy(Application):
             why="B grows with the overlap and has no upper bound of its own: it is taken from the best pair of the run",
         )
 
-    @cached_property
-    def _motions(self) -> dict[tuple[str, str], tuple[float, float, float]]:
-        assert self.score_only is not None
-        return _read_motions(self.score_only)
-
     def _registered(self, left: Sequence[Item], right: Sequence[Item]) -> NDArray[np.float64]:
         """Register a tile, (m, k, 5); of a pair that it holds both ways the second is the inverse of the first."""
         twice, other = _mirrored(left, right)
@@ -199,13 +194,15 @@ class Microscopy(Application):
         return found
 
     def _motion(self, a: str, b: str) -> tuple[float, float, float]:
+        if a == b:
+            return 0.0, 0.0, 0.0
         if (a, b) in self._motions:
             return self._motions[a, b]
         if (b, a) in self._motions:
             x, y, theta = (float(value[0]) for value in inverse(*(np.array([v]) for v in self._motions[b, a])))
             return x, y, theta
         raise CompareError(
-            f"{self.score_only} has no motion of {a} onto {b}; add a line {a},{b},tx,ty,theta, or compare listed pairs "
+            f"score_only has no motion of {a} onto {b}; add a line {a},{b},tx,ty,theta, or compare listed pairs "
             "only (--pairs)"
         )
 
@@ -228,15 +225,6 @@ def _mirrored(
     twice = (of_row >= 0)[:, None] & known[None, :] & (of_column[None, :] < np.arange(len(left))[:, None])
     row, column = np.nonzero(twice)
     return twice, (of_column[column], of_row[row])
-
-
-def inverse(
-    x: NDArray[np.float64], y: NDArray[np.float64], theta: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the motions that undo some motions, element by element; angles from -pi to below pi."""
-    cos, sin = np.cos(theta), np.sin(theta)
-    back = -theta
-    return -(cos * x + sin * y), -(cos * y - sin * x), np.where(back >= np.pi, -np.pi, back)
 
 
 def transform(run: Any, i: int | str, j: int | str) -> NDArray[np.float64]:
@@ -331,26 +319,3 @@ def _require_like_sizes(left: Sequence[Item], right: Sequence[Item]) -> None:
                 f"particles of width {one:.4g} and {other:.4g} are no two views of one structure; are both in the same "
                 "unit (nanometres, pixels)?"
             )
-
-
-def _read_motions(path: str) -> dict[tuple[str, str], tuple[float, float, float]]:
-    expected = f"expected a CSV with the columns {', '.join(_COLUMNS)}"
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "no text in UTF-8"
-        raise ConfigError(f"score_only: {path} cannot be read: {reason}; {expected}") from error
-    rows = csv.DictReader(text.splitlines())
-    lacking = [name for name in _COLUMNS if name not in (rows.fieldnames or [])]
-    if lacking:
-        raise ConfigError(f"score_only: {path} has no column {lacking[0]!r}; {expected}")
-    motions = {}
-    for row in rows:
-        try:
-            x, y, theta = (float(row[name]) for name in _COLUMNS[2:])
-        except (TypeError, ValueError):
-            raise ConfigError(f"score_only: {path}, line {rows.line_num}: a number is missing; {expected}") from None
-        if not all(map(math.isfinite, (x, y, theta))):
-            raise ConfigError(f"score_only: {path}, line {rows.line_num}: {x}, {y}, {theta} are not finite")
-        motions[row["i"], row["j"]] = (x, y, theta)
-    return motions
