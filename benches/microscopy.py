@@ -109,8 +109,8 @@ def speed(particles: list[Array], n_peers: int) -> list[list[object]]:
     return rows
 
 
-def known(particles: list[Array]) -> list[list[object]]:
-    """Compare with known values; the largest relative errors."""
+def known(particles: list[Array], n_peers: int) -> list[list[object]]:
+    """Compare with known values; the largest relative errors. The thorough search takes the first of the pairs."""
     errors = {"F": 0.0, "B": 0.0, "gradient": 0.0}
     reached, reference = [], []
     for (i, j), fine, coarse, gradient, score, best in KNOWN:
@@ -124,7 +124,8 @@ def known(particles: list[Array]) -> list[list[object]]:
             errors["B"] = max(errors["B"], abs(found / score - 1))
             errors["gradient"] = max(errors["gradient"], float(error))
             reached.append(_native.microscopy_register([a], [b], level=level)[0, 0, 0] / best)
-        reference.append(thorough(a, b) / best)
+        if len(reference) < n_peers:
+            reference.append(thorough(a, b) / best)
     rows: list[list[object]] = [[f"error of {name}", "relative", error, "<= 1e-5"] for name, error in errors.items()]
     rows.append(["best B", "of the known one", float(min(reached)), ">= 0.999"])
     rows.append(["96 starts", "of the known one", float(min(reference)), ">= 0.99999"])
@@ -165,7 +166,7 @@ def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
     n_peers = min(PAIRS, options_of(arguments, peers=20).peers)
     particles = particles_of(REAL) if REAL.exists() else simulated(60)[0]
     rows = speed(particles, n_peers)
-    rows += known(particles) if REAL.exists() else []
+    rows += known(particles, n_peers) if REAL.exists() else []
     rows += [*truth(), *large()]
     print_table(f"registration, {PAIRS} pairs, {n_peers} of them by the peers", rows, ("what", "unit", "value", "bar"))
     return {f"{what}, {unit}": value for what, unit, value, _ in rows}
