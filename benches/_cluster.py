@@ -87,10 +87,12 @@ def real(app: Any, n_items: int, slots: int, seconds: float, n_ranks: int = 4, d
     )
 
 
-def replayed(n_items: int, slots: int, speeds: Sequence[float], *, homes: bool = True) -> Outcome:
-    """Replay such a run on ranks of given speeds, in pairs a second."""
+def replayed(
+    n_items: int, slots: int, speeds: Sequence[float], *, homes: bool = True, grid: Grid | None = None
+) -> Outcome:
+    """Replay such a run on ranks of given speeds, in pairs a second; ``grid`` is that of a run that was made."""
     pairs_of, all_slots = AllPairs(n_items), slots * len(speeds)
-    grid = choose_cluster_grid(pairs_of, slots, len(speeds))
+    grid = grid or choose_cluster_grid(pairs_of, slots, len(speeds))
     lines, pieces = lines_of_run(grid, slots, all_slots if homes else slots)
     ranks = [ReplayedRank(slots, speed, load_seconds=PARSE_SECONDS, division=lines) for speed in speeds]
     options = ClusterOptions(homes=homes, pieces=pieces)

@@ -23,8 +23,7 @@ def main(words: list[str]) -> int:
         slots = round(room * options.items)
         speed = options.items * (options.items - 1) / 2 / N_RANKS / options.seconds
         found = real(Quick(), options.items, slots, options.seconds)
-        foretold = replayed(options.items, slots, [speed] * N_RANKS)
-        assert found.grid == foretold.grid
+        foretold = replayed(options.items, slots, [speed] * N_RANKS, grid=found.grid)
         values = [(one.loads, one.fills, one.seconds) for one in (found, foretold)]
         off = [real_value / value - 1 for real_value, value in zip(*values, strict=True)]
         lines += [
