@@ -70,6 +70,8 @@ impl Eq for Candidate {}
 pub struct OpenRun {
     pub run: Run,
     pub file: Arc<DataFile>,
+    /// Checksums of the windows of its index, as it was when it was opened.
+    pub index: Vec<u32>,
 }
 
 /// Plans one range after the other.
@@ -98,7 +100,7 @@ impl<'a> Forecast<'a> {
             runs,
             windows: runs
                 .iter()
-                .map(|open| IndexWindow::new(&open.run))
+                .map(|open| IndexWindow::again(&open.run, &open.index))
                 .collect(),
             heap: BinaryHeap::with_capacity(runs.len()),
             most: target.min(capacity.saturating_sub(left_over)).max(largest),

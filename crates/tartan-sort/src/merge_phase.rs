@@ -32,11 +32,12 @@ pub fn open(engine: &Engine, runs: &[Run]) -> Result<Vec<OpenRun>> {
                 }
             })?;
         // Before the first record is handed on: it may be hours since the file was written.
-        IndexWindow::new(run).check_all(run, &file)?;
+        let index = IndexWindow::new(run).check_all(run, &file)?;
         engine.note(|facts| facts.direct_runs = Some(file.is_direct()));
         Ok(OpenRun {
             run: run.clone(),
             file: Arc::new(file),
+            index,
         })
     };
     runs.iter().map(open).collect()

@@ -29,6 +29,8 @@ pub struct IndexWindow {
     /// Where the block behind the window begins, and the checksum of all entries up to there.
     next_offset: u64,
     hasher: crc32fast::Hasher,
+    /// Checksums of the windows, where all entries were checked before.
+    known: Vec<u32>,
 }
 
 impl IndexWindow {
@@ -42,6 +44,15 @@ impl IndexWindow {
             blocks: run.header.blocks(),
             next_offset: PAGE as u64,
             hasher: crc32fast::Hasher::new(),
+            known: Vec::new(),
+        }
+    }
+
+    /// Read entries again that were checked; `known` is what `check_all` returned. Each window must be as it was.
+    pub fn again(run: &Run, known: &[u32]) -> IndexWindow {
+        IndexWindow {
+            known: known.to_vec(),
+            ..IndexWindow::new(run)
         }
     }
 
@@ -92,17 +103,23 @@ impl IndexWindow {
         if file.read_small(&mut self.window, offset)? < self.window.len() {
             return Err(corrupt("the index ends too early"));
         }
+        let known = self.known.get((self.current / most) as usize);
+        if known.is_some_and(|known| *known != crc32fast::hash(&self.window)) {
+            return Err(corrupt("the index was damaged while it was used"));
+        }
         self.first = self.current;
         self.check(run, count as u64).map_err(corrupt)
     }
 
-    /// Read and check the entries that are left.
-    pub fn check_all(mut self, run: &Run, file: &DataFile) -> Result<()> {
+    /// Read and check all entries; return the checksum of each window.
+    pub fn check_all(mut self, run: &Run, file: &DataFile) -> Result<Vec<u32>> {
+        let mut checksums = Vec::new();
         while !self.is_done() {
             self.load(run, file)?;
+            checksums.push(crc32fast::hash(&self.window));
             self.current = self.first + (self.window.len() / self.entry_bytes) as u64;
         }
-        Ok(())
+        Ok(checksums)
     }
 
     /// Blocks lie one behind the other, and none takes more bytes than its records; the checksum sees the rest.

@@ -10,6 +10,8 @@ use tartan_sort::engine::Plan;
 use tartan_sort::error::{Kind, Result};
 use tartan_sort::job::Job;
 use tartan_sort::pack_policy::Pack;
+use tartan_sort::run::index::WINDOW_BYTES;
+use tartan_sort::run::Run;
 use tartan_sort::source::Source;
 
 const RECORDS: usize = 30_000;
@@ -185,6 +187,39 @@ fn every_byte_of_an_index_counts() {
         let flip = Damage::Flip(vec![(Place::NearEnd(from_end), 3)]);
         survives(Pack::Never, 1, &flip, Moment::BetweenPhases);
     }
+}
+
+#[test]
+fn an_index_of_many_windows_is_damaged_while_it_is_read() {
+    let folder = Folder::new();
+    let mut words = noise(1_200_000, 9);
+    let job = sorted_runs(&folder, &words, Pack::Never);
+    words.sort_unstable();
+    let mut victim = None;
+    let (found, end) = read_while(&job, || {
+        let runs = folder.runs();
+        let size = |path: &&PathBuf| std::fs::metadata(path).unwrap().len();
+        let path = runs.iter().max_by_key(size).unwrap();
+        let run = Run::inspect(path).unwrap();
+        assert!(
+            run.index_bytes() > 2 * WINDOW_BYTES as u64,
+            "{} bytes",
+            run.index_bytes()
+        );
+        // A key that becomes larger: records behind it would be given before it.
+        let entry = run.index_bytes() / run.header.blocks();
+        let place = run.footer.index_offset + entry * (run.header.blocks() * 7 / 8);
+        let mut bytes = std::fs::read(path).unwrap();
+        bytes[place as usize] = 0xff;
+        std::fs::write(path, bytes).unwrap();
+        victim = Some(path.clone());
+    });
+    assert!(
+        bytes_of(&words).starts_with(&found),
+        "records were given out of order"
+    );
+    let failure = failure(end);
+    assert_eq!((failure.kind, failure.path), (Kind::CorruptRun, victim));
 }
 
 proptest! {
