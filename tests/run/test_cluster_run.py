@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("n_ranks", [1, 3])
-@pytest.mark.parametrize("host_cache", ["16items", "100items"])
+@pytest.mark.parametrize("host_cache", ["2items", "16items", "100items"])
 def test_several_ranks_make_the_scores_of_one(tmp_path: Path, n_ranks: int, host_cache: str) -> None:
     run = start(asked(host_cache=host_cache), tmp_path / "run", ranks=ranks(n_ranks))
     check(run)
