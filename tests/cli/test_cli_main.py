@@ -57,6 +57,7 @@ OPTIONS = {
         "-k", "--clusters", "--threshold", "--method", "--min-size", "--truth", "--centres", "--picture", "--curve",
         "--map", "--seed", "--checkpoint", "--out",
     },
+    "fuse": {"--out", "--json", "--help"},
     "neighbors": MATRIX | {"-k", "--count", "--out"},
     "outliers": MATRIX | {"-k", "--count", "--threshold", "--all", "--out"},
     "lcms": {

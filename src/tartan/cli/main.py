@@ -35,6 +35,7 @@ _COMMANDS = {
     "align": "lay a map onto another: scale, rotation, reflection, translation",
     "tree": "build a tree: Newick on stdout or in a file, a drawing, a picture",
     "cluster": "cluster items; without a number by the application's cut, or into a number that is found",
+    "fuse": "lay all particles of a run of microscopy onto each other: fused points, poses, a picture, the detail",
     "neighbors": "list the nearest items of each item",
     "outliers": "list the items that are far from all others",
     "lcms": "cluster LC-MS peaks: one cluster is one peptide",

@@ -1,0 +1,167 @@
+"""Fusion of particles: poses from known motions, wrong pairs, groups apart, and the detail of the result."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import tartan
+from tartan.apps.microscopy import Microscopy
+from tartan.apps.microscopy.frc import resolution, ring_correlation
+from tartan.apps.microscopy.fused_files import spread
+from tartan.apps.microscopy.fusion import PairMotions, climb, fuse, groups, moved, pair_weights
+from tartan.apps.microscopy.simulate import simulate
+from tartan.apps.vectors import Vectors
+from tartan.cli.main import main
+
+Array = NDArray[np.float64]
+
+
+def truth(n: int, seed: int = 0) -> tuple[list[Array], PairMotions, Array, Array]:
+    """Return n copies of some points in their own frames, their exact motions, and their poses."""
+    rng = np.random.default_rng(seed)
+    shape = np.column_stack([rng.normal(size=(40, 2)), np.full(40, 0.02)])
+    angles, shifts = rng.uniform(-np.pi, np.pi, n), rng.normal(size=(n, 2))
+    points = []
+    for angle, shift in zip(angles, shifts):
+        there = shape.copy()
+        there[:, :2] -= shift
+        points.append(moved(there, -angle, np.zeros(2)))
+    theta = (angles[:, None] - angles[None, :] + np.pi) % (2 * np.pi) - np.pi
+    way = shifts[:, None] - shifts[None, :]
+    cos, sin = np.cos(angles)[None, :], np.sin(angles)[None, :]
+    tx, ty = cos * way[..., 0] + sin * way[..., 1], -sin * way[..., 0] + cos * way[..., 1]
+    return points, PairMotions(np.ones((n, n)), theta, tx, ty), angles, shifts
+
+
+def turns(found: Array, angles: Array) -> Array:
+    """Return how far angles are from the true ones, up to one turn of all."""
+    off = np.exp(1j * (found - angles))
+    errors: Array = np.abs(np.angle(off / np.exp(1j * np.angle(np.median(off.real) + 1j * np.median(off.imag)))))
+    return errors
+
+
+def test_exact_motions_give_exact_poses() -> None:
+    points, motions, angles, _ = truth(9)
+    found = fuse(points, motions, refine=False)
+    assert turns(found.angles, angles).max() < 1e-9
+    placed = [found.moved(one, k) for k, one in enumerate(points)]
+    for one in placed[1:]:
+        np.testing.assert_allclose(one, placed[0], atol=1e-9)
+    assert found.fits.all()
+
+
+def test_wrong_pairs_count_less() -> None:
+    points, motions, angles, _ = truth(20)
+    rng = np.random.default_rng(1)
+    for a in range(20):
+        for b in range(a):
+            if rng.random() < 0.3:
+                motions.theta[a, b] = rng.uniform(-np.pi, np.pi)
+                motions.theta[b, a] = -motions.theta[a, b]
+                motions.tx[a, b], motions.tx[b, a] = rng.normal(size=2)
+    found = fuse(points, motions, refine=False)
+    assert turns(found.angles, angles).max() < 0.02
+    placed = np.array([found.moved(one, k)[:, :2] for k, one in enumerate(points)])
+    assert np.abs(placed - np.median(placed, axis=0)).max() < 0.02
+
+
+def test_a_particle_that_agrees_with_no_other_does_not_fit() -> None:
+    points, motions, _, _ = truth(12)
+    rng = np.random.default_rng(2)
+    motions.theta[3, :] = rng.uniform(-np.pi, np.pi, 12)
+    motions.theta[:, 3] = -motions.theta[3, :]
+    assert np.flatnonzero(~fuse(points, motions, refine=False).fits).tolist() == [3]
+
+
+def test_particles_that_no_pairs_connect_are_apart() -> None:
+    weights = np.zeros((5, 5))
+    for a, b in ((0, 3), (1, 4), (1, 2)):
+        weights[a, b] = weights[b, a] = 1.0
+    weights[0, 1] = weights[1, 0] = 1e-3
+    assert groups(weights).tolist() == [1, 0, 0, 1, 0]
+    assert groups(np.zeros((2, 2))).tolist() == [0, 1]
+
+
+def test_pairs_without_a_score_have_no_weight() -> None:
+    scores = np.array([[np.nan, 6.0, np.nan], [6.0, np.nan, 3.0], [np.nan, 3.0, np.nan]])
+    found = pair_weights(scores, np.array([4, 9, 1]))
+    np.testing.assert_allclose(found, [[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+
+
+def test_a_pose_nearby_is_climbed_to() -> None:
+    points, motions, _, _ = truth(2)
+    exact = np.array([motions.tx[0, 1], motions.ty[0, 1], motions.theta[0, 1]])
+    found = climb(points[0], points[1], exact + np.array([0.01, -0.008, 0.006]), 0.03, None)
+    np.testing.assert_allclose(found, exact, atol=1e-4)
+
+
+def test_copies_of_a_symmetric_structure_are_filled_in_turn() -> None:
+    square = np.array([[1.0, 0, 1], [-1, 0, 1], [0, 1, 1], [0, -1, 1]])
+    turned = spread(square, np.array([0, 1, 2, 3]), 4)
+    np.testing.assert_allclose(turned[:, :2], [[1, 0], [0, -1], [0, -1], [-1, 0]], atol=1e-12)
+    assert spread(square, np.zeros(4, np.int64), 1) is square
+
+
+def test_detail_is_as_fine_as_the_points() -> None:
+    rng = np.random.default_rng(3)
+    sites = rng.uniform(-0.3, 0.3, (40, 2))
+    lengths = []
+    for sigma in (0.005, 0.02):
+        halves = [sites.repeat(60, axis=0) + sigma * rng.normal(size=(2400, 2)) for _ in range(2)]
+        lengths.append(resolution(*ring_correlation(halves[0], halves[1], 0.002)))
+    assert lengths[0] < 0.5 * lengths[1]
+    assert 0.005 < lengths[0] < 0.03
+    apart = [rng.uniform(-0.3, 0.3, (200, 2)) for _ in range(2)]
+    assert not resolution(*ring_correlation(apart[0], apart[1], 0.002)) < 0.1
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("fusion")
+    simulate(folder, 10, 1, localisations=6)
+    (folder / "bad.csv").write_text("x,y,sigma\n0,0,1\n")
+    inputs = [folder / "particles.json", folder / "bad.csv"]
+    return tartan.allpairs(Microscopy(), inputs, folder / "run", quiet=True)
+
+
+@pytest.mark.slow
+def test_a_run_becomes_one_particle(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import pyarrow.parquet as pq
+    import scipy.io
+
+    assert main(["fuse", str(run.path), "-o", str(tmp_path / "out"), "--json"]) == 0
+    about = json.loads(capsys.readouterr().out)
+    assert (about["n_particles"], about["n_fitting"], about["n_apart"]) == (10, 10, 0)
+    assert about["resolution"] < about["resolution_of_single"]
+    known = json.loads((Path(run.path).parent / "truth.json").read_text())
+    rows = [line.split(",") for line in (tmp_path / "out" / "particles.csv").read_text().splitlines()[1:]]
+    assert [row[0] for row in rows] == [f"particles.json#{k}" for k in range(10)]
+    angles = np.array([one["angle"] for one in known["particles"]])
+    assert turns(np.array([float(row[1]) for row in rows]), angles).max() < 0.1
+    table = pq.read_table(tmp_path / "out" / "fused.parquet")
+    stored = scipy.io.loadmat(tmp_path / "out" / "fused.mat")
+    assert table.num_rows == about["n_points"] == len(stored["points"])
+    np.testing.assert_array_equal(table["x"].to_numpy(), stored["points"][:, 0])
+    assert (tmp_path / "out" / "fused.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "out" / "frc.csv").read_text().startswith("frequency,correlation\n")
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    assert main(["fuse", *map(str, words)]) in (1, 2)
+    return capsys.readouterr().err
+
+
+def test_other_runs_are_refused(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tartan.allpairs(Vectors(), np.eye(3, dtype=np.float32), tmp_path / "v", quiet=True)
+    assert "is a run of vectors; fuse takes one of microscopy" in refusal(capsys, tmp_path / "v", "-o", tmp_path / "o")
+    source = Path(run.path).parent / "particles.json"
+    rule = {"kind": "top-k", "k": 2, "largest": True}
+    tartan.allpairs(Microscopy(), source, tmp_path / "few", quiet=True, reduce=rule)
+    assert "keeps not all motions" in refusal(capsys, tmp_path / "few", "-o", tmp_path / "o")
+    assert not (tmp_path / "o").exists()
