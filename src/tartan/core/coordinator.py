@@ -487,7 +487,9 @@ class Coordinator:
 
     def _is_end(self, rank: _RankState, region: Region) -> bool:
         """Whether a grant would take so long that others could end before it."""
-        return self._weight(region) / self._speed(rank) > self.pairs_left / self._speeds.total / END_PARTS
+        speed, total = self._speed(rank), self._speeds.total
+        slower = max(1.0, total / len(self._ranks) / speed)  # what a slow rank holds, others would end much sooner
+        return self._weight(region) / speed > self.pairs_left / total / (END_PARTS * slower)
 
     # -- the leash -------------------------------------------------------------------------------------------
 
