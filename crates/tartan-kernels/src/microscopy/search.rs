@@ -15,8 +15,8 @@ const COARSE: f64 = 4.0;
 const MIDDLE: f64 = 2.0;
 
 /// How many results of a stage start the next.
-const TO_MIDDLE: usize = 8;
-const TO_FINE: usize = 6;
+const TO_MIDDLE: usize = 16;
+const TO_FINE: usize = 12;
 
 /// Results closer than this many scales are one.
 const SAME: f64 = 0.3;
