@@ -41,7 +41,7 @@ def test_a_frozen_rank_is_given_up_and_ends_when_it_wakes(inputs: Path) -> None:
         before = _claims(run.out, frozen)
         send(frozen, signal.SIGCONT)
         wait_ended([frozen])
-        assert _claims(run.out, frozen) == before
+        assert _claims(run.out, frozen) <= before
         status, errors = run.end()
     assert status == 0, errors
     assert "is lost: it was silent for too long" in errors
@@ -50,9 +50,12 @@ def test_a_frozen_rank_is_given_up_and_ends_when_it_wakes(inputs: Path) -> None:
 
 def _claims(run: Path, pid: int) -> set[Path]:
     """Return the claims on chunks that a process has made."""
-    with contextlib.suppress(OSError):
-        return {path for path in run.glob("claims/*/*") if f".{pid}." in path.read_text()}
-    return set()
+    found = set()
+    for path in run.glob("claims/*/*"):
+        with contextlib.suppress(FileNotFoundError):  # another rank may have taken it away meanwhile
+            if f".{pid}." in path.read_text():
+                found.add(path)
+    return found
 
 
 @pytest.mark.exhaustive
