@@ -141,7 +141,8 @@ def sparse_run(folder: Path, n_items: int = 100_000, chunk: int = 500) -> Any:
 @pytest.mark.slow
 def test_a_hundred_thousand_items(tmp_path: Path) -> None:
     run = sparse_run(tmp_path / "r")
-    pyramid = pyramid_of(run)
+    assert isinstance(pyramid_of(run), ChunkPyramid)
+    pyramid = ChunkPyramid(run, clock=lambda: 0.0)
     top = n_levels(run.shape) - 1
     assert top == 9
     means, complete = pyramid.cells(top, 0, 0)

@@ -53,7 +53,7 @@ TRIED_AGAIN = 16
 #: No grant takes longer than one of so many parts of the time that is left, where the lines of a region allow it.
 GRANT_PARTS = 16
 #: A line of a region is cut where it takes longer than one of so many parts: both pieces then need its stream.
-END_PARTS = 6
+END_PARTS = 5
 #: A thief looks at so many victims, those that would end last.
 VICTIMS = 8
 
