@@ -42,8 +42,8 @@ from tartan.runtime.execution import NodeStats
 BEAT_SECONDS = 0.5
 WELCOME_SECONDS = 60.0
 FAREWELL_SECONDS = 10.0
-DOUBT_SECONDS = 2.0
-"""Without a sign of life of its own for longer, a rank may have been given up."""
+DOUBT_SECONDS = 0.75
+"""Where two signs of life of its own lie further apart, a rank may have been given up; below every useful limit."""
 CLOCK_TRIPS = 9
 TRACE_PIECE_BYTES = 900_000
 MOST_TOLD = 500
@@ -215,7 +215,7 @@ class RankLink:
         ClusterError
             If it is no member any more, or the driver does not answer.
         """
-        if step == "claim" and self._clock() - self._told_at > DOUBT_SECONDS:
+        if step == "claim" and self._in_doubt():
             self._trip()
             self._told_at = self._clock()
 
@@ -370,7 +370,11 @@ class RankLink:
         for report in merged(reports):
             self._send(replace(counts, node=report, speed=speed))
             counts = Report()
-        self._told_at = self._clock()
+        if not self._in_doubt():  # what was sent says nothing about whether the driver still takes it
+            self._told_at = self._clock()
+
+    def _in_doubt(self) -> bool:
+        return self._clock() - self._told_at > DOUBT_SECONDS
 
     def _new_counts(self) -> Report:
         """Return what the node did since the last call."""
