@@ -1,0 +1,262 @@
+"""Geometry of spaces: arrays of one to four dimensions that are cut into data blocks.
+
+A *box* is a half-open interval of elements in every dimension: what a subscription names, what travels, and what a
+data block covers. The blocks of a space have one shape, those at the far edges may be smaller. Nothing here knows
+where a block lies or what is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tartan.errors import ConfigError
+
+MOST_DIMENSIONS = 4
+
+Box = tuple[tuple[int, int], ...]
+"""First element and the one after the last, in every dimension."""
+
+
+@dataclass(frozen=True)
+class BlockGrid:
+    """The data blocks of a space, numbered in row-major order.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Elements of the space in each dimension; at least one.
+    block : tuple of int
+        Elements of a block in each dimension, at least one; a block that is longer than the space is cut to it.
+
+    Raises
+    ------
+    ConfigError
+        If the dimensions are not one to four, differ in number, or have no elements.
+
+    Examples
+    --------
+    >>> grid = BlockGrid((5, 4), (2, 4))
+    >>> grid.counts, grid.box(2)
+    ((3, 1), ((4, 5), (0, 4)))
+    >>> list(grid.parts(((1, 3), (0, 2))))
+    [(0, ((1, 2), (0, 2))), (1, ((2, 3), (0, 2)))]
+    """
+
+    shape: tuple[int, ...]
+    block: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.shape) <= MOST_DIMENSIONS:
+            raise ConfigError(
+                f"a space of shape {self.shape} has {len(self.shape)} dimensions; 1 to {MOST_DIMENSIONS} are possible"
+            )
+        if len(self.block) != len(self.shape):
+            raise ConfigError(f"blocks of {self.block} in a space of shape {self.shape}: give one size a dimension")
+        if min(self.shape) < 1 or min(self.block) < 1:
+            raise ConfigError(f"blocks of {self.block} in a space of shape {self.shape}: every size is at least 1")
+        object.__setattr__(self, "block", tuple(map(min, self.block, self.shape)))
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Blocks in each dimension."""
+        return tuple(-(-length // step) for length, step in zip(self.shape, self.block, strict=True))
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks of the space."""
+        return prod(self.counts)
+
+    def number(self, index: Sequence[int]) -> int:
+        """Return the number of the block at an index, one coordinate a dimension."""
+        number = 0
+        for coordinate, count in zip(index, self.counts, strict=True):
+            if not 0 <= coordinate < count:
+                raise ConfigError(f"there is no block {tuple(index)} among {self.counts} blocks")
+            number = number * count + coordinate
+        return number
+
+    def index(self, number: int) -> tuple[int, ...]:
+        """Return the index of a block, one coordinate a dimension."""
+        return tuple(int(k) for k in np.unravel_index(number, self.counts))
+
+    def box(self, number: int) -> Box:
+        """Return what a block covers."""
+        return self.box_at(self.index(number))
+
+    def box_at(self, index: Sequence[int]) -> Box:
+        """Return what the block at an index covers."""
+        return tuple(
+            (k * step, min((k + 1) * step, length))
+            for k, step, length in zip(index, self.block, self.shape, strict=True)
+        )
+
+    def parts(self, box: Box) -> Iterator[tuple[int, Box]]:
+        """Yield the blocks that a box touches, each with the part of the box in it, in row-major order."""
+        lines = [
+            [(k, (max(start, k * step), min(stop, (k + 1) * step))) for k in range(start // step, -(-stop // step))]
+            for (start, stop), step in zip(box, self.block, strict=True)
+        ]
+        for line in product(*lines):
+            yield self.number([k for k, _ in line]), tuple(interval for _, interval in line)
+
+    def is_whole(self, number: int, box: Box) -> bool:
+        """Whether a box covers just one block."""
+        return box == self.box(number)
+
+
+def resolve(key: Any, shape: Sequence[int]) -> Box:
+    """Return the box that an index expression of a space names.
+
+    Parameters
+    ----------
+    key : slice, int, or tuple of these
+        As NumPy takes them, but every element must exist: what is outside is refused and not cut off. Dimensions that
+        are left out are whole. An integer names an interval of length 1.
+    shape : sequence of int
+
+    Raises
+    ------
+    ConfigError
+        If it has a step, is empty, lies outside, or has more dimensions than the space.
+
+    Examples
+    --------
+    >>> resolve((slice(2, 4), -1), (5, 6))
+    ((2, 4), (5, 6))
+    """
+    keys = key if isinstance(key, tuple) else (key,)
+    if Ellipsis in [one for one in keys if one is Ellipsis]:
+        place = next(k for k, one in enumerate(keys) if one is Ellipsis)
+        filling = (slice(None),) * (len(shape) - len(keys) + 1)
+        keys = (*keys[:place], *filling, *keys[place + 1 :])
+    if len(keys) > len(shape):
+        raise ConfigError(f"{len(keys)} intervals for a space of {len(shape)} dimensions")
+    keys += (slice(None),) * (len(shape) - len(keys))
+    return tuple(_interval(one, length) for one, length in zip(keys, shape, strict=True))
+
+
+def _interval(key: Any, length: int) -> tuple[int, int]:
+    if isinstance(key, slice):
+        if key.step not in (None, 1):
+            raise ConfigError(f"a step of {key.step} in a subscription: intervals are contiguous")
+        start = _bound(key.start, 0, length)
+        stop = _bound(key.stop, length, length)
+    elif isinstance(key, int | np.integer) and not isinstance(key, bool):
+        start = _bound(int(key), 0, length)
+        stop = start + 1
+    else:
+        raise ConfigError(f"{key!r} names no interval: give slices or integers")
+    if not 0 <= start <= stop <= length:
+        raise ConfigError(f"the interval {start}:{stop} is not within 0:{length}")
+    if start == stop:
+        raise ConfigError(f"the interval {start}:{stop} is empty")
+    return start, stop
+
+
+def _bound(value: Any, default: int, length: int) -> int:
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ConfigError(f"{value!r} is no bound of an interval")
+    return int(value) + (length if value < 0 else 0)
+
+
+def shape_of(box: Box) -> tuple[int, ...]:
+    """Return the lengths of a box."""
+    return tuple(stop - start for start, stop in box)
+
+
+def size_of(box: Box) -> int:
+    """Return the number of elements of a box."""
+    return prod(stop - start for start, stop in box)
+
+
+def whole(shape: Sequence[int]) -> Box:
+    """Return the box of all elements of a shape."""
+    return tuple((0, length) for length in shape)
+
+
+def within(box: Box, outer: Box) -> tuple[slice, ...]:
+    """Return the slices that cut a box out of an array of an outer box."""
+    return tuple(slice(start - first, stop - first) for (start, stop), (first, _) in zip(box, outer, strict=True))
+
+
+def common(one: Box, other: Box) -> Box | None:
+    """Return what two boxes have in common; None if that is nothing."""
+    found = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))
+    return found if all(a < b for a, b in found) else None
+
+
+def contains(outer: Box, box: Box) -> bool:
+    """Whether one box holds another."""
+    return all(a <= c and d <= b for (a, b), (c, d) in zip(outer, box, strict=True))
+
+
+def describe(box: Box) -> str:
+    """Return a box as it is written in Python.
+
+    Examples
+    --------
+    >>> describe(((0, 3), (2, 4)))
+    '[0:3, 2:4]'
+    """
+    return f"[{', '.join(f'{start}:{stop}' for start, stop in box)}]"
+
+
+def contiguous_runs(box: Box, outer: Box) -> tuple[int, int]:
+    """Return in how many contiguous pieces a box lies in a row-major array of an outer box, and their length.
+
+    Returns
+    -------
+    n_runs, length : int
+        Length in elements.
+    """
+    length, n_runs = 1, 1
+    joined = True
+    for (start, stop), (first, last) in zip(reversed(box), reversed(outer), strict=True):
+        if joined:
+            length *= stop - start
+        else:
+            n_runs *= stop - start
+        joined = joined and (start, stop) == (first, last)
+    return n_runs, length
+
+
+def first_overlap(boxes: np.ndarray) -> tuple[int, int] | None:
+    """Find two boxes that have an element in common.
+
+    Parameters
+    ----------
+    boxes : ndarray of int, shape (n, n_dimensions, 2)
+
+    Returns
+    -------
+    tuple of int or None
+        Their places in ``boxes``, the smaller one first; None if all are disjoint.
+
+    Notes
+    -----
+    A sweep along the first dimension: O(n log n), and for each box the boxes that begin beside it in that dimension.
+    """
+    if len(boxes) < 2:
+        return None
+    order = np.lexsort(tuple(boxes[:, k, 0] for k in reversed(range(boxes.shape[1]))))
+    ordered = boxes[order]
+    starts, stops = ordered[:, 0, 0], np.maximum.accumulate(ordered[:, 0, 1])
+    # Boxes reach back at most to the first whose running end lies beyond their start.
+    firsts = np.searchsorted(stops, starts, side="right")
+    for place in np.flatnonzero(firsts < np.arange(len(boxes))):
+        beside = ordered[firsts[place] : place]
+        meets = (beside[:, :, 0] < ordered[place, :, 1]) & (ordered[place, :, 0] < beside[:, :, 1])
+        found = np.flatnonzero(meets.all(axis=1))
+        if len(found):
+            one, other = sorted((int(order[place]), int(order[firsts[place] + found[0]])))
+            return one, other
+    return None
