@@ -32,7 +32,7 @@ class PairCounts(NamedTuple):
     failed : int
         Pairs that failed themselves.
     scores : int
-        Scores that all of them make: two of a pair where (i, j) and (j, i) differ, one where i is j.
+        How many comparisons these are: two of a pair where (i, j) and (j, i) are both compared, one where i is j.
     scores_without_item : int
         Those of the pairs that lack an item.
     """

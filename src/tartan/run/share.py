@@ -216,7 +216,7 @@ def joined(folder: RunFolder, share: Share, waiting: Waiting) -> Iterator[RunFol
 
 def say_if_uneven(folder: RunFolder, n_parts: int, *, quiet: bool) -> None:
     """Say on stderr where one part of a new run has much more to do than the others: its chunks are too large."""
-    counts = [sum(folder.pairs.n_scores(*chunk) for chunk in chunks) for chunks in folder.pairs.shares(n_parts)]
+    counts = [sum(folder.pairs.n_in(*chunk) for chunk in chunks) for chunks in folder.pairs.shares(n_parts)]
     largest, mean = max(counts), sum(counts) / n_parts
     if not quiet and mean and largest > UNEVEN * mean:
         with ProgressLine() as line:
@@ -235,7 +235,7 @@ class ShareProgress:
     part : str
         Such as "3/16".
     n_pairs, n_pairs_left : int
-        Scores of its share, and those of them that are still to be computed.
+        Pairs of its share, and those of them that are still to be computed.
     state : {"finished", "running", "unfinished"}
     host, pid
         Of the process that computes it; None where none does.

@@ -34,16 +34,27 @@ class ChunkBuffers:
     n_buffers : int
         Most chunks that are open or being committed at a time.
     mirrored : bool
+        Whether (i, j) and (j, i) are two scores.
     shared : bool
         Whether worker processes write into them.
+    counted_twice : bool, optional
+        Whether those two count as two pairs; default as ``mirrored``.
     """
 
     def __init__(
-        self, side: int, dtypes: Mapping[str, np.dtype[Any]], n_buffers: int, *, mirrored: bool, shared: bool
+        self,
+        side: int,
+        dtypes: Mapping[str, np.dtype[Any]],
+        n_buffers: int,
+        *,
+        mirrored: bool,
+        shared: bool,
+        counted_twice: bool | None = None,
     ) -> None:
         self._side = side
         self.dtypes = dict(dtypes)
         self._mirrored = mirrored
+        self._counted_twice = mirrored if counted_twice is None else counted_twice
         pair_bytes = sum(dtype.itemsize for dtype in dtypes.values()) * (2 if mirrored else 1) + 1
         self._slot_bytes = -(-pair_bytes * side * side // 4096) * 4096
         try:
@@ -79,7 +90,9 @@ class ChunkBuffers:
                 outputs[name] = (offset, dtype.str)
                 offset += dtype.itemsize * self._side * self._side
             places.append(outputs)
-        return OpenChunk(slot, self._side, places[0], places[1] if self._mirrored else None, offset)
+        return OpenChunk(
+            slot, self._side, places[0], places[1] if self._mirrored else None, offset, self._counted_twice
+        )
 
 
 @dataclass

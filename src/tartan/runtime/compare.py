@@ -320,7 +320,7 @@ def count_pairs(
     failures : sequence of PairFailure
         Empty if none failed; of many only some.
     offset : int or None
-        Row minus column of the first pair, where (i, j) and (j, i) are two scores; None where they are one.
+        Row minus column of the first pair, where (i, j) and (j, i) count as two; None where they are one.
     """
     plain = isinstance(codes, int)
     n_pairs = status.size if plain else int(np.count_nonzero(codes))

@@ -130,6 +130,7 @@ class Node:
             x.outputs if wiring.keeper is None else {},
             x.layout.open_chunks + 3,
             mirrored=x.both_ways,
+            counted_twice=x.both_ways and not x.app.directed,
             shared=x.executor.in_processes,
         )
         self._arenas[CHUNK_ARENA] = self._buffers = buffers.arena

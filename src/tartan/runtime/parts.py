@@ -40,6 +40,8 @@ class OpenChunk:
         Scores; ``mirrored`` is None where (j, i) has those of (i, j).
     status_offset : int
         Codes of the ledger.
+    counted_twice : bool
+        Whether (i, j) and (j, i) count as two pairs.
     """
 
     slot: int
@@ -47,6 +49,7 @@ class OpenChunk:
     outputs: dict[str, tuple[int, str]]
     mirrored: dict[str, tuple[int, str]] | None
     status_offset: int
+    counted_twice: bool = False
 
     def views(self, arena: Arena) -> ChunkViews:
         """Return its buffers as arrays."""
@@ -102,8 +105,8 @@ class Part:
 
     @property
     def offset(self) -> int | None:
-        """Row minus column of the first pair where (i, j) and (j, i) are two scores, else None."""
-        return None if self.chunk.mirrored is None else self.corner[0] - self.corner[1]
+        """Row minus column of the first pair where (i, j) and (j, i) count as two, else None."""
+        return self.corner[0] - self.corner[1] if self.chunk.counted_twice else None
 
     @property
     def window(self) -> tuple[slice, slice]:

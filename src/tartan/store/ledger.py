@@ -111,12 +111,12 @@ class Ledger:
             return None
 
     def commit_times(self) -> list[tuple[float, int]]:
-        """Return when each chunk was committed last, in seconds since 1970, and how many wanted pairs it has."""
+        """Return when each chunk was committed last, in seconds since 1970, and how many pairs it has."""
         times = []
         for row, column in self.pairs.chunks():
             with contextlib.suppress(OSError):
                 at = self._status.chunk_path(row, column).stat().st_mtime
-                times.append((at, int(np.count_nonzero(self.pairs.mask(row, column)))))
+                times.append((at, self.pairs.n_in(row, column)))
         return times
 
     def chunk_shape(self, row: int, column: int) -> tuple[int, int]:
@@ -168,27 +168,54 @@ class Ledger:
         return self.results.verify(row, column) and (not mirrored or self.results.verify(column, row))
 
     def counts(self, chunks: Iterable[tuple[int, int]] | None = None) -> np.ndarray:
-        """Return the number of scores of each code of the ledger, int64 (4,), over the wanted pairs.
+        """Return the number of wanted pairs of each code of the ledger, int64 (4,).
 
         Parameters
         ----------
         chunks : iterable of (I, J), optional
             Where to count; default: all chunks of the run.
         """
-        total, n_scores = np.zeros(N_CODES, np.int64), 0
+        total, wanted = np.zeros(N_CODES, np.int64), 0
         for row, column in self.pairs.chunks() if chunks is None else chunks:
-            n_scores += 0 if chunks is None else self.pairs.n_scores(row, column)
+            wanted += 0 if chunks is None else self.pairs.n_in(row, column)
             with contextlib.suppress(CorruptResultError):
-                counts = self._status.count(row, column, N_CODES)
-                if counts is not None:
-                    total += counts * (2 if self._has_mirror((row, column)) else 1)
-        wanted = self.pairs.n_pairs if chunks is None else n_scores
+                scores, itself = self._scores_of(row, column)
+                total += scores if not self._halves else (scores + itself) // 2
+        wanted = self.pairs.n_pairs if chunks is None else wanted
         total[NOT_COMPUTED] = wanted - int(total[NOT_COMPUTED + 1 :].sum())
         return total
 
     def n_known(self) -> int:
-        """Return the number of scores that are there or have failed."""
-        return int(self.counts()[NOT_COMPUTED + 1 :].sum())
+        """Return the number of scores that are there or have failed: cells of the matrix, of both directions."""
+        if not self._halves:
+            return int(self.counts()[NOT_COMPUTED + 1 :].sum())
+        found = np.zeros(N_CODES, np.int64)
+        for chunk in self.pairs.chunks():
+            with contextlib.suppress(CorruptResultError):
+                found += self._scores_of(*chunk)[0]
+        return int(found[NOT_COMPUTED + 1 :].sum())
+
+    @property
+    def _halves(self) -> bool:
+        """Whether the two scores of a pair count as one."""
+        return self.pairs.both_ways and not self.pairs.counted_twice
+
+    def _scores_of(self, row: int, column: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the number of scores of each code in a chunk and its mirror image, and of items with themselves.
+
+        The second is counted only where pairs are halves of it.
+        """
+        itself = np.zeros(N_CODES, np.int64)
+        counts = self._status.count(row, column, N_CODES)
+        if counts is None:
+            return itself, itself
+        if self._has_mirror((row, column)):
+            return 2 * counts, itself
+        if self._halves and self.pairs.with_itself(*self.pairs.rect(row, column)[:2]).any():
+            status = self.chunk_status(row, column)
+            if status is not None:
+                itself = np.bincount(np.diagonal(status), minlength=N_CODES).astype(np.int64)
+        return counts, itself
 
     def missing(
         self, chunks: Iterable[tuple[int, int]] | None = None, *, verify: bool = True

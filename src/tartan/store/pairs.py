@@ -20,7 +20,8 @@ class WantedPairs:
     """The pairs of a run.
 
     A pair is one cell (i, j) of the upper triangle. In a run that is not symmetric it stands for two scores, (i, j)
-    and (j, i), which are committed together.
+    and (j, i), which are committed together. They count as two where both are compared, as one where outputs are
+    directed and (j, i) is the inverse of (i, j).
 
     Parameters
     ----------
@@ -49,11 +50,16 @@ class WantedPairs:
         """Whether (i, j) and (j, i) are two scores."""
         return not self._manifest.symmetric and self._manifest.workload["kind"] != "rectangle"
 
+    @property
+    def counted_twice(self) -> bool:
+        """Whether (i, j) and (j, i) count as two pairs: both are compared."""
+        return self.both_ways and not self._manifest.application.get("directed")
+
     @cached_property
     def n_pairs(self) -> int:
-        """Number of scores that a finished run has."""
+        """Number of pairs that a finished run has compared."""
         n_cells = self.workload.n_pairs
-        return 2 * n_cells - self._n_diagonal() if self.both_ways else n_cells
+        return 2 * n_cells - self._n_diagonal() if self.counted_twice else n_cells
 
     def rect(self, row: int, column: int) -> Rect:
         """Return the extent of a chunk, clipped to the items."""
@@ -73,11 +79,11 @@ class WantedPairs:
                 if row != column or self.workload.count(self.rect(row, column)):
                     yield row, column
 
-    def n_scores(self, row: int, column: int) -> int:
-        """Return the number of scores that a finished chunk has, with those of its mirror image where it has one."""
+    def n_in(self, row: int, column: int) -> int:
+        """Return the number of pairs of a chunk, with those of its mirror image where they count too."""
         rect = self.rect(row, column)
         n_cells = self.workload.count(rect)
-        if not self.both_ways:
+        if not self.counted_twice:
             return n_cells
         return 2 * n_cells - (int(self.with_itself(rect.r0, rect.r1).sum()) if row == column else 0)
 

@@ -93,10 +93,12 @@ def _streamed(run: Any, side: int, labels: Sequence[Hashable] | None) -> Overvie
     if order is None and run.manifest.symmetric_in() and run.n_items <= _MOST_ORDERED:
         order = _by_landmarks(run)
     sums, picked = CellSums(run.shape, side, order), _Picked(run)
+    once = _both_alike(run)
     for block in run.view().blocks():
         known = block.done & np.isfinite(block.scores)
         sums.add(block.row, block.column, block.scores, known)
-        picked.add(block.row, block.column, block.scores, known)
+        above = np.triu(known, block.row - block.column + 1) if once else known
+        picked.add(block.row, block.column, block.scores, above)
     return Overview(sums.means(run.manifest.symmetric), order, None, *picked.result())
 
 
@@ -104,14 +106,22 @@ def _kept(run: Any, side: int, labels: Sequence[Hashable] | None) -> Overview:
     square = run.shape[0] == run.shape[1] == run.n_items
     order = _by_label(labels) if square and labels is not None else None
     sums, picked = CellSums(run.shape, side, order), _Picked(run)
-    first = run.n_items - run.shape[1]
-    for batch in run.pairs((run.manifest.reduce or {}).get("output")):
+    first, rule = run.n_items - run.shape[1], run.manifest.reduce or {}
+    output = str(rule.get("output") or next(iter(run.manifest.outputs)))
+    once = _both_alike(run, output) and rule.get("kind") == "threshold"  # keeps both or none
+    for batch in run.pairs(output):
         i, j, scores = (batch.column(name).to_numpy(zero_copy_only=False) for name in ("i", "j", "score"))
         known = np.isfinite(scores.astype(np.float64))
         i, j, scores = i[known], j[known], scores[known]
         sums.add_pairs(i, j - first, scores)
-        picked.add_pairs(i, j, scores)
+        above = i < j if once else np.ones(len(i), bool)
+        picked.add_pairs(i[above], j[above], scores[above])
     return Overview(sums.means(run.manifest.symmetric), order, None, *picked.result())
+
+
+def _both_alike(run: Any, output: str | None = None) -> bool:
+    """Whether a run keeps the score of a pair in both directions, alike: it counts once then."""
+    return bool(run.manifest.symmetric_in(output) and not run.manifest.symmetric)
 
 
 def _by_landmarks(run: Any) -> NDArray[np.intp] | None:
