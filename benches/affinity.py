@@ -12,39 +12,45 @@ Words: ``seeds=20``.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Hashable
+from dataclasses import replace
 
 import numpy as np
 
 from _measure import options_of, print_table
-from tartan.core.affinity import Score, deal, moved_weight
+from tartan.core.affinity import TaskNeeds
+from tartan.core.assignment import Affinity, Assignment, assign
 from tartan.core.division import Divider, Sharer
 from tartan.core.region import Region
 
 NODES = 8
 PRODUCT_SIDE = 16
 PAIRS_SIDE = 64
-SCORES: tuple[Score, ...] = ("local", "transfers", "remote", "marginal")
+SCORES: tuple[Affinity, ...] = ("local", "transfers", "remote", "marginal")
 
 
-def product_needs() -> np.ndarray:
+def product_demand() -> TaskNeeds:
     """Return what the pieces of a product need: units are the blocks of the left and of the right matrix."""
-    side = PRODUCT_SIDE
-    needs = np.zeros((side, side, 2, side, side))
-    for i in range(side):
-        for j in range(side):
-            needs[i, j, 0, i, :] = 1
-            needs[i, j, 1, :, j] = 1
-    return needs.reshape(side**2, -1)
+    side = range(PRODUCT_SIDE)
+
+    def needs(piece: tuple[int, int]) -> dict[Hashable, float]:
+        i, j = piece
+        return dict.fromkeys([*(("left", i, k) for k in side), *(("right", k, j) for k in side)], 1.0)
+
+    return in_order(TaskNeeds.of(((i, j) for i in side for j in side), needs))
 
 
-def pair_needs() -> np.ndarray:
+def in_order(found: tuple[TaskNeeds, list[Hashable]]) -> TaskNeeds:
+    """Number the units in ascending order."""
+    demand, units = found
+    place = np.argsort(np.array(sorted(range(len(units)), key=units.__getitem__)))
+    return replace(demand, units=place[demand.units])
+
+
+def pair_demand() -> TaskNeeds:
     """Return what all pairs of blocks need."""
-    rows, columns = np.triu_indices(PAIRS_SIDE)
-    needs = np.zeros((len(rows), PAIRS_SIDE))
-    needs[np.arange(len(rows)), rows] = 1
-    needs[np.arange(len(rows)), columns] = 1
-    return needs
+    pieces = zip(*np.triu_indices(PAIRS_SIDE))
+    return in_order(TaskNeeds.of(pieces, lambda piece: dict.fromkeys(map(int, piece), 1.0)))
 
 
 def product_placements(rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -97,17 +103,15 @@ def shares_of_pairs() -> np.ndarray:
     return divided(np.triu(np.ones((PAIRS_SIDE, PAIRS_SIDE), dtype=np.int64)))
 
 
-def changes(needs: np.ndarray, place: np.ndarray, geometry: np.ndarray, rng: np.random.Generator) -> dict[str, float]:
+def changes(demand: TaskNeeds, place: np.ndarray, geometry: np.ndarray, seed: int) -> dict[str, float]:
     """Return the weight moved by every way to deal, over that of dealing at random."""
-    held = place == np.arange(NODES)[:, None]
-    in_turn = np.arange(len(needs)) * NODES // len(needs)
-    ways: dict[str, Callable[[], np.ndarray]] = {
-        **{score: (lambda score=score: deal(needs, held, score, rng)) for score in SCORES},
-        "row-major": lambda: in_turn,
-        "division": lambda: geometry,
-    }
-    base = moved_weight(needs, held, rng.permutation(in_turn))
-    return {name: moved_weight(needs, held, way()) / base for name, way in ways.items()}
+    held = (place == np.arange(NODES)[:, None]).astype(float)
+    task = Assignment(demand, held, np.ones(NODES), seed=seed)
+    ways = {score: assign(task, score) for score in SCORES}
+    ways["row-major"] = np.arange(demand.n_pieces) * NODES // demand.n_pieces
+    ways["division"] = geometry
+    base = task.cost(assign(task, "none"))
+    return {name: task.cost(owners) / base for name, owners in ways.items()}
 
 
 def main(words: list[str]) -> int:
@@ -115,14 +119,14 @@ def main(words: list[str]) -> int:
     chosen = options_of(words, seeds=20)
     failed: list[str] = []
     cases = (
-        ("product", product_needs(), product_placements, shares_of_product()),
-        ("all pairs", pair_needs(), pair_placements, shares_of_pairs()),
+        ("product", product_demand(), product_placements, shares_of_product()),
+        ("all pairs", pair_demand(), pair_placements, shares_of_pairs()),
     )
     lines = []
-    for name, needs, placements, geometry in cases:
+    for name, demand, placements, geometry in cases:
         for kind in placements(np.random.default_rng(0)):
             found = [
-                changes(needs, placements(np.random.default_rng(seed))[kind], geometry, np.random.default_rng(seed))
+                changes(demand, placements(np.random.default_rng(seed))[kind], geometry, seed)
                 for seed in range(chosen.seeds)
             ]
             mean = {way: float(np.mean([one[way] for one in found])) for way in found[0]}

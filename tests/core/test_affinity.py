@@ -1,11 +1,12 @@
-"""Affinity: what a piece of work costs where, and how pieces are dealt."""
+"""Affinity: what a piece of work costs where."""
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
+from itertools import pairwise
 
-from tartan.core.affinity import chosen, deal, marginal, missing_weight, moved_weight
+import numpy as np
+
+from tartan.core.affinity import TaskNeeds, chosen, marginal, missing_weight, moved_bytes, stolen
 
 
 def test_a_piece_costs_what_is_not_there() -> None:
@@ -21,36 +22,46 @@ def test_cheap_pieces_go_first_then_the_last_ones_and_never_too_much() -> None:
     assert chosen("abcd", 3, size.__getitem__, cost.__getitem__) == []
 
 
-def pair_needs(n_blocks: int) -> np.ndarray:
-    """Return what all pairs of blocks need."""
-    rows, columns = np.triu_indices(n_blocks)
-    needs = np.zeros((len(rows), n_blocks))
-    needs[np.arange(len(rows)), rows] = 1
-    needs[np.arange(len(rows)), columns] = 1
-    return needs
+def test_a_thief_gets_what_it_has_the_units_for_or_simply_the_last() -> None:
+    needs = {"ab": {"a": 2.0, "b": 1.0}, "bc": {"b": 1.0, "c": 3.0}, "cd": {"c": 3.0, "d": 1.0}}
+    pieces = [*needs]
+    assert stolen(pieces, 1, needs.__getitem__, {"a"}, {"c"}) == ["ab"]
+    assert stolen(pieces, 2, needs.__getitem__, {"c"}, {"a", "b"}) == ["cd", "bc"]
+    assert stolen(pieces, 2, needs.__getitem__, {"a"}, {"c"}, "plain") == ["cd", "bc"]
+    assert stolen(pieces, 9, needs.__getitem__, set(), set()) == ["cd", "bc", "ab"]
 
 
-@pytest.mark.parametrize("score", ["marginal", "local", "transfers", "remote"])
-def test_every_piece_is_dealt_in_equal_shares(score: str) -> None:
-    needs, held = pair_needs(16), np.arange(16) % 4 == np.arange(4)[:, None]
-    owners = deal(needs, held, score, np.random.default_rng(0))  # type: ignore[arg-type]
-    assert np.bincount(owners).tolist() == [34, 34, 34, 34]
-    again = deal(needs, held, score, np.random.default_rng(0))  # type: ignore[arg-type]
-    np.testing.assert_array_equal(owners, again)
+def demand_of(*needs: dict[str, float]) -> tuple[TaskNeeds, list[object]]:
+    """Return the demand of pieces with these needs."""
+    return TaskNeeds.of(range(len(needs)), needs.__getitem__)  # type: ignore[return-value]
 
 
-def test_what_a_node_is_bound_to_fetch_counts() -> None:
-    """With the blocks of all pairs in turn on the nodes, looking at what lies there does not help."""
-    needs, held = pair_needs(32), np.arange(32) % 8 == np.arange(8)[:, None]
-    moved = {
-        score: moved_weight(needs, held, deal(needs, held, score, np.random.default_rng(1)))
-        for score in ("marginal", "local", "remote")
-    }
-    assert moved["marginal"] < 0.7 * min(moved["local"], moved["remote"])
+def test_a_demand_holds_what_pieces_say() -> None:
+    demand, units = demand_of({"a": 2.0, "b": 1.0}, {}, {"b": 1.0, "c": 4.0})
+    assert units == ["a", "b", "c"]
+    assert (demand.n_pieces, demand.n_units) == (3, 3)
+    np.testing.assert_array_equal(demand.sums(demand.sizes), [3, 0, 5])
+    np.testing.assert_array_equal(demand.sums(np.eye(3)), [[1, 1, 0], [0, 0, 0], [0, 1, 1]])
+    starts, pieces = demand.needers
+    assert [pieces[a:b].tolist() for a, b in pairwise(starts)] == [[0], [0, 2], [2]]
+    part = demand.part(np.array([2, 1]))
+    np.testing.assert_array_equal(part.sums(demand.sizes), [5, 0])
 
 
-def test_a_unit_is_moved_once_to_each_node() -> None:
-    needs = np.array([[2.0, 1.0, 0.0], [2.0, 0.0, 4.0]])
-    held = np.array([[False, True, False], [False, False, False]])
-    assert moved_weight(needs, held, np.array([0, 0])) == 6
-    assert moved_weight(needs, held, np.array([0, 1])) == 2 + 6
+def test_a_unit_is_moved_once_to_each_rank() -> None:
+    demand, _ = demand_of({"a": 2.0, "b": 1.0}, {"a": 2.0, "c": 4.0})
+    held = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 0.5]])
+    assert moved_bytes(demand, held, np.array([0, 0])).tolist() == [6, 0]
+    assert moved_bytes(demand, held, np.array([0, 1])).tolist() == [2, 5.5]
+
+
+def test_units_that_the_same_pieces_need_become_one() -> None:
+    demand, _ = demand_of({"a": 2.0, "b": 1.0, "c": 3.0}, {"b": 1.0, "a": 2.0, "d": 5.0}, {"d": 5.0})
+    held = np.array([[2.0, 0.0, 3.0, 0.0], [0.0, 1.0, 0.0, 5.0]])
+    merged, together = demand.merged(held)
+    assert sorted(merged.sizes) == [3, 3, 5]
+    assert merged.n_pieces == 3
+    np.testing.assert_array_equal(merged.sums(together.T), demand.sums(held.T))
+    for owners in np.ndindex(2, 2, 2):
+        owners = np.array(owners)
+        assert moved_bytes(merged, together, owners).sum() == moved_bytes(demand, held, owners).sum()

@@ -1,29 +1,31 @@
-"""Which work goes where, so that little must be moved.
+"""What pieces of work need, and what that costs where.
 
-A piece of work *needs* units of data, each with a weight (its bytes); a unit need not be an item. A node *holds* units:
-those that it has and those that it is bound to fetch for work that it has. The *marginal* cost of a piece for a node is
-the weight of what it would still have to fetch. Work that is stolen is chosen by what it costs the thief and saves the
-victim.
+A piece of work *needs* units of data, each with a weight (its bytes): ``needs(piece)`` returns them. A unit is what
+always goes together: the items of a chunk line for pairs, a range of a space for block tasks. A rank *holds* units, or
+a part of their bytes: what it has and what it is bound to fetch for work that it has. The *marginal* cost of a piece
+for a rank is the weight of what it would still have to fetch. Work that is stolen is chosen by what it costs the thief
+and saves the victim.
 
-The scores "local", "transfers" and "remote" are those of Beri, Bansal and Kumar, "Locality Aware Work-Stealing based
-Scheduling in Hybrid CPU-GPU Clusters" (2015): they look at what lies on a node before the work begins, not at what its
-work will bring there.
+For the pieces of a whole task the same is said in arrays: ``TaskNeeds`` holds what ``needs`` returns for each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
-from typing import Literal, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 Unit = Hashable
-Needs = Mapping[Unit, float]
+Needs = Mapping[Any, float]
 Piece = TypeVar("Piece")
+Steal = Literal["difference", "plain"]
 
 
 def missing_weight(needs: Needs, held: Set[Unit]) -> float:
-    """Return the weight of the units that a node would have to fetch."""
+    """Return the weight of the units that a rank would have to fetch."""
     return sum(weight for unit, weight in needs.items() if unit not in held)
 
 
@@ -61,51 +63,157 @@ def chosen(
     return taken
 
 
-Score = Literal["marginal", "local", "transfers", "remote"]
-
-
-def deal(needs: np.ndarray, held: np.ndarray, score: Score, rng: np.random.Generator) -> np.ndarray:
-    """Deal pieces of work to nodes, which take turns: each takes the piece with its best score.
+def stolen(
+    pieces: Sequence[Piece],
+    count: int,
+    needs: Callable[[Piece], Needs],
+    thief: Set[Unit],
+    victim: Set[Unit],
+    steal: Steal = "difference",
+) -> list[Piece]:
+    """Choose the pieces that a victim gives away, of equal size each.
 
     Parameters
     ----------
-    needs : ndarray, shape (n_pieces, n_units)
-        Weight of every unit that a piece needs; 0 where it does not.
-    held : ndarray of bool, shape (n_nodes, n_units)
-        What lies where before the work begins.
-    score : {"marginal", "local", "transfers", "remote"}
-        The least weight to be fetched, given what a node is bound to fetch for pieces that it took; or, given what it
-        held before: the most weight there, the fewest units or the least weight to be fetched.
-    rng : Generator
-        Decides between pieces of equal score.
+    pieces : sequence
+        What the victim has not begun, in the order in which it will come to it.
+    count : int
+        Pieces that go.
+    needs : callable
+        Units of a piece with their bytes.
+    thief, victim : set
+        As for ``marginal``.
+    steal : {"difference", "plain"}
+        Those that cost the thief least and save the victim most; or the last ones.
+    """
+    cost = {"difference": lambda piece: marginal(needs(piece), thief, victim), "plain": lambda piece: 0.0}[steal]
+    return chosen(pieces, count, lambda piece: 1.0, cost)
+
+
+@dataclass(frozen=True, eq=False)
+class TaskNeeds:
+    """What the pieces of a task need, in compressed rows.
+
+    Attributes
+    ----------
+    starts : ndarray of int64, shape (n_pieces + 1,)
+        Where the units of each piece begin in ``units``.
+    units : ndarray of int64
+        Units of the first piece, then those of the second, and so on; none twice in a piece.
+    sizes : ndarray of float64, shape (n_units,)
+        Bytes of each unit.
+    """
+
+    starts: np.ndarray
+    units: np.ndarray
+    sizes: np.ndarray
+
+    @classmethod
+    def of(cls, pieces: Iterable[Piece], needs: Callable[[Piece], Needs]) -> tuple[TaskNeeds, list[Unit]]:
+        """Ask every piece for its needs; return also the units in the order of their numbers."""
+        numbers: dict[Unit, int] = {}
+        sizes: list[float] = []
+        starts, units = [0], []
+        for piece in pieces:
+            for unit, weight in needs(piece).items():
+                number = numbers.setdefault(unit, len(sizes))
+                if number == len(sizes):
+                    sizes.append(weight)
+                units.append(number)
+            starts.append(len(units))
+        return cls(np.array(starts), np.array(units, dtype=np.int64), np.array(sizes, dtype=float)), [*numbers]
+
+    @property
+    def n_pieces(self) -> int:
+        """The number of pieces."""
+        return len(self.starts) - 1
+
+    @property
+    def n_units(self) -> int:
+        """The number of units."""
+        return len(self.sizes)
+
+    @cached_property
+    def pieces(self) -> np.ndarray:
+        """The piece of every entry of ``units``, shape of ``units``."""
+        return np.repeat(np.arange(self.n_pieces), np.diff(self.starts))
+
+    @cached_property
+    def needers(self) -> tuple[np.ndarray, np.ndarray]:
+        """The same by units: where the pieces of each unit begin, and the pieces."""
+        order = np.argsort(self.units, kind="stable")
+        counts = np.bincount(self.units, minlength=self.n_units)
+        return np.concatenate(([0], np.cumsum(counts))), self.pieces[order]
+
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        """Add values of units over what each piece needs.
+
+        Parameters
+        ----------
+        values : ndarray, shape (n_units,) or (n_units, k)
+
+        Returns
+        -------
+        ndarray of float64, shape (n_pieces,) or (n_pieces, k)
+        """
+        found = np.zeros((self.n_pieces, *values.shape[1:]))
+        some = self.starts[:-1] < self.starts[1:]
+        if some.any():
+            found[some] = np.add.reduceat(values[self.units], self.starts[:-1][some], axis=0)
+        return found
+
+    def part(self, pieces: np.ndarray) -> TaskNeeds:
+        """Return the demand of some pieces; units keep their numbers."""
+        counts = np.diff(self.starts)[pieces]
+        starts = np.concatenate(([0], np.cumsum(counts)))
+        at = np.repeat(self.starts[pieces] - starts[:-1], counts) + np.arange(starts[-1])
+        return TaskNeeds(starts, self.units[at], self.sizes)
+
+    def merged(self, held: np.ndarray) -> tuple[TaskNeeds, np.ndarray]:
+        """Make one unit of all units that the same pieces need.
+
+        Parameters
+        ----------
+        held : ndarray of float64, shape (n_ranks, n_units)
+            Bytes of each unit that a rank holds.
+
+        Returns
+        -------
+        demand : TaskNeeds
+        held : ndarray of float64, shape (n_ranks, n_units of the new demand)
+        """
+        # Sums of random numbers, always in the order of the pieces: equal for equal sets, and for no others.
+        marks = np.random.default_rng(0).random(self.n_pieces)
+        sums = np.bincount(self.units, marks[self.pieces], minlength=self.n_units)
+        _, first, group = np.unique(sums, return_index=True, return_inverse=True)
+        if len(first) == self.n_units:
+            return self, held
+        chosen_entries = first[group[self.units]] == self.units
+        counts = np.bincount(self.pieces[chosen_entries], minlength=self.n_pieces)
+        starts = np.concatenate(([0], np.cumsum(counts)))
+        sizes = np.bincount(group, self.sizes, minlength=len(first))
+        order = np.argsort(group, kind="stable")
+        edges = np.searchsorted(group[order], np.arange(len(first)))
+        return TaskNeeds(starts, group[self.units[chosen_entries]], sizes), np.add.reduceat(
+            held[:, order], edges, axis=1
+        )
+
+
+def moved_bytes(demand: TaskNeeds, held: np.ndarray, owners: np.ndarray) -> np.ndarray:
+    """Return the bytes that each rank must fetch for its pieces, each unit once a rank.
+
+    Parameters
+    ----------
+    demand : TaskNeeds
+    held : ndarray of float64, shape (n_ranks, n_units)
+        Bytes of each unit that a rank holds.
+    owners : ndarray of int, shape (n_pieces,)
+        The rank of each piece.
 
     Returns
     -------
-    ndarray of int, shape (n_pieces,)
-        The node of each piece.
+    ndarray of float64, shape (n_ranks,)
     """
-    order = rng.permutation(len(needs))
-    needs, held = needs[order].astype(float), held.copy()
-    costs = {
-        "local": -needs @ held.T,
-        "transfers": (needs > 0).astype(float) @ ~held.T,
-        "remote": needs @ ~held.T,
-        "marginal": needs @ ~held.T,
-    }[score]
-    owners = np.empty(len(needs), dtype=int)
-    for turn in range(len(needs)):
-        node = turn % len(held)
-        piece = int(np.argmin(costs[:, node]))
-        owners[order[piece]] = node
-        costs[piece] = np.inf
-        if score == "marginal":
-            fetched = (needs[piece] > 0) & ~held[node]
-            held[node] |= fetched
-            costs[:, node] -= needs[:, fetched].sum(axis=1)
-    return owners
-
-
-def moved_weight(needs: np.ndarray, held: np.ndarray, owners: np.ndarray) -> float:
-    """Return the weight of all units that nodes must fetch for their pieces, each unit once a node."""
-    fetched = [needs[owners == node].max(axis=0, initial=0) * ~held[node] for node in range(len(held))]
-    return float(np.sum(fetched))
+    there = np.zeros(held.shape, dtype=bool)
+    there[owners[demand.pieces], demand.units] = True
+    return np.asarray(((demand.sizes - held) * there).sum(axis=1))

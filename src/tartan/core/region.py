@@ -55,9 +55,9 @@ class Region:
         """Iterate over the chunks, those below the diagonal left out."""
         return ((i, j) for i in range(self.r0, self.r1) for j in range(max(i, self.c0), self.c1))
 
-    def needs(self) -> frozenset[int]:
-        """Return the chunk lines whose items are needed, as rows or as columns."""
-        return frozenset((*range(self.r0, self.r1), *range(self.c0, self.c1)))
+    def needs(self) -> dict[int, float]:
+        """Return the chunk lines whose items are needed, as rows or as columns, each of weight 1."""
+        return dict.fromkeys((*range(self.r0, self.r1), *range(self.c0, self.c1)), 1.0)
 
     def streams(self, start: int, stop: int) -> Region:
         """Return the part whose stream is ``range(start, stop)``."""

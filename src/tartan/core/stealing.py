@@ -44,7 +44,7 @@ def split_off(
     """
 
     def cost(region: Region) -> float:
-        return marginal(dict.fromkeys(region.needs(), 1.0), thief, victim) if affinity == "marginal" else 0.0
+        return marginal(region.needs(), thief, victim) if affinity == "marginal" else 0.0
 
     def size(region: Region) -> float:
         return float(pairs[region.area].sum())

@@ -1,0 +1,278 @@
+"""Which rank computes which piece of a task.
+
+``assign`` gives every rank its share of the pieces, to one piece. What it minimises is said by ``affinity``:
+
+- "none": nothing; pieces are dealt at random.
+- "local", "transfers", "remote": the scores of Beri, Bansal and Kumar, "Locality Aware Work-Stealing based Scheduling
+  in Hybrid CPU-GPU Clusters" (2015). Ranks take turns, each takes the piece with its best score: the most bytes that
+  lay there before the task, the fewest units to be fetched, or the fewest bytes.
+- "marginal": the same by turns, but what a rank is bound to fetch for pieces that it took counts as held.
+- "auto": the least bytes over all ranks among several divisions. Those are near-square shares where pieces fill a grid,
+  the least sum of the bytes of single pieces, and all of the above; the best are improved by exchanging pieces. What
+  may come back in later tasks counts too (``extra``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from typing import Literal, get_args
+
+import numpy as np
+
+from tartan.core.affinity import TaskNeeds, moved_bytes
+from tartan.core.exchange import exchanged
+from tartan.core.shares_of_grid import PieceGrid, ProductForm, laid_on_ranks, layouts, permuted
+from tartan.core.transport import by_regret, transport
+
+Affinity = Literal["auto", "marginal", "local", "transfers", "remote", "none"]
+AFFINITIES: tuple[Affinity, ...] = get_args(Affinity)
+
+#: Pieces times ranks up to which "auto" tries everything, and exchanges pieces.
+SMALL = 30_000
+#: Divisions that are improved by exchanging pieces.
+IMPROVED = 2
+#: Layouts of near-square shares that are tried where there are few pieces, and many.
+LAYOUTS = 6, 2
+#: Pieces times ranks up to which the least sum of single pieces is exact; units a piece up to which many stay unmerged.
+EXACT = 1_000_000
+FEW_UNITS = 16
+#: Turns in which a rank takes its pieces where "marginal" has many.
+TURNS = 32
+FEW_PIECES = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """A task that is to be divided among ranks.
+
+    Attributes
+    ----------
+    demand : TaskNeeds
+    held : ndarray of float64, shape (n_ranks, n_units)
+        Bytes of each unit that a rank holds before the task.
+    speeds : ndarray of float64, shape (n_ranks,)
+        Relative; shares are in proportion.
+    index : ndarray of int, shape (n_pieces, n_indices), optional
+        Index of each piece in the grid of its task.
+    extra : ndarray of float64, shape (n_pieces, n_ranks), optional
+        Bytes that will move in later tasks if a rank computes a piece; for "auto" and "marginal".
+    seed : int
+        Decides between equal pieces, and deals at random.
+    """
+
+    demand: TaskNeeds
+    held: np.ndarray
+    speeds: np.ndarray
+    index: np.ndarray | None = None
+    extra: np.ndarray | None = None
+    seed: int = 0
+
+    @property
+    def n_ranks(self) -> int:
+        """The number of ranks."""
+        return len(self.speeds)
+
+    @cached_property
+    def missing(self) -> np.ndarray:
+        """Bytes of each unit that a rank would have to fetch, shape (n_ranks, n_units)."""
+        return np.asarray(self.demand.sizes - self.held)
+
+    @cached_property
+    def shares(self) -> np.ndarray:
+        """The exact share of each rank, in pieces; seldom whole."""
+        return np.asarray(self.demand.n_pieces * self.speeds / self.speeds.sum())
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """Pieces of each rank: its share, rounded up or down so that they sum to all pieces."""
+        return np.diff(np.round(np.cumsum(self.shares)).astype(np.int64), prepend=0)
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """The share of each rank rounded down, and rounded up."""
+        exact = np.round(self.shares, 9)
+        return np.floor(exact).astype(np.int64), np.ceil(exact).astype(np.int64)
+
+    def cost(self, owners: np.ndarray) -> float:
+        """Return the bytes that all ranks fetch, now and later."""
+        later = 0.0 if self.extra is None else self.extra[np.arange(len(owners)), owners].sum()
+        return float(moved_bytes(self.demand, self.held, owners).sum() + later)
+
+    def single_costs(self) -> np.ndarray:
+        """Return the bytes that each piece alone costs each rank, shape (n_pieces, n_ranks)."""
+        return self.demand.sums(self.missing.T) + (0.0 if self.extra is None else self.extra)
+
+    def merged(self) -> Assignment:
+        """Return the same task with one unit for all that the same pieces need."""
+        demand, held = self.demand.merged(self.held)
+        return replace(self, demand=demand, held=held)
+
+    def within_bounds(self, owners: np.ndarray) -> bool:
+        """Whether every rank has its share, to one piece."""
+        counts = np.bincount(owners, minlength=self.n_ranks)
+        low, high = self.bounds
+        return bool((counts >= low).all() and (counts <= high).all())
+
+
+def assign(task: Assignment, affinity: Affinity = "auto", *, evaluate: float = 1.0) -> np.ndarray:
+    """Divide the pieces of a task among ranks.
+
+    Parameters
+    ----------
+    task : Assignment
+    affinity : {"auto", "marginal", "local", "transfers", "remote", "none"}
+    evaluate : float
+        Share of the pieces that each rank looks at, as in the paper; of others it knows nothing and takes them last.
+        0 to 1.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_pieces,)
+        The rank of each piece. Every rank has its share, rounded up or down. A function of the arguments alone.
+
+    Notes
+    -----
+    "auto" takes a few microseconds a piece where there are many, and tries all that it can where there are few.
+    """
+    if task.n_ranks == 1 or affinity == "none":
+        return dealt_at_random(task)
+    if evaluate < 1 and affinity in ("auto", "marginal"):
+        return _partly(task, affinity, evaluate)
+    if affinity == "auto":
+        return _auto(task)
+    return dealt_by_marginal(task) if affinity == "marginal" else dealt_by_score(task, affinity, evaluate)
+
+
+def dealt_at_random(task: Assignment) -> np.ndarray:
+    """Deal without regard to what lies where."""
+    owners = np.repeat(np.arange(task.n_ranks), task.counts)
+    return np.random.default_rng(task.seed).permutation(owners)
+
+
+def _partly(task: Assignment, affinity: Affinity, evaluate: float) -> np.ndarray:
+    """Divide a part of the pieces by affinity, and deal the others."""
+    rng = np.random.default_rng(task.seed)
+    owners = dealt_at_random(task)
+    looked_at = np.sort(rng.permutation(len(owners))[: round(evaluate * len(owners))])
+    part = replace(
+        task,
+        demand=task.demand.part(looked_at),
+        speeds=np.bincount(owners[looked_at], minlength=task.n_ranks).astype(float),
+        index=None if task.index is None else task.index[looked_at],
+        extra=None if task.extra is None else task.extra[looked_at],
+    )
+    if len(looked_at):
+        owners[looked_at] = assign(part, affinity)
+    return owners
+
+
+# -- dealing by turns --------------------------------------------------------------------------------------------
+
+
+def dealt_by_score(task: Assignment, affinity: Affinity, evaluate: float = 1.0) -> np.ndarray:
+    """Deal by what lies where before the task: ranks take turns, each takes the piece with its best score."""
+    demand, rng = task.demand, np.random.default_rng(task.seed)
+    scores = {
+        "local": lambda: -demand.sums(task.held.T),
+        "transfers": lambda: demand.sums((task.missing.T > 0).astype(float)),
+        "remote": lambda: demand.sums(task.missing.T),
+    }[affinity]()
+    for rank in range(task.n_ranks if evaluate < 1 else 0):
+        scores[rng.permutation(len(scores))[round(evaluate * len(scores)) :], rank] = np.inf
+    order = rng.permutation(len(scores))
+    queues = [order[np.argsort(scores[order, rank], kind="stable")].tolist() for rank in range(task.n_ranks)]
+    return _by_turns(queues, task.counts)
+
+
+def _by_turns(queues: list[list[int]], counts: np.ndarray) -> np.ndarray:
+    """Let ranks take the first piece of their queue that is left, one after the other, until each has its number."""
+    owners = np.full(len(queues[0]), -1)
+    found = owners.tolist()
+    waiting = [iter(queue) for queue in queues]
+    for turn in range(int(counts.max(initial=0))):
+        for rank, queue in enumerate(waiting):
+            if turn < counts[rank]:
+                piece = next(piece for piece in queue if found[piece] < 0)
+                found[piece] = rank
+    owners[:] = found
+    return owners
+
+
+def dealt_by_marginal(task: Assignment) -> np.ndarray:
+    """Deal by what a rank would still have to fetch; with many pieces, ranks take several at a turn."""
+    task = task.merged()
+    demand = task.demand
+    starts, needers = demand.needers
+    order = np.random.default_rng(task.seed).permutation(demand.n_pieces)
+    rank_in_order = np.argsort(order)
+    costs, missing = task.single_costs()[order], task.missing.copy()
+    owners, left = np.full(demand.n_pieces, -1), task.counts.copy()
+    steps = 1 if demand.n_pieces <= FEW_PIECES else -(-task.counts // TURNS).max()
+    while left.any():
+        for rank in np.flatnonzero(left):
+            taken = _cheapest(costs[:, rank], min(int(left[rank]), int(steps)))
+            owners[order[taken]], costs[taken], left[rank] = rank, np.inf, left[rank] - len(taken)
+            units = np.unique(demand.part(order[taken]).units)
+            units = units[missing[rank, units] > 0]
+            relieved, saved = _runs(starts, needers, units), np.repeat(missing[rank, units], np.diff(starts)[units])
+            np.subtract.at(costs[:, rank], rank_in_order[relieved], saved)
+            missing[rank, units] = 0.0
+    return owners
+
+
+def _cheapest(costs: np.ndarray, count: int) -> np.ndarray:
+    if count == 1:
+        return np.array([costs.argmin()])
+    return np.argpartition(costs, count - 1)[:count]
+
+
+def _runs(starts: np.ndarray, values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Return the runs of compressed rows with these numbers, one after the other."""
+    counts = np.diff(starts)[numbers]
+    ends = np.cumsum(counts)
+    at = np.repeat(starts[numbers] - ends + counts, counts) + np.arange(counts.sum())
+    return np.asarray(values[at])
+
+
+# -- the least of several ----------------------------------------------------------------------------------------
+
+
+def _auto(task: Assignment) -> np.ndarray:
+    """Return the best of all divisions that are tried."""
+    small = task.demand.n_pieces * task.n_ranks <= SMALL
+    few_units = len(task.demand.units) <= FEW_UNITS * task.demand.n_pieces
+    merged = task.merged() if small or not few_units else task
+    found = [owners for owners in _divisions(merged, small=small) if task.within_bounds(owners)]
+    if small:
+        found += [dealt_by_score(task, score) for score in ("local", "transfers", "remote")]
+        found += [dealt_by_marginal(task), dealt_at_random(task)]
+    found.sort(key=merged.cost)
+    if small:
+        found = [*(_improved(merged, owners) for owners in found[:IMPROVED]), *found]
+    return min(found, key=merged.cost)
+
+
+def _improved(task: Assignment, owners: np.ndarray) -> np.ndarray:
+    return exchanged(task.demand, task.missing, task.extra, owners, *task.bounds)
+
+
+def _divisions(task: Assignment, *, small: bool) -> Iterator[np.ndarray]:
+    """Yield the divisions that look at the whole task."""
+    grid = None if task.index is None else PieceGrid.of(task.index)
+    form = None if grid is None else ProductForm.of(task.demand, grid)
+    if grid is not None:
+        yield from _near_square(task, grid, form, LAYOUTS[0 if small else 1])
+    if small or form is None or task.extra is not None or len(task.demand.units) > 2 * task.demand.n_pieces:
+        solve: Callable[..., np.ndarray] = transport if task.demand.n_pieces * task.n_ranks <= EXACT else by_regret
+        yield solve(task.single_costs(), *task.bounds)
+
+
+def _near_square(task: Assignment, grid: PieceGrid, form: ProductForm | None, n_layouts: int) -> Iterator[np.ndarray]:
+    for layout in islice(layouts(grid.shape, task.counts), n_layouts):
+        if form is None or len(task.demand.units) > 2 * task.demand.n_pieces or task.extra is not None:
+            yield laid_on_ranks(layout, grid, task.demand, task.missing, task.extra)
+        if form is not None:
+            yield permuted(layout, grid, form, task.missing)
