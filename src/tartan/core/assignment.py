@@ -101,9 +101,13 @@ class Assignment:
         later = 0.0 if self.extra is None else self.extra[np.arange(len(owners)), owners].sum()
         return float(moved_bytes(self.demand, self.held, owners).sum() + later)
 
-    def single_costs(self) -> np.ndarray:
-        """Return the bytes that each piece alone costs each rank, shape (n_pieces, n_ranks)."""
-        return self.demand.sums(self.missing.T) + (0.0 if self.extra is None else self.extra)
+    def single_costs(self, *, shared: bool = False) -> np.ndarray:
+        """Return the bytes that each piece alone costs each rank, shape (n_pieces, n_ranks).
+
+        With ``shared``, all pieces that need a unit bear an equal part of it.
+        """
+        parts = np.maximum(np.diff(self.demand.needers[0]), 1) if shared else 1.0
+        return self.demand.sums((self.missing / parts).T) + (0.0 if self.extra is None else self.extra)
 
     def merged(self) -> Assignment:
         """Return the same task with one unit for all that the same pieces need."""
@@ -268,6 +272,8 @@ def _divisions(task: Assignment, *, small: bool) -> Iterator[np.ndarray]:
     if small or form is None or task.extra is not None or len(task.demand.units) > 2 * task.demand.n_pieces:
         solve: Callable[..., np.ndarray] = transport if task.demand.n_pieces * task.n_ranks <= EXACT else by_regret
         yield solve(task.single_costs(), *task.bounds)
+        if small:
+            yield solve(task.single_costs(shared=True), *task.bounds)
 
 
 def _near_square(task: Assignment, grid: PieceGrid, form: ProductForm | None, n_layouts: int) -> Iterator[np.ndarray]:

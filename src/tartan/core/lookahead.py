@@ -1,0 +1,90 @@
+"""What comes back in later tasks: owners of blocks that tasks update in place, one task after the other.
+
+A task that updates a grid of blocks in place, where a piece needs what belongs to its row and its column too, is seldom
+the only one of its kind: factorisations shrink the same grid step by step. From the second such task of a space on,
+blocks have owners, block-cyclic in two dimensions, so that every rank keeps blocks of few rows and few columns however
+far the grid shrinks. A piece that another rank computes than the owner of its block will cost that block once more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from math import isqrt
+
+import numpy as np
+
+from tartan.core.shares_of_grid import PieceGrid
+from tartan.core.transport import transport
+
+#: Longest side of the pattern of owners, over its shorter side: with more, rows and columns of a rank are not few.
+LONGEST = 3
+
+
+class Lookahead:
+    """Remembers the tasks of a session that update blocks in place, and says what their results will cost later.
+
+    Parameters
+    ----------
+    n_ranks : int
+
+    Examples
+    --------
+    >>> blocks = np.array([(i, j) for i in range(4) for j in range(4)])
+    >>> ahead = Lookahead(4)
+    >>> ahead.extra("L", blocks, np.ones(16), np.zeros(16, int)) is None  # the first one may be the only one
+    True
+    >>> ahead.extra("L", blocks, np.ones(16), np.zeros(16, int)).shape
+    (16, 4)
+    """
+
+    def __init__(self, n_ranks: int) -> None:
+        self._n_ranks = n_ranks
+        self._seen: Counter[Hashable] = Counter()
+        self._patterns: dict[Hashable, np.ndarray] = {}
+
+    def extra(self, space: Hashable, blocks: np.ndarray, sizes: np.ndarray, holders: np.ndarray) -> np.ndarray | None:
+        """Return what the pieces of a task that updates blocks in place will cost later.
+
+        Parameters
+        ----------
+        space : hashable
+        blocks : ndarray of int, shape (n_pieces, n_dimensions)
+            Index of the block that each piece updates.
+        sizes : ndarray of float64, shape (n_pieces,)
+            Bytes of these blocks.
+        holders : ndarray of int, shape (n_pieces,)
+            A rank that holds each of these blocks; -1 where no rank does.
+
+        Returns
+        -------
+        ndarray of float64, shape (n_pieces, n_ranks), or None
+            None where nothing is known: for the first task, for blocks that fill no grid of two dimensions, and for
+            numbers of ranks with a large prime factor.
+        """
+        shape = self._pattern_shape()
+        grid = PieceGrid.of(blocks) if blocks.shape[1] == 2 else None
+        if shape is None or grid is None or min(grid.shape) < 2:
+            return None
+        self._seen[space] += 1
+        if self._seen[space] < 2:
+            return None
+        cells = blocks[:, 0] % shape[0] * shape[1] + blocks[:, 1] % shape[1]
+        if space not in self._patterns:
+            self._patterns[space] = self._pattern(cells, sizes, holders)
+        owners = self._patterns[space][cells]
+        return np.asarray(sizes[:, None] * (owners[:, None] != np.arange(self._n_ranks)))
+
+    def _pattern_shape(self) -> tuple[int, int] | None:
+        """Return the most square pattern in which every rank is one cell."""
+        rows = next(k for k in range(isqrt(self._n_ranks), 0, -1) if self._n_ranks % k == 0)
+        columns = self._n_ranks // rows
+        return (rows, columns) if 1 < columns <= LONGEST * rows else None
+
+    def _pattern(self, cells: np.ndarray, sizes: np.ndarray, holders: np.ndarray) -> np.ndarray:
+        """Return the rank of each cell of the pattern: those that hold the most of its blocks."""
+        costs = np.zeros((self._n_ranks, self._n_ranks))
+        some = holders >= 0
+        np.add.at(costs, (cells[some], holders[some]), -sizes[some])
+        one = np.ones(self._n_ranks, dtype=np.int64)
+        return transport(costs, one, one)

@@ -1,0 +1,130 @@
+"""In which order a rank computes its pieces of a task.
+
+A product of two index ranges, of which a rank has whole lines at least in parts: where all that its pieces need fits,
+lines come in so that the part that can be computed grows as a square, because that lets the device begin early and
+wait the least. Where it does not fit, some rows stay and the columns stream past them, as ``core/order.py`` has it.
+Pieces of other tasks come by next use: the next one is among those that need the fewest bytes besides what came for
+the pieces before it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from math import ceil
+
+import numpy as np
+
+from tartan.core.affinity import TaskNeeds
+from tartan.core.grid import Grid
+from tartan.core.order import panel_order
+from tartan.core.shares_of_grid import PieceGrid, ProductForm
+from tartan.core.workload import Rectangle
+
+
+class PieceOrder:
+    """Orders the pieces of a task, rank by rank.
+
+    Parameters
+    ----------
+    demand : TaskNeeds
+    index : ndarray of int, shape (n_pieces, n_indices), optional
+        Index of each piece in the grid of its task.
+    """
+
+    def __init__(self, demand: TaskNeeds, index: np.ndarray | None = None) -> None:
+        self._demand = demand
+        grid = None if index is None else PieceGrid.of(index)
+        if grid is not None and min(grid.shape) > 1:
+            merged, _ = demand.merged(np.zeros((1, demand.n_units)))
+            grid = grid if ProductForm.of(merged, grid) is not None else None
+        self._grid = grid if grid is not None and min(grid.shape) > 1 else None
+
+    def of(self, pieces: np.ndarray, missing: np.ndarray, room: float = np.inf) -> np.ndarray:
+        """Put the pieces of one rank into order.
+
+        Parameters
+        ----------
+        pieces : ndarray of int
+            Those of the rank.
+        missing : ndarray of float64, shape (n_units,)
+            Bytes of each unit that the rank must fetch.
+        room : float
+            Bytes of units that the rank can keep at a time.
+
+        Returns
+        -------
+        ndarray of int
+            The pieces; a function of the arguments alone.
+        """
+        pieces = np.sort(pieces)
+        part = self._demand.part(pieces)
+        if self._grid is None or len(pieces) < 2:
+            return np.asarray(pieces[_by_next_use(part, missing)])
+        lines = [
+            np.unique(line[pieces], return_inverse=True)[1].ravel() for line in (self._grid.rows, self._grid.columns)
+        ]
+        orders = [_by_cost(part, line, missing) for line in lines]
+        n_rows, n_columns = map(len, orders)
+        mean = max(1e-300, part.sizes[np.unique(part.units)].sum() / (n_rows + n_columns))
+        places = _places(n_rows, n_columns, min(room / mean, n_rows + n_columns))
+        turn = np.empty((n_rows, n_columns), dtype=np.int64)
+        turn[tuple(np.array(places).T)] = np.arange(len(places))
+        rows, columns = (np.argsort(order)[line] for order, line in zip(orders, lines))
+        return np.asarray(pieces[np.argsort(turn[rows, columns], kind="stable")])
+
+
+def _by_cost(demand: TaskNeeds, lines: np.ndarray, missing: np.ndarray) -> np.ndarray:
+    """Return the lines, numbered from 0, those first whose pieces need the fewest missing bytes."""
+    costs = np.bincount(lines, demand.sums(missing)) / np.bincount(lines)
+    return np.argsort(costs, kind="stable")
+
+
+def _places(n_rows: int, n_columns: int, room: float) -> list[tuple[int, int]]:
+    """Return the places of a rectangle in their order, with room for a number of lines."""
+    if room >= n_rows + n_columns:
+        return _squares(n_rows, n_columns)
+    resident = max(1, int(room) - 1)
+    if n_rows + n_columns * ceil(n_rows / resident) <= n_columns + n_rows * ceil(n_columns / resident):
+        return _panels(n_rows, n_columns, resident)
+    return [(row, column) for column, row in _panels(n_columns, n_rows, resident)]
+
+
+def _squares(n_rows: int, n_columns: int) -> list[tuple[int, int]]:
+    """Return the places of a rectangle so that each next line, of either side in proportion, is used at once."""
+    ends = [((r + 1) / n_rows, 0, r) for r in range(n_rows)] + [((c + 1) / n_columns, 1, c) for c in range(n_columns)]
+    there: tuple[list[int], list[int]] = ([], [])
+    places = []
+    for _, side, line in sorted(ends):
+        there[side].append(line)
+        places += [(line, other) if side == 0 else (other, line) for other in there[1 - side]]
+    return places
+
+
+def _panels(n_rows: int, n_columns: int, resident: int) -> list[tuple[int, int]]:
+    """Return the places of a rectangle in the order of panels: some rows stay, the columns stream past."""
+    grid = Grid(n_rows + n_columns, n_rows + n_columns, 0, 1, 1)
+    order = panel_order(grid, Rectangle(n_rows, n_rows + n_columns), resident, lambda tile: True)
+    return [(tile.strip, tile.span - n_rows) for segment in order for tile in segment.tiles]
+
+
+def _by_next_use(demand: TaskNeeds, missing: np.ndarray) -> np.ndarray:
+    """Return the pieces so that the next one always needs the fewest bytes that are not there yet."""
+    starts, needers = demand.needers
+    left, costs = missing.copy(), demand.sums(missing)
+    heap = [(cost, piece) for piece, cost in enumerate(costs.tolist())]
+    heapq.heapify(heap)
+    done, order = np.zeros(demand.n_pieces, dtype=bool), []
+    while heap:
+        cost, piece = heapq.heappop(heap)
+        if done[piece] or cost > costs[piece]:
+            continue
+        done[piece] = True
+        order.append(piece)
+        for unit in demand.units[demand.starts[piece] : demand.starts[piece + 1]].tolist():
+            if left[unit] > 0:
+                relieved = needers[starts[unit] : starts[unit + 1]]
+                costs[relieved] -= left[unit]
+                left[unit] = 0.0
+                for other in relieved[~done[relieved]].tolist():
+                    heapq.heappush(heap, (costs[other], other))
+    return np.array(order, dtype=np.int64)
