@@ -27,7 +27,7 @@ import numpy as np
 import tartan
 from _measure import load_average, options_of, print_table
 from tartan.options import RunOptions, parse_size
-from tartan.run.execute import Session, folder_grid
+from tartan.run.execute import RunSession, folder_grid
 from tartan.run.request import request
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import Manifest
@@ -116,7 +116,7 @@ def run_once(
         folder = make_folder(kind, Path(name) / "run", n, grid)
         cut = folder_grid(folder)
         tiles = sum(1 for chunk in cut.chunks() for _ in cut.chunk_tiles(chunk))
-        with Session(request(Nothing(), items, options)) as session:
+        with RunSession(request(Nothing(), items, options)) as session:
             session.facts  # noqa: B018 - learnt before the clock starts
             if around is not None:
                 around(lambda: session.execute(folder))

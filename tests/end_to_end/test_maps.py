@@ -19,7 +19,7 @@ import tartan
 from tartan.analytics import Monitor
 from tartan.apps.vectors.app import Vectors
 from tartan.errors import RunCancelledError
-from tartan.run.execute import Session
+from tartan.run.execute import RunSession
 from tartan.store.folder import RunFolder
 from tartan.store.maps import FILE_NAME
 from tartan.view.coordinates import read_coordinates
@@ -192,7 +192,7 @@ def test_items_of_an_interrupted_add_are_placed_after_resume(
         run = tmp_path / "run"
         command("run", f"{APPLICATIONS}:Distances", numbers(8), "-o", run, "--quiet")
         command("embed", run, "-o", tmp_path / "m", "--dim", 1, "--method", "smacof", "--quiet")
-        patched.setattr(Session, "execute", stopped)
+        patched.setattr(RunSession, "execute", stopped)
         done = command("add", run, numbers(2, "new", 8))
         assert done.status == 143
     assert tartan.open(run).n_items == 10

@@ -19,7 +19,7 @@ from tartan.base.lock import FolderLock
 from tartan.core.ledger import DONE, FAILED_ITEM, NOT_COMPUTED
 from tartan.errors import ConfigError, CorruptResultError, RunFailedError, StoreError
 from tartan.options import RunOptions
-from tartan.run.execute import Session
+from tartan.run.execute import RunSession
 from tartan.run.reopen import Given, reopened
 from tartan.store.failures import read_failures
 from tartan.store.folder import RunFolder
@@ -355,7 +355,7 @@ def heal_until_killed(path: Path, lives: float, *, after: bool) -> bool:
     try:
         folder = RunFolder.open(path, writable=True, writer=Mortal(path, lives, after=after))
         asked = reopened(folder, RunOptions(workers=1), tartan.apps, Given(app))
-        with Session(asked) as session:
+        with RunSession(asked) as session:
             session.heal(folder)
             session.execute(folder)
     except KilledError:

@@ -11,7 +11,7 @@ import pytest
 
 import tartan
 from tartan.errors import ConfigError
-from tartan.run.execute import Session
+from tartan.run.execute import RunSession
 from tartan.store.folder import RunFolder
 from tartan.workers.shipping import load_application
 
@@ -162,7 +162,7 @@ def test_an_add_that_was_stopped_before_its_first_pair_is_resumed(tmp_path: Path
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Session, "execute", interrupt)
+        patch.setattr(RunSession, "execute", interrupt)
         with pytest.raises(KeyboardInterrupt):
             tartan.add(tmp_path / "run", new, workers=1)
     run = tartan.resume(tmp_path / "run", workers=1)

@@ -14,7 +14,7 @@ from tartan.errors import ConfigError
 from tartan.plan.cluster import ClusterRow, variants
 from tartan.plan.file import read_plan
 from tartan.plan.report import VARIANTS, Plan, PlanReport, Prediction, predict, predict_nodes
-from tartan.plan.side_by_side import Task, predict_all
+from tartan.plan.side_by_side import PredictionCall, predict_all
 
 __all__ = ["plan_report", "read_plan", "shipped_plans"]
 
@@ -70,7 +70,7 @@ def plan_report(files: Sequence[Path] = (), *, processes: int | None = None, fai
     return PlanReport(plans, predictions, [row for row in found if isinstance(row, ClusterRow)])
 
 
-def _tasks(plan: Plan, fail: int) -> list[Task]:
+def _tasks(plan: Plan, fail: int) -> list[PredictionCall]:
     if plan.cluster is None:
         return [partial(predict, plan, order, disk_level) for order, disk_level in VARIANTS]
     return [partial(predict_nodes, plan, variant, fail) for variant in variants(plan.cluster)]

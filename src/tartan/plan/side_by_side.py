@@ -17,10 +17,10 @@ from tartan.errors import InternalError, TartanError
 from tartan.plan.cluster import ClusterRow
 from tartan.plan.report import Prediction
 
-Task = partial[Prediction] | partial[ClusterRow]
+PredictionCall = partial[Prediction] | partial[ClusterRow]
 
 
-def predict_all(tasks: Sequence[Task], processes: int) -> list[Prediction | ClusterRow]:
+def predict_all(tasks: Sequence[PredictionCall], processes: int) -> list[Prediction | ClusterRow]:
     """Return the outcome of every task, ``processes`` at a time; tasks are calls of functions of the package.
 
     Raises
@@ -37,7 +37,7 @@ def predict_all(tasks: Sequence[Task], processes: int) -> list[Prediction | Clus
         pool.shutdown(cancel_futures=True)
 
 
-def _predict_in_child(task: Task) -> Prediction | ClusterRow:
+def _predict_in_child(task: PredictionCall) -> Prediction | ClusterRow:
     child = subprocess.run(
         [sys.executable, "-m", "tartan.plan.side_by_side"], input=pickle.dumps(task), capture_output=True, check=False
     )

@@ -32,7 +32,7 @@ from tartan.core.messages import Hello, Member
 from tartan.core.rank_layout import divide_slots, spans_kept_of_unequal_items
 from tartan.core.workload import Workload
 from tartan.errors import TartanError
-from tartan.run.execute import Lead, Session, folder_grid
+from tartan.run.execute import Lead, RunSession, folder_grid
 from tartan.run.plan import MemoryPlan
 from tartan.run.request import Request
 from tartan.run.storage_rank import serve_storage
@@ -165,7 +165,7 @@ def identity_of(folder: RunFolder) -> tuple[tuple[str, str], ...]:
     )
 
 
-class RankSession(Session):
+class RankSession(RunSession):
     """A session whose work comes from the coordinator.
 
     Parameters

@@ -28,7 +28,7 @@ from tartan.core.region import Region
 from tartan.core.verdict import FailureRules
 from tartan.errors import ClusterError, RunCancelledError, StoreError, TartanError
 from tartan.run.cluster_rank import ENTRY, STORAGE_RESOURCE, RankJob, identity_of
-from tartan.run.execute import TRACE_NAME, Session, folder_grid
+from tartan.run.execute import TRACE_NAME, RunSession, folder_grid
 from tartan.run.oversight import RanksOversight
 from tartan.run.statistics import collect_statistics
 from tartan.run.storage_rank import size_sample
@@ -89,12 +89,12 @@ class ClusterWays:
         patience = self.rank_timeout_seconds
         return open_engine(self.target, run, entry=ENTRY, insecure=self.insecure, patience_seconds=patience)
 
-    def execute(self, session: Session, folder: RunFolder) -> None:
+    def execute(self, session: RunSession, folder: RunFolder) -> None:
         """Compute what a run lacks.
 
         Parameters
         ----------
-        session : Session
+        session : RunSession
             Of the driver, which computes nothing itself.
         folder : RunFolder
 
@@ -134,7 +134,7 @@ def cluster_ways(
     return replace(ways, rank_timeout_seconds=seconds)
 
 
-def _execute(session: Session, folder: RunFolder, ways: ClusterWays) -> None:
+def _execute(session: RunSession, folder: RunFolder, ways: ClusterWays) -> None:
     with folder.lock():
         collect_statistics(folder)
         before = folder.stats
@@ -194,7 +194,9 @@ def _alone(folder: RunFolder, seconds: float) -> Iterator[None]:
         yield
 
 
-def _drive(session: Session, folder: RunFolder, ways: ClusterWays, coordinator: Coordinator, summary: Summary) -> None:
+def _drive(
+    session: RunSession, folder: RunFolder, ways: ClusterWays, coordinator: Coordinator, summary: Summary
+) -> None:
     options = session.asked.options
     run = f"run-{secrets.token_hex(4)}"
     quiet_options = replace(options, quiet=True)

@@ -88,7 +88,7 @@ def start(asked: Request, out: str | Path | None, share: Share | None = None, ra
             new = not (path / MANIFEST_NAME).exists()
         if new:
             asked.check_files()
-        with Session(asked, ranks) as session:
+        with RunSession(asked, ranks) as session:
             if share is not None:
                 session.execute_share(path, share)
             else:
@@ -124,7 +124,7 @@ def resume(path: str | Path, options: RunOptions, registry: Registry, given: Giv
     if retry or not folder.finished:
         asked = reopened(folder, options, registry, given)
         refuse_other(folder, asked, mended=retried)
-        with Session(asked, ranks) as session:
+        with RunSession(asked, ranks) as session:
             if retry:
                 session.heal(folder)
             if not folder.finished:
@@ -160,7 +160,7 @@ def extend(
     refuse_other(folder, old)
     new = open_source(items, suffixes=old.app.item_suffixes, split=splitter(old.app))
     asked = replace(old, source=join_sources(old.source, new))
-    with Session(asked, ranks) as session:
+    with RunSession(asked, ranks) as session:
         session.expect(folder)
         session.facts  # noqa: B018 - nothing is extended before an item of the run could be loaded
         after, before = (plain_bytes(folder.manifest, n) for n in (asked.source.n_items, folder.manifest.n_items))
@@ -215,11 +215,11 @@ class Ranks(Protocol):
     @property
     def n_expected(self) -> int: ...
 
-    def execute(self, session: Session, folder: RunFolder) -> None:
+    def execute(self, session: RunSession, folder: RunFolder) -> None:
         """Compute what a folder lacks."""
 
 
-class Session:
+class RunSession:
     """A request and what this rank has to fulfil it; a context manager.
 
     Parameters
@@ -238,7 +238,7 @@ class Session:
         self._facts: ItemFacts | None = None
         self._known: KnownForm | None = None
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> RunSession:
         self._open()
         return self
 

@@ -161,7 +161,7 @@ class Executor(Protocol):
 
 
 @dataclass(eq=False)
-class Task:
+class QueuedCall:
     """One submitted call; ``number`` says which of those of one priority came first."""
 
     function: Function
@@ -172,7 +172,7 @@ class Task:
     number: int
     message: bytes = b""
 
-    def __lt__(self, other: Task) -> bool:
+    def __lt__(self, other: QueuedCall) -> bool:
         """Whether it starts first; what was submitted first keeps its place when it is queued again."""
         return (self.priority, self.number) < (other.priority, other.number)
 

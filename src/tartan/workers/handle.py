@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tartan.workers.arena import Arena, memory_file
-from tartan.workers.executor import Raised, Task
+from tartan.workers.executor import QueuedCall, Raised
 from tartan.workers.worker import ATTACH, HEADER
 
 # Everything that starts threads of its own: the workers are the threads.
@@ -49,7 +49,7 @@ class WorkerHandle:
 
     Attributes
     ----------
-    tasks : deque of Task
+    tasks : deque of QueuedCall
         Sent and not answered; the first one runs.
     ready : bool
         Whether the application is loaded.
@@ -64,7 +64,7 @@ class WorkerHandle:
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self.tasks: deque[Task] = deque()
+        self.tasks: deque[QueuedCall] = deque()
         self.ready = False
         self.stopping = False
         self.failure: Raised | None = None

@@ -38,8 +38,8 @@ from tartan.workers.executor import (
     Done,
     Function,
     Outcome,
+    QueuedCall,
     Raised,
-    Task,
     TimedOut,
     closed_error,
 )
@@ -97,9 +97,9 @@ class ProcessExecutor:
         self._clock = clock
         # Under the lock:
         self._lock = threading.Lock()
-        self._waiting: list[Task] = []  # a heap
+        self._waiting: list[QueuedCall] = []  # a heap
         self._numbers = itertools.count()
-        self._notices: list[tuple[Task, Outcome]] = []
+        self._notices: list[tuple[QueuedCall, Outcome]] = []
         self._new_arenas: list[tuple[str, Arena]] = []
         self._awake = True
         self._closing = self._killing = self._finished = False
@@ -131,7 +131,7 @@ class ProcessExecutor:
         timeout_seconds: float | None = None,
     ) -> None:
         """Queue one call; see ``Executor.submit``. What cannot be pickled ends as Raised."""
-        task = Task(function, args, done, priority, timeout_seconds, next(self._numbers))
+        task = QueuedCall(function, args, done, priority, timeout_seconds, next(self._numbers))
         refusal: Outcome | None = _pack_call(task)
         with self._lock:
             if self._finished:
@@ -409,7 +409,7 @@ def _begin(handle: WorkerHandle, now: float) -> None:
     handle.deadline = math.inf if limit is None else handle.started + limit
 
 
-def _pack_call(task: Task) -> Raised | None:
+def _pack_call(task: QueuedCall) -> Raised | None:
     """Pickle the call of a task; return why that is impossible, if it is."""
     try:
         task.message = cloudpickle.dumps((task.function, task.args))

@@ -23,7 +23,7 @@ from tartan.workers.executor import (
     Done,
     Function,
     Outcome,
-    Task,
+    QueuedCall,
     TimedOut,
     WorkerContext,
     closed_error,
@@ -34,7 +34,7 @@ class _Seat:
     """The place of one worker thread; an abandoned thread has lost its own."""
 
     def __init__(self) -> None:
-        self.task: Task | None = None
+        self.task: QueuedCall | None = None
         self.started = 0.0
         self.deadline = math.inf
         self.abandoned = False
@@ -71,10 +71,10 @@ class ThreadExecutor:
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._attention = threading.Condition(self._lock)
-        self._waiting: list[Task] = []  # a heap
+        self._waiting: list[QueuedCall] = []  # a heap
         self._numbers = itertools.count()
         self._seats: set[_Seat] = set()
-        self._notices: list[tuple[Task, Outcome]] = []
+        self._notices: list[tuple[QueuedCall, Outcome]] = []
         self._keeper_wakes = math.inf
         self._closing = False
         self._finished = False
@@ -91,7 +91,7 @@ class ThreadExecutor:
         timeout_seconds: float | None = None,
     ) -> None:
         """Queue one call; see ``Executor.submit``."""
-        task = Task(function, args, done, priority, timeout_seconds, next(self._numbers))
+        task = QueuedCall(function, args, done, priority, timeout_seconds, next(self._numbers))
         with self._lock:
             if self._finished:
                 raise closed_error()
@@ -154,7 +154,7 @@ class ThreadExecutor:
             self._seats.discard(seat)
             self._attention.notify()
 
-    def _take(self, seat: _Seat) -> Task | None:
+    def _take(self, seat: _Seat) -> QueuedCall | None:
         with self._lock:
             while not self._waiting:
                 if self._closing:
@@ -223,7 +223,7 @@ class ThreadExecutor:
             self._notify(task, Cancelled())
         self._waiting.clear()
 
-    def _notify(self, task: Task, outcome: Outcome) -> None:
+    def _notify(self, task: QueuedCall, outcome: Outcome) -> None:
         self._notices.append((task, outcome))
         self._attention.notify()
 
