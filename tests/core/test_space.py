@@ -20,6 +20,7 @@ from tartan.core.space import (
     size_of,
     whole,
     within,
+    without,
 )
 from tartan.errors import ConfigError
 
@@ -56,6 +57,18 @@ def test_parts_cover_a_box_once(grid: BlockGrid, data: st.DataObject) -> None:
     expected = np.zeros(grid.shape, int)
     expected[slices(box)] = 1
     np.testing.assert_array_equal(covered, expected)
+
+
+@given(lengths, st.data())
+def test_a_box_without_another(shape: tuple[int, ...], data: st.DataObject) -> None:
+    box, hole = data.draw(boxes_of(shape)), data.draw(boxes_of(shape))
+    left = np.zeros(shape, int)
+    for part in without(box, hole):
+        left[slices(part)] += 1
+    expected = np.zeros(shape, int)
+    expected[slices(box)] = 1
+    expected[slices(hole)] = 0
+    np.testing.assert_array_equal(left, expected)
 
 
 @given(lengths, st.data())

@@ -194,6 +194,24 @@ def common(one: Box, other: Box) -> Box | None:
     return found if all(a < b for a, b in found) else None
 
 
+def without(box: Box, hole: Box) -> list[Box]:
+    """Return disjoint boxes that together are a box without the elements of another.
+
+    Examples
+    --------
+    >>> without(((0, 4), (0, 4)), ((1, 9), (0, 2)))
+    [((0, 1), (0, 4)), ((1, 4), (2, 4))]
+    """
+    inner = common(box, hole)
+    if inner is None:
+        return [box]
+    rest: list[Box] = []
+    for k, ((start, stop), (first, last)) in enumerate(zip(box, inner, strict=True)):
+        before, after = inner[:k], box[k + 1 :]
+        rest += [(*before, part, *after) for part in ((start, first), (last, stop)) if part[0] < part[1]]
+    return rest
+
+
 def contains(outer: Box, box: Box) -> bool:
     """Whether one box holds another."""
     return all(a <= c and d <= b for (a, b), (c, d) in zip(outer, box, strict=True))
