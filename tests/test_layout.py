@@ -31,6 +31,7 @@ ARROWS: dict[str, set[str]] = {
     "store": {*GROUND, "core"},
     "runtime": {*GROUND, "application", "core", "devices", "sources", "store", "workers"},
     "cluster": {*GROUND, "application", "core", "devices", "runtime", "sources", "store", "workers"},
+    "blocks": {*GROUND, "cluster", "core", "workers"},
     "analytics": {*GROUND, "comm", "devices", "store"},
     "sort": {*GROUND, "options"},
     "plan": {*GROUND, "core", "options"},
@@ -44,6 +45,7 @@ ARROWS["__init__"] = {"api", "application", "base", "errors"}
 ARROWS["view"] = {*GROUND, "__init__", "analytics", "apps", "run", "store"}
 ARROWS["cli"] = {
     *ARROWS["view"],
+    "blocks",
     "cluster",
     "devices",
     "options",

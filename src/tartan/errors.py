@@ -4,6 +4,7 @@
     ├── ConfigError(ValueError)      an option, a parameter or an input list is wrong; nothing was started
     ├── ItemError                    one item cannot be read, parsed or preprocessed
     ├── CompareError                 one comparison raised or returned what it must not
+    ├── SubtaskError                 a subtask of a block task raised, died, or did not keep to its subscriptions
     ├── ResourceError                something ran out
     │   ├── DeviceMemoryError
     │   └── DiskFullError
@@ -48,6 +49,7 @@ __all__ = [
     "RunNotFoundError",
     "SortError",
     "StoreError",
+    "SubtaskError",
     "TartanError",
     "TransportError",
 ]
@@ -109,6 +111,12 @@ class CompareError(TartanError):
     """One comparison raised or returned what it must not."""
 
     default_code = "compare"
+
+
+class SubtaskError(TartanError):
+    """A subtask of a block task raised, died, or did not keep to its subscriptions; the session can be used further."""
+
+    default_code = "subtask"
 
 
 class ResourceError(TartanError):

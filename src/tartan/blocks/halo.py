@@ -1,0 +1,74 @@
+"""Blocks with some elements more on every side, for stencils and filters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, get_args
+
+import numpy as np
+
+from tartan.blocks.work import Boundary, RangeKey
+from tartan.core.space import Box, resolve
+from tartan.errors import ConfigError
+
+_PAD_MODES = {"zero": "constant", "reflect": "symmetric", "nearest": "edge"}
+
+
+class Halo(NamedTuple):
+    """An index of ``Space.read``: a block and what lies around it; see ``halo``."""
+
+    block: tuple[slice, ...]
+    widths: tuple[int, ...]
+    boundary: Boundary
+
+    def range_of(self, space: int, shape: Sequence[int]) -> RangeKey:
+        """Return the range of a space that it names."""
+        box = resolve(self.block, shape)
+        if len(self.widths) != len(box):
+            raise ConfigError(f"a halo of {len(self.widths)} widths in a space of {len(box)} dimensions")
+        wanted = [(start - width, stop + width) for (start, stop), width in zip(box, self.widths, strict=True)]
+        inside: Box = tuple(
+            (max(0, start), min(length, stop)) for (start, stop), length in zip(wanted, shape, strict=True)
+        )
+        padding = tuple((a - start, stop - b) for (start, stop), (a, b) in zip(wanted, inside, strict=True))
+        if self.boundary == "clip" or not any(map(any, padding)):
+            return RangeKey(space, inside)
+        return RangeKey(space, inside, padding, self.boundary)
+
+
+def halo(block: tuple[slice, ...] | slice, width: int | Sequence[int], boundary: Boundary = "zero") -> Halo:
+    """Return the index of a block with its surroundings, for ``Space.read``.
+
+    Parameters
+    ----------
+    block : tuple of slice
+        As ``Space.block`` returns it.
+    width : int or sequence of int
+        Elements more on every side; one number for all dimensions, or one each.
+    boundary : {"zero", "reflect", "nearest", "clip"}
+        What lies outside the space: zeros, the space mirrored at its edge (d c b a | a b c d), its last element, or
+        nothing: the array is smaller there. As in ``scipy.ndimage``.
+
+    Raises
+    ------
+    ConfigError
+        If the width is negative or the boundary unknown.
+
+    Examples
+    --------
+    >>> halo((slice(0, 4), slice(2, 4)), 1).range_of(0, (8, 8)).padding
+    ((1, 0), (0, 0))
+    """
+    slices = block if isinstance(block, tuple) else (block,)
+    widths = (width,) * len(slices) if isinstance(width, int) else tuple(width)
+    if any(isinstance(one, bool) or not isinstance(one, int) or one < 0 for one in widths):
+        raise ConfigError(f"a halo of width {width!r}: widths are whole numbers, 0 or more")
+    if boundary not in get_args(Boundary):
+        raise ConfigError(f"boundary={boundary!r} is none of {', '.join(get_args(Boundary))}")
+    return Halo(slices, widths, boundary)
+
+
+def pad(inside: np.ndarray, wanted: RangeKey, target: np.ndarray) -> None:
+    """Fill an array with a box and what lies around it outside the space."""
+    mode = _PAD_MODES[wanted.boundary]
+    target[...] = np.pad(inside, wanted.padding, mode=mode)  # type: ignore[call-overload]

@@ -1,0 +1,536 @@
+"""One rank of a session: gathers the ranges of subtasks, runs them, and keeps what they wrote.
+
+One thread, the loop, owns the state; workers, the threads that fetch, and whoever posts commands only put events into
+its inbox. Orders begin in the order in which they come. A few more than there are workers are prepared at a time, so
+that ranges arrive while others compute. An order begins when there is room for all its arrays at once, so that orders
+never wait for each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import queue
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from tartan.base.format import format_bytes
+from tartan.blocks.calls import ARENA, ArrayPlace, CallArgument, SubtaskCall, run_subtask
+from tartan.blocks.halo import pad
+from tartan.blocks.sources import SourceReader
+from tartan.blocks.store import BlockStore, aligned
+from tartan.blocks.work import (
+    FROM_SOURCE,
+    AddFunction,
+    AddSpace,
+    Argument,
+    BlockFunction,
+    CancelOrders,
+    Command,
+    CopyPieces,
+    CrewEvent,
+    DropFunctions,
+    DropPieces,
+    NodeCounts,
+    OrderDone,
+    OrderFailed,
+    PartOrigin,
+    RangeKey,
+    RankGone,
+    WorkOrder,
+)
+from tartan.core.pieces import PieceKey
+from tartan.core.space import Box, shape_of, within
+from tartan.errors import ResourceError, SubtaskError, TartanError, TransportError
+from tartan.workers.executor import Cancelled, Completed, Died, Executor, Outcome, Raised, TimedOut
+
+_FETCH_THREADS = 4
+_AHEAD = 2
+"""Subtasks that are prepared beyond those that run."""
+
+FetchParts = Callable[[int, list[PartOrigin], list[np.ndarray]], int]
+"""Fills arrays with parts of pieces that a rank has; returns the bytes received."""
+
+
+class OpenExecutor(Protocol):
+    """Starts the workers of a node."""
+
+    def __call__(self, *, in_processes: bool) -> Executor:
+        """Return threads or processes."""
+
+
+class _Filled(NamedTuple):
+    key: RangeKey
+    error: Exception | None
+
+
+class _CallEnded(NamedTuple):
+    order: WorkOrder
+    outcome: Outcome
+
+
+class _Copied(NamedTuple):
+    command: CopyPieces
+    error: Exception | None
+
+
+class _Halt(NamedTuple):
+    pass
+
+
+@dataclass(eq=False)
+class _Begun:
+    """An order whose arrays have their places.
+
+    Attributes
+    ----------
+    pinned : list
+        Keys in the store of what it reads.
+    waits : set of RangeKey
+        Ranges that are not there yet.
+    """
+
+    order: WorkOrder
+    pinned: list[Hashable] = field(default_factory=list)
+    outputs: list[PieceKey] = field(default_factory=list)
+    waits: set[RangeKey] = field(default_factory=set)
+    error: Exception | None = None
+
+
+class BlockNode:
+    """Carries out the orders of a session on one rank.
+
+    Parameters
+    ----------
+    rank : int
+    store : BlockStore
+        Owned by the node from now on.
+    open_executor : callable
+        Starts the workers when the first order needs them.
+    fetch : callable
+        Brings parts of pieces from other ranks.
+    answer : callable
+        Receives what became of orders; called in the loop.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        store: BlockStore,
+        open_executor: OpenExecutor,
+        fetch: FetchParts,
+        answer: Callable[[CrewEvent], None],
+    ) -> None:
+        self.rank = rank
+        self._store = store
+        store.next_use = self._next_use
+        self._open_executor, self._fetch_parts, self._answer = open_executor, fetch, answer
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._executors: dict[bool, Executor] = {}
+        self._fetchers = ThreadPoolExecutor(_FETCH_THREADS, "tartan-fetch")
+        self._sources: dict[int, SourceReader] = {}
+        self._functions: dict[int, BlockFunction] = {}
+        self._boxes: dict[PieceKey, Box] = {}
+        self._waiting: deque[WorkOrder] = deque()
+        self._begun: dict[tuple[int, int], _Begun] = {}
+        self._filling: dict[RangeKey, list[_Begun]] = {}
+        self._uses: dict[Hashable, deque[int]] = defaultdict(deque)
+        self._n_received = 0
+        self._counting = threading.Lock()
+        self._counts = NodeCounts()
+        self._disk_counted = (0, 0)
+        self._started: dict[tuple[int, int], float] = {}
+        self._thread = threading.Thread(target=self._run, name="tartan-blocks", daemon=True)
+        self._thread.start()
+
+    def post(self, command: Command) -> None:
+        """Take a command; it is carried out after those before it."""
+        self._inbox.put(command)
+
+    def close(self) -> None:
+        """End the workers, and forget everything."""
+        self._inbox.put(_Halt())
+        self._thread.join()
+        self._fetchers.shutdown(cancel_futures=True)
+        for executor in self._executors.values():
+            executor.close(kill=True)
+        self._store.close()
+
+    def provide(self, key: PieceKey, box: Box) -> tuple[np.ndarray, Callable[[], None]]:
+        """Return a part of a piece as a contiguous array, and what releases it; may be called from any thread.
+
+        Raises
+        ------
+        TransportError
+            If this rank does not have it.
+        """
+        if key.from_source:
+            reader = self._reader(key.subtask)
+            target = np.empty(shape_of(box), reader.source.dtype)
+            self._count(bytes_from_source=reader.read(box, target))
+            return target, _nothing
+        with contextlib.suppress(KeyError):
+            part = within(box, self._boxes[key])
+            if not self._store.pin(key):
+                target = np.empty(shape_of(box), self._store.dtype_of(key))
+                self._store.copy(key, part, target)
+                return target, _nothing
+            array = self._store.array(key)[part]
+            if array.flags.c_contiguous:
+                return array, partial(self._store.unpin, key)
+            packed = np.ascontiguousarray(array)
+            self._store.unpin(key)
+            return packed, _nothing
+        raise TransportError(f"rank {self.rank} does not have piece {tuple(key)}")
+
+    # -- the loop ----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            event = self._inbox.get()
+            if isinstance(event, _Halt):
+                return
+            try:
+                self._take(event)
+                self._begin_orders()
+            except Exception as error:
+                self._answer(RankGone(self.rank, f"{type(error).__name__}: {error}"))
+                raise
+
+    def _take(self, event: Any) -> None:
+        match event:
+            case WorkOrder():
+                self._receive(event)
+            case AddSpace(number, source):
+                self._sources[number] = source.open()
+            case AddFunction(number, function):
+                self._functions[number] = function
+            case DropFunctions(numbers):
+                for number in numbers:
+                    self._functions.pop(number, None)
+            case DropPieces(keys, spaces):
+                self._drop(keys, spaces)
+            case CopyPieces():
+                self._fetchers.submit(self._copy_pieces, event)
+            case CancelOrders():
+                self._cancel_waiting()
+            case _Filled(key, error):
+                self._range_filled(key, error)
+            case _CallEnded(order, outcome):
+                self._call_ended(order, outcome)
+            case _Copied(command, error):
+                self._copied(command, error)
+
+    def _receive(self, order: WorkOrder) -> None:
+        self._waiting.append(order)
+        self._n_received += 1
+        for key in self._keys_read(order):
+            self._uses[key].append(self._n_received)
+
+    def _keys_read(self, order: WorkOrder) -> set[Hashable]:
+        keys: set[Hashable] = set(order.origins)
+        for origins in order.origins.values():
+            keys |= {origin.key for origin in origins if origin.rank == self.rank and not origin.key.from_source}
+        return keys
+
+    def _next_use(self, key: Hashable) -> float:
+        uses = self._uses.get(key)
+        return uses[0] if uses else math.inf
+
+    def _drop(self, keys: tuple[PieceKey, ...], spaces: tuple[int, ...]) -> None:
+        self._store.drop(keys)
+        for key in keys:
+            self._boxes.pop(key, None)
+        old = set(spaces)
+        self._store.forget(lambda key: isinstance(key, RangeKey) and key.space in old)
+        self._uses.clear()
+
+    def _cancel_waiting(self) -> None:
+        for order in self._waiting:
+            self._answer(OrderFailed(self.rank, order.key, "cancelled", SubtaskError("cancelled", code="cancelled")))
+        self._waiting.clear()
+        self._uses.clear()
+
+    def _begin_orders(self) -> None:
+        while self._waiting and len(self._begun) < self._most_begun(self._waiting[0]):
+            order = self._waiting[0]
+            if self._is_done(order):
+                self._waiting.popleft()
+                self._answer(OrderDone(self.rank, order.key, self._take_counts()))
+                continue
+            try:
+                begun = self._place(order)
+                if begun is None and not self._begun:
+                    self._store.forget(lambda key: isinstance(key, RangeKey))
+                    begun = self._place(order)
+                    if begun is None:
+                        raise self._too_small(order)
+            except TartanError as error:
+                self._waiting.popleft()
+                self._answer(OrderFailed(self.rank, order.key, "node", error, counts=self._take_counts()))
+                continue
+            if begun is None:
+                return  # there is room when another one ends
+            self._waiting.popleft()
+            self._begin(begun)
+
+    def _most_begun(self, order: WorkOrder) -> int:
+        return self._executor(self._functions[order.function]).n_workers + _AHEAD
+
+    def _is_done(self, order: WorkOrder) -> bool:
+        """Whether the pieces of an order are there: it was given twice, after a false alarm."""
+        outputs = order.outputs()
+        return bool(outputs) and all(key in self._boxes for key, _ in outputs)
+
+    def _place(self, order: WorkOrder) -> _Begun | None:
+        """Give every array of an order its place; None, with nothing taken, where there is not room for all."""
+        begun = _Begun(order)
+        fresh: list[RangeKey] = []
+        for key, origins in order.origins.items():
+            if not self._place_range(begun, key, origins, fresh):
+                self._undo(begun, fresh)
+                return None
+        for piece, wanted in order.outputs():
+            if not self._store.add(piece, shape_of(wanted.box), self._dtype(wanted), forgettable=False):
+                self._undo(begun, fresh)
+                return None
+            begun.outputs.append(piece)
+        for key in fresh:
+            self._filling[key] = []
+            self._fetchers.submit(self._fill, key, order.origins[key])
+        for key in order.origins:
+            if key in self._filling:
+                begun.waits.add(key)
+                self._filling[key].append(begun)
+        return begun
+
+    def _place_range(
+        self, begun: _Begun, key: RangeKey, origins: tuple[PartOrigin, ...], fresh: list[RangeKey]
+    ) -> bool:
+        held = self._whole_in_one(key, origins)
+        if held is not None:
+            placed = self._store.pin(held)
+        elif key in self._store:
+            placed = not self._store.is_dropped(key) and self._store.pin(key)
+        else:
+            placed = self._store.add(key, key.shape, self._dtype(key), forgettable=True)
+            if placed:
+                fresh.append(key)
+        if placed:
+            begun.pinned.append(key if held is None else held)
+        return placed
+
+    def _whole_in_one(self, key: RangeKey, origins: tuple[PartOrigin, ...]) -> PieceKey | None:
+        """Return the piece of this rank in which all of a range lies, so that nothing need be copied."""
+        if key.padding or len(origins) != 1:
+            return None
+        origin = origins[0]
+        return origin.key if origin.rank == self.rank and not origin.key.from_source else None
+
+    def _undo(self, begun: _Begun, fresh: list[RangeKey]) -> None:
+        for key in begun.pinned:
+            self._store.unpin(key)
+        for piece in begun.outputs:
+            self._store.unpin(piece)
+        self._store.drop([*fresh, *begun.outputs])
+
+    def _begin(self, begun: _Begun) -> None:
+        order = begun.order
+        self._begun[order.key] = begun
+        for key in self._keys_read(order):
+            if self._uses.get(key):
+                self._uses[key].popleft()
+        if not begun.waits:
+            self._call(begun)
+
+    def _range_filled(self, key: RangeKey, error: Exception | None) -> None:
+        for begun in self._filling.pop(key):
+            begun.waits.discard(key)
+            begun.error = begun.error or error
+            if not begun.waits:
+                self._call(begun)
+        if error is not None:
+            self._store.drop([key])
+
+    def _call(self, begun: _Begun) -> None:
+        order = begun.order
+        if begun.error is not None:
+            kind = "input" if isinstance(begun.error, TransportError) else "node"
+            self._end(begun, OrderFailed(self.rank, order.key, kind, begun.error))  # type: ignore[arg-type]
+            return
+        function = self._functions[order.function]
+        arguments = tuple(self._call_argument(order, number, one) for number, one in enumerate(order.arguments))
+        call = SubtaskCall(function, order.index, arguments)
+        self._started[order.key] = time.perf_counter()
+        self._executor(function).submit(
+            run_subtask,
+            (call,),
+            lambda outcome: self._inbox.put(_CallEnded(order, outcome)),
+            timeout_seconds=function.timeout_seconds,
+        )
+
+    def _call_argument(self, order: WorkOrder, number: int, argument: Argument) -> CallArgument:
+        before = after = None
+        if argument.access != "write":
+            before = self._place_of_range(order, argument.range)
+        if argument.access != "read":
+            after = ArrayPlace(*self._store.place(PieceKey(order.task, order.subtask, number)))
+        return CallArgument(before, after)
+
+    def _place_of_range(self, order: WorkOrder, key: RangeKey) -> ArrayPlace:
+        held = self._whole_in_one(key, order.origins[key])
+        if held is None:
+            return ArrayPlace(*self._store.place(key))
+        part = within(key.box, order.origins[key][0].piece_box)
+        return ArrayPlace(*self._store.place(held), tuple((one.start, one.stop) for one in part))
+
+    def _call_ended(self, order: WorkOrder, outcome: Outcome) -> None:
+        begun = self._begun[order.key]
+        self._count(seconds_computing=time.perf_counter() - self._started.pop(order.key))
+        if isinstance(outcome, Completed):
+            self._end(begun, OrderDone(self.rank, order.key))
+            return
+        error, traceback = _error_of(outcome, self._functions[order.function], order)
+        self._end(begun, OrderFailed(self.rank, order.key, "user", error, traceback))
+
+    def _end(self, begun: _Begun, answer: OrderDone | OrderFailed) -> None:
+        del self._begun[begun.order.key]
+        for key in begun.pinned:
+            self._store.unpin(key)
+        for piece in begun.outputs:
+            self._store.unpin(piece)
+        if isinstance(answer, OrderDone):
+            self._boxes.update((piece, wanted.box) for piece, wanted in begun.order.outputs())
+        else:
+            self._store.drop(begun.outputs)
+        self._answer(replace(answer, counts=self._take_counts()))
+
+    def _too_small(self, order: WorkOrder) -> ResourceError:
+        ranges = [*order.origins, *(wanted for _, wanted in order.outputs())]
+        needed = sum(aligned(math.prod(one.shape) * self._dtype(one).itemsize) for one in ranges)
+        return ResourceError(
+            f"subtask {order.index} needs {format_bytes(needed)} at once, the host cache has "
+            f"{format_bytes(self._store.n_bytes)}; choose smaller blocks, or --host-cache of at least "
+            f"{format_bytes(needed)}",
+            code="host-memory",
+            context={"needed_bytes": needed},
+        )
+
+    def _executor(self, function: BlockFunction) -> Executor:
+        in_processes = not function.releases_gil
+        if in_processes not in self._executors:
+            executor = self._open_executor(in_processes=in_processes)
+            executor.share(ARENA, self._store.arena)
+            self._executors[in_processes] = executor
+        return self._executors[in_processes]
+
+    def _dtype(self, key: RangeKey) -> np.dtype:
+        return np.dtype(self._reader(key.space).source.dtype)
+
+    def _reader(self, space: int) -> SourceReader:
+        return self._sources[space]
+
+    def _copied(self, command: CopyPieces, error: Exception | None) -> None:
+        counts = self._take_counts()
+        if error is None:
+            self._boxes.update((origin.key, origin.piece_box) for _, origin in command.pieces)
+            self._answer(OrderDone(self.rank, command.key, counts))
+        else:
+            kind = "input" if isinstance(error, TransportError) else "node"
+            self._answer(OrderFailed(self.rank, command.key, kind, error, counts=counts))  # type: ignore[arg-type]
+
+    # -- the threads that fetch ----------------------------------------------------------------------------------
+
+    def _fill(self, key: RangeKey, origins: tuple[PartOrigin, ...]) -> None:
+        error: Exception | None = None
+        try:
+            target = self._store.array(key)
+            inside = np.empty(shape_of(key.box), target.dtype) if key.padding else target
+            self._gather(key, origins, inside)
+            if key.padding:
+                pad(inside, key, target)
+        except Exception as found:
+            error = found
+        self._inbox.put(_Filled(key, error))
+
+    def _gather(self, key: RangeKey, origins: tuple[PartOrigin, ...], target: np.ndarray) -> None:
+        remote: dict[int, list[PartOrigin]] = defaultdict(list)
+        for origin in origins:
+            part = target[within(origin.box, key.box)]
+            if origin.key.from_source and origin.rank in (self.rank, FROM_SOURCE):
+                self._count(bytes_from_source=self._reader(key.space).read(origin.box, part))
+            elif origin.rank == self.rank:
+                self._store.copy(origin.key, within(origin.box, origin.piece_box), part)
+            else:
+                remote[origin.rank].append(origin)
+        for rank, wanted in remote.items():
+            parts = [target[within(origin.box, key.box)] for origin in wanted]
+            self._count(bytes_from_ranks=self._fetch_parts(rank, wanted, parts))
+
+    def _copy_pieces(self, command: CopyPieces) -> None:
+        error: Exception | None = None
+        try:
+            for space, origin in command.pieces:
+                self._copy_piece(space, origin)
+        except Exception as found:
+            error = found
+        self._inbox.put(_Copied(command, error))
+
+    def _copy_piece(self, space: int, origin: PartOrigin) -> None:
+        if origin.key in self._store:
+            return
+        dtype = np.dtype(self._reader(space).source.dtype)
+        if not self._store.add(origin.key, shape_of(origin.piece_box), dtype, forgettable=False):
+            raise ResourceError("there is no room for a second copy; choose a larger --host-cache, or copies=1")
+        try:
+            moved = self._fetch_parts(origin.rank, [origin], [self._store.array(origin.key)])
+        except BaseException:
+            self._store.unpin(origin.key)
+            self._store.drop([origin.key])
+            raise
+        self._store.unpin(origin.key)
+        self._count(bytes_from_ranks=moved)
+
+    # -- counts ----------------------------------------------------------------------------------------------------
+
+    def _count(self, **more: float) -> None:
+        with self._counting:
+            self._counts += NodeCounts(**more)  # type: ignore[arg-type]
+
+    def _take_counts(self) -> NodeCounts:
+        spilled, restored = self._store.bytes_spilled, self._store.bytes_restored
+        before = self._disk_counted
+        self._disk_counted = (spilled, restored)
+        with self._counting:
+            counts, self._counts = self._counts, NodeCounts()
+        return counts + NodeCounts(bytes_spilled=spilled - before[0], bytes_restored=restored - before[1])
+
+
+def _error_of(outcome: Outcome, function: BlockFunction, order: WorkOrder) -> tuple[Exception, str]:
+    """Return what became of a call as an error that names the subtask, and the traceback of the user's code."""
+    where = f"subtask {order.index} of {function.name}"
+    context: Mapping[str, Any] = {"index": order.index}
+    match outcome:
+        case Raised(name=name, message=message, traceback=traceback):
+            return SubtaskError(f"{where} failed: {name}: {message}", context=dict(context)), traceback
+        case Died(how=how, traceback=traceback):
+            return SubtaskError(
+                f"{where} ended its worker process: {how}", code="died", context=dict(context)
+            ), traceback
+        case TimedOut(seconds=seconds):
+            text = f"{where} ran for {seconds:.3g} s, longer than its limit"
+            return SubtaskError(text, code="timeout", context=dict(context)), ""
+        case Cancelled() | _:
+            return SubtaskError(f"{where} was cancelled", code="cancelled", context=dict(context)), ""
+
+
+def _nothing() -> None:
+    """Release nothing."""

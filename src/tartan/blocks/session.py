@@ -1,0 +1,393 @@
+"""The door to block tasks: a session opens ranks, makes spaces, and runs tasks on them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tartan.base.checks import one_of
+from tartan.base.checks import whole as whole_number
+from tartan.blocks.crew import BlockCrew, LocalCrew
+from tartan.blocks.directory import BlockDirectory, SubtaskJob
+from tartan.blocks.execution import BlockExecution
+from tartan.blocks.placement import PLACES, Place, place_blocks
+from tartan.blocks.sources import SpaceSource, source_of
+from tartan.blocks.space import Space, block_shape
+from tartan.blocks.task import Task, ranges_read, refuse_conflicts
+from tartan.blocks.work import AddSpace, BlockFunction, PartOrigin, RankCame, RankGone
+from tartan.core.assignment import AFFINITIES, Affinity, assign
+from tartan.core.pieces import PieceKey
+from tartan.core.space import BlockGrid, Box, shape_of, within
+from tartan.errors import ConfigError
+from tartan.workers import shipping
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What one call of ``Session.run`` did.
+
+    Attributes
+    ----------
+    seconds : float
+        From call to end.
+    subtasks : int
+    bytes_moved : int
+        From rank to rank.
+    bytes_read : int
+        From sources, on all ranks.
+    bytes_spilled, bytes_restored : int
+        Written to the local folder because memory was full, and read back.
+    steals : int
+        Subtasks that another rank ran than the one they were given to.
+    repeated : int
+        Subtasks that ran once more, after a failure or a loss.
+    ranks_lost : int
+    per_rank : dict of int to int
+        Subtasks that each rank ended.
+    """
+
+    seconds: float = 0.0
+    subtasks: int = 0
+    bytes_moved: int = 0
+    bytes_read: int = 0
+    bytes_spilled: int = 0
+    bytes_restored: int = 0
+    steals: int = 0
+    repeated: int = 0
+    ranks_lost: int = 0
+    per_rank: dict[int, int] | None = None
+
+    def __add__(self, other: RunReport) -> RunReport:
+        names = [name for name in self.__dataclass_fields__ if name != "per_rank"]
+        per_rank = dict(self.per_rank or {})
+        for rank, count in (other.per_rank or {}).items():
+            per_rank[rank] = per_rank.get(rank, 0) + count
+        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return RunReport(**sums, per_rank=per_rank)
+
+
+class Session:
+    """Ranks, and the spaces that tasks read and write on them. A context manager.
+
+    Parameters
+    ----------
+    cluster : str, optional
+        Where the ranks are, as for ``tartan run --cluster``: ``local:4``. Default: one rank, this process.
+    host_cache : int, optional
+        Bytes that each rank has for arrays; what does not fit goes to a folder and comes back. Default: half of the
+        free memory, shared by the ranks of this machine.
+    workers : int, optional
+        Subtasks at a time on each rank. Default: the cores, shared by the ranks of this machine.
+    copies : int
+        Ranks that keep each value that a task wrote, so that the loss of one loses nothing.
+    affinity : {"auto", "marginal", "local", "transfers", "remote", "none"}
+        How subtasks are given to ranks.
+    steal : bool
+        Whether a rank that has nothing to do takes subtasks from others.
+    seed : int
+        Of all that is random in placement and assignment.
+    folder : path, optional
+        Where checkpoints go, and what does not fit into memory.
+
+    Attributes
+    ----------
+    total : RunReport
+        What all calls of ``run`` did together.
+    spaces : dict of int to Space
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tartan import blocks
+    >>> with blocks.Session(workers=1) as session:
+    ...     A = session.space(np.eye(4), block=2)
+    ...     C = session.space(shape=(4, 4), block=2)
+    ...     def product(a, c):
+    ...         np.matmul(a, a.T, out=c)
+    ...     def wants(i, j):
+    ...         return A.read[A.block(i, j)], C.write[C.block(i, j)]
+    ...     report = session.run(blocks.Task(product, C.grid, wants, releases_gil=True))
+    ...     float(C.array().sum())
+    4.0
+    """
+
+    def __init__(
+        self,
+        cluster: str | None = None,
+        *,
+        host_cache: int | None = None,
+        workers: int | None = None,
+        copies: int = 1,
+        affinity: Affinity = "auto",
+        steal: bool = True,
+        seed: int = 0,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._closed = True
+        one_of("affinity", affinity, AFFINITIES)
+        if workers is not None:
+            whole_number("workers", workers, 1, option="--workers")
+        if host_cache is not None:
+            whole_number("host_cache", host_cache, 1, option="--host-cache")
+        whole_number("copies", copies, 1)
+        self._affinity, self._steal, self._seed, self._copies = affinity, steal, seed, copies
+        self._folder = None if folder is None else Path(folder)
+        self._crew: BlockCrew = _open_crew(cluster, host_cache, workers, self._folder, copies)
+        self._directory = BlockDirectory()
+        self._history: dict[tuple[int, int], SubtaskJob] = {}
+        self._n_tasks = 0
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self.total = RunReport(per_rank={})
+        self._closed = False
+
+    @property
+    def spaces(self) -> dict[int, Space]:
+        """All spaces by number."""
+        return self._directory.spaces
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Numbers of the ranks that live."""
+        return tuple(self._crew.ranks)
+
+    def space(
+        self,
+        source: Any = None,
+        *,
+        shape: int | Sequence[int] | None = None,
+        dtype: Any = None,
+        like: Any = None,
+        block: int | Sequence[int] = 1024,
+        place: Place | Space = "source",
+    ) -> Space:
+        """Make a space.
+
+        Parameters
+        ----------
+        source : array, path of a ``.npy`` file or of a Zarr array, optional
+            Its first values; never written. An array must not be changed while the session is open.
+        shape, dtype
+            Of a space of zeros, in place of a source; float64 by default.
+        like : as ``source``, or Space
+            Take shape and dtype of it, and begin with zeros.
+        block : int or sequence of int
+            Elements of a block in each dimension; blocks at the far edges may be smaller.
+        place : str or Space
+            Where the blocks are at first. "source": each rank reads what it needs. "centralized": all on one rank; "row
+            cyclic", "column cyclic": rows or columns of blocks in turn; "random"; "grid": cyclic in two dimensions; or
+            where those of another space are.
+
+        Raises
+        ------
+        ConfigError
+            If the source cannot be read or holds no numbers, or the blocks do not fit it.
+        """
+        self._require_open()
+        if like is not None:
+            source, shape, dtype = _like(source, shape, dtype, like)
+        found = self._travelling(source_of(source, shape, dtype))
+        grid = BlockGrid(found.shape, block_shape(block, found.shape))
+        space = Space(len(self._directory.spaces), found, grid, self._load, self)
+        self._directory.add(space, self._owners(space, place))
+        for rank in self._crew.ranks:
+            self._crew.send(rank, AddSpace(space.number, found))
+        return space
+
+    def run(self, *tasks: Task) -> RunReport:
+        """Run a task, or several at the same time; what they write appears when all have ended.
+
+        Raises
+        ------
+        ConfigError
+            If tasks conflict, or belong to another session. Nothing ran.
+        SubtaskError
+            If a subtask failed twice; no space has changed.
+        ClusterError
+            If values were lost that cannot be had again.
+        """
+        self._require_open()
+        begin = time.perf_counter()
+        self._require_own(tasks)
+        refuse_conflicts(tasks)
+        for space in {one.space for task in tasks for subtask in task.subtasks for one in subtask.subscriptions}:
+            space.source.check_unchanged()
+        self._catch_up()
+        jobs = self._jobs(tasks)
+        if not jobs:
+            return RunReport(per_rank={})
+        execution = self._execute(jobs)
+        self._finish(execution, jobs)
+        totals, counts = execution.totals, execution.totals.counts
+        report = RunReport(
+            time.perf_counter() - begin,
+            len(jobs),
+            counts.bytes_from_ranks,
+            counts.bytes_from_source,
+            counts.bytes_spilled,
+            counts.bytes_restored,
+            totals.steals,
+            totals.repeated,
+            totals.ranks_lost,
+            dict(totals.ranks),
+        )
+        self.total += report
+        return report
+
+    def close(self) -> None:
+        """End the ranks; spaces cannot be read any more."""
+        if not self._closed:
+            self._closed = True
+            self._crew.close()
+            if self._scratch is not None:
+                self._scratch.cleanup()
+
+    def __enter__(self) -> Session:
+        """Return the session."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the session."""
+        self.close()
+
+    # -- spaces ------------------------------------------------------------------------------------------------------
+
+    def _travelling(self, source: SpaceSource) -> SpaceSource:
+        """Return a source that all ranks can read: an array becomes a file where they are other processes."""
+        if source.array is None or not self._crew.travels:
+            return source
+        if self._scratch is None:
+            self._scratch = tempfile.TemporaryDirectory(prefix="tartan-blocks-", dir=self._folder)
+        path = Path(self._scratch.name) / f"space-{len(self._directory.spaces)}.npy"
+        np.save(path, source.array)
+        return source_of(path, None, None)
+
+    def _owners(self, space: Space, place: Place | Space) -> list[int] | None:
+        if isinstance(place, Space):
+            self._require_mine(place)
+            holders = self._directory.holders
+            maps = self._directory.maps[place.number]
+            if place.blocks != space.blocks:
+                raise ConfigError("place: the other space has other blocks")
+            found = [holders.get(maps.of_block(block)[-1].key, [None])[0] for block in range(space.blocks.n_blocks)]
+            return None if None in found else [int(rank) for rank in found if rank is not None]
+        one_of("place", place, PLACES)
+        if space.source.kind == "zeros" or place == "source":
+            return None
+        return place_blocks(space.blocks, place, list(self._crew.ranks), self._seed + space.number)
+
+    def _load(self, space: Space, box: Box) -> np.ndarray:
+        """Return the values of a box."""
+        self._require_open()
+        target = np.empty(shape_of(box), space.dtype)
+        wanted: dict[int, list[PartOrigin]] = {}
+        reader = space.source.open()
+        for part in self._directory.maps[space.number].parts(box):
+            origin = self._directory.origins([part], self._crew.ranks[0])[0]
+            if part.key.from_source:
+                reader.read(part.box, target[within(part.box, box)])
+            else:
+                wanted.setdefault(origin.rank, []).append(origin)
+        for rank, origins in wanted.items():
+            self._crew.fetch(rank, origins, [target[within(origin.box, box)] for origin in origins])
+        return target
+
+    # -- tasks -------------------------------------------------------------------------------------------------------
+
+    def _jobs(self, tasks: Sequence[Task]) -> list[SubtaskJob]:
+        self._n_tasks += 1
+        subtasks = [subtask for task in tasks for subtask in task.subtasks]
+        parts = self._directory.parts_of(subtasks)
+        jobs: list[SubtaskJob] = []
+        for task in tasks:
+            function = self._shipped(task.function)
+            for subtask in task.subtasks:
+                needed = {key: parts[key] for key in ranges_read(subtask)}
+                jobs.append(SubtaskJob(self._n_tasks, len(jobs), function, subtask.index, subtask.arguments, needed))
+        return jobs
+
+    def _shipped(self, function: BlockFunction) -> BlockFunction:
+        """Return a function that can reach its workers."""
+        if function.releases_gil and not self._crew.travels:
+            return function
+        return replace(function, call=shipping.dump(function.call))
+
+    def _execute(self, jobs: list[SubtaskJob]) -> BlockExecution:
+        ranks = list(self._crew.ranks)
+        owners = [ranks[0]] * len(jobs)
+        if len(ranks) > 1:
+            found = assign(self._directory.assignment(jobs, ranks, self._seed), self._affinity)
+            owners = [ranks[k] for k in found.tolist()]
+        execution = BlockExecution(
+            self._crew,
+            self._directory,
+            lambda piece: self._history.get((piece.task, piece.subtask)),
+            window=None if len(ranks) == 1 else 8,
+            copies=self._copies,
+            steal=self._steal,
+        )
+        execution.run(jobs, owners)
+        return execution
+
+    def _finish(self, execution: BlockExecution, jobs: list[SubtaskJob]) -> None:
+        """Make the next versions, all at once."""
+        written: dict[int, list[tuple[PieceKey, Box]]] = {}
+        for job in jobs:
+            for piece, wanted in job.outputs():
+                written.setdefault(wanted.space, []).append((piece, wanted.box))
+        old = execution.recomputed()
+        for space, pieces in written.items():
+            old |= self._directory.maps[space].replace(pieces)
+        needed = {key for pieces in self._directory.maps.values() for key in pieces.keys()}  # noqa: SIM118
+        execution.drop(old - needed, written)
+        if self._crew.travels:
+            self._history |= {job.key: job for job in jobs}
+
+    def _catch_up(self) -> None:
+        """Take note of what happened to ranks since the last task."""
+        while (event := self._crew.next_event(0)) is not None:
+            if isinstance(event, RankGone):
+                self._directory.lose(event.rank)
+            elif isinstance(event, RankCame):
+                pass
+
+    # -- refusals ----------------------------------------------------------------------------------------------------
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ConfigError("the session is closed; its spaces and tasks went with it", code="closed")
+
+    def _require_mine(self, space: Space) -> None:
+        if space.owner is not self:
+            raise ConfigError(f"{space!r} belongs to another session", code="other-session")
+
+    def _require_own(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            if not isinstance(task, Task):
+                raise ConfigError(f"{task!r} is no task; make one with blocks.Task(function, grid, subscribe)")
+            for subtask in task.subtasks:
+                for one in subtask.subscriptions:
+                    self._require_mine(one.space)
+
+
+def _open_crew(
+    cluster: str | None, host_cache: int | None, workers: int | None, folder: Path | None, copies: int
+) -> BlockCrew:
+    if cluster is None:
+        if copies > 1:
+            raise ConfigError(f"copies={copies}: there is one rank; start more with cluster='local:N'")
+        return LocalCrew(host_cache, workers, folder)
+    raise ConfigError("cluster: not yet")
+
+
+def _like(source: Any, shape: Any, dtype: Any, like: Any) -> tuple[None, Any, Any]:
+    if source is not None or shape is not None:
+        raise ConfigError("like=... is given in place of a source and of a shape")
+    known = like.source if isinstance(like, Space) else source_of(like, None, None)
+    return None, known.shape, known.dtype if dtype is None else dtype

@@ -1,0 +1,156 @@
+"""Where the first values of a space come from: an array, a ``.npy`` file, a Zarr array, or zeros. Never written."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from tartan.base.npy_input import open_npy
+from tartan.base.zarr_input import open_zarr
+from tartan.core.space import Box
+from tartan.errors import ConfigError, StoreError
+
+KINDS = "biufc"
+
+
+@dataclass(frozen=True)
+class SpaceSource:
+    """The first values of a space.
+
+    Attributes
+    ----------
+    kind : {"zeros", "npy", "zarr", "array"}
+    shape : tuple of int
+    dtype : str
+        As NumPy writes it.
+    path : str
+        Of the file or folder.
+    stamp : tuple of int
+        Size and time of the file when the space was made; of a Zarr array those of its metadata.
+    array : ndarray, optional
+        Where the kind is "array"; it does not travel.
+    """
+
+    kind: Literal["zeros", "npy", "zarr", "array"]
+    shape: tuple[int, ...]
+    dtype: str
+    path: str = ""
+    stamp: tuple[int, ...] = ()
+    array: np.ndarray | None = None
+
+    def open(self) -> SourceReader:
+        """Return what reads it."""
+        return SourceReader(self)
+
+    def check_unchanged(self) -> None:
+        """Refuse a source that is not what it was when the space was made.
+
+        Raises
+        ------
+        StoreError
+            If its file has another size or time, or is gone.
+        """
+        if self.path and _stamp(self.kind, Path(self.path)) != self.stamp:
+            raise StoreError(
+                f"{self.path} was changed after it became the source of a space; make a new session",
+                code="source-changed",
+                context={"path": self.path},
+            )
+
+
+class SourceReader:
+    """Reads boxes of a source; may be used by several threads."""
+
+    def __init__(self, source: SpaceSource) -> None:
+        self.source = source
+        self._values: Any = None
+        if source.kind == "npy":
+            self._values = open_npy(source.path)
+        elif source.kind == "zarr":
+            self._values = open_zarr(source.path)
+        elif source.kind == "array":
+            self._values = source.array
+
+    def read(self, box: Box, target: np.ndarray) -> int:
+        """Fill an array with the values of a box; return how many bytes were read.
+
+        Raises
+        ------
+        StoreError
+            If the source was changed.
+        """
+        if self._values is None:
+            target[...] = 0
+            return 0
+        self.source.check_unchanged()
+        target[...] = self._values[tuple(slice(*interval) for interval in box)]
+        return 0 if self.source.kind == "array" else target.nbytes
+
+
+def source_of(given: Any, shape: Any, dtype: Any) -> SpaceSource:
+    """Return the source that the arguments of ``Session.space`` name.
+
+    Raises
+    ------
+    ConfigError
+        If there is none, it cannot be read, or its values are no numbers.
+    """
+    if given is None:
+        return _zeros(shape, dtype)
+    if shape is not None or dtype is not None:
+        raise ConfigError("a space has a source, or a shape and a dtype; convert a source before")
+    if isinstance(given, str | os.PathLike):
+        return _stored(Path(given))
+    array = np.asarray(given)
+    _require_numbers(array.dtype, type(given).__name__)
+    return SpaceSource("array", array.shape, array.dtype.str, array=array)
+
+
+def _zeros(shape: Any, dtype: Any) -> SpaceSource:
+    if shape is None:
+        raise ConfigError("a space needs a source (an array, a .npy file, a Zarr array), or a shape and a dtype")
+    try:
+        lengths = tuple(int(length) for length in ((shape,) if isinstance(shape, int) else shape))
+        kind = np.dtype("f8" if dtype is None else dtype)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"shape={shape!r}, dtype={dtype!r} describe no space: {error}") from None
+    _require_numbers(kind, "dtype")
+    return SpaceSource("zeros", lengths, kind.str)
+
+
+def _stored(path: Path) -> SpaceSource:
+    if not path.exists():
+        raise ConfigError(f"{path} does not exist; the source of a space is an array, a .npy file or a Zarr array")
+    if path.is_dir():
+        values = open_zarr(path)
+        if not hasattr(values, "dtype"):
+            raise ConfigError(f"{path} is a Zarr group; name one of its arrays")
+        kind: Literal["npy", "zarr"] = "zarr"
+    else:
+        kind = "npy"
+        try:
+            values = open_npy(path)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{path} is no array that can be read: {error}") from None
+    _require_numbers(values.dtype, str(path))
+    dtype = np.dtype(values.dtype)
+    return SpaceSource(kind, tuple(values.shape), dtype.str, str(path.resolve()), _stamp(kind, path))
+
+
+def _require_numbers(dtype: np.dtype[Any], label: str) -> None:
+    if dtype.kind not in KINDS:
+        raise ConfigError(f"{label} has dtype {dtype}; spaces hold numbers or booleans")
+
+
+def _stamp(kind: str, path: Path) -> tuple[int, ...]:
+    if kind == "zarr":
+        path = next((path / name for name in ("zarr.json", ".zarray") if (path / name).exists()), path)
+    try:
+        about = path.stat()
+    except OSError:
+        return ()
+    return about.st_size, about.st_mtime_ns

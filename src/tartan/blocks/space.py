@@ -1,0 +1,169 @@
+"""Spaces as users see them, and subscriptions to their ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tartan.blocks.halo import Halo
+from tartan.blocks.work import Access, RangeKey
+from tartan.core.space import BlockGrid, resolve, whole
+from tartan.errors import ConfigError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tartan.blocks.sources import SpaceSource
+    from tartan.core.space import Box
+
+
+class Subscription(NamedTuple):
+    """What a subtask does with a range of a space: ``space.read[...]``, ``.write[...]`` or ``.update[...]``."""
+
+    space: Space
+    access: Access
+    range: RangeKey
+
+
+class Subscriber:
+    """Makes subscriptions of one kind by an index."""
+
+    def __init__(self, space: Space, access: Access) -> None:
+        self._space, self._access = space, access
+
+    def __getitem__(self, key: Any) -> Subscription:
+        """Subscribe to a range: slices and integers, or for ``read`` what ``halo`` returns."""
+        space = self._space
+        if isinstance(key, Halo):
+            if self._access != "read":
+                raise ConfigError(f"a halo is only read; name the block itself for {self._access}")
+            return Subscription(space, "read", key.range_of(space.number, space.shape))
+        try:
+            box = resolve(key, space.shape)
+        except ConfigError as error:
+            raise ConfigError(f"a subscription to a space of shape {space.shape}: {error}") from None
+        return Subscription(space, self._access, RangeKey(space.number, box))
+
+
+class Space:
+    """An array of one to four dimensions that tasks of a session read and write, cut into blocks.
+
+    Made by ``Session.space``. What it holds changes only when a task has ended.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : dtype
+    blocks : BlockGrid
+        Shape and number of its blocks.
+    read, write, update
+        Make subscriptions by an index: ``space.read[0:4, :]``. A function gets the values of ``read`` and ``update``,
+        and zeros for ``write``; what it writes into ``write`` and ``update`` appears when the task has ended.
+    """
+
+    def __init__(
+        self, number: int, source: SpaceSource, grid: BlockGrid, load: Callable[[Space, Box], np.ndarray], owner: object
+    ) -> None:
+        self.number, self.source, self.blocks, self.owner = number, source, grid, owner
+        self._load = load
+        self.read = Subscriber(self, "read")
+        self.write = Subscriber(self, "write")
+        self.update = Subscriber(self, "update")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements in each dimension."""
+        return self.blocks.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of an element."""
+        return np.dtype(self.source.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Blocks in each dimension."""
+        return self.blocks.counts
+
+    @property
+    def grid(self) -> list[tuple[int, ...]]:
+        """Indices of all blocks, in row-major order: the grid of a task with one subtask a block."""
+        return list(product(*map(range, self.counts)))
+
+    @property
+    def grid_rows(self) -> range:
+        """Indices of blocks in the first dimension."""
+        return range(self.counts[0])
+
+    def block(self, *index: int) -> tuple[slice, ...]:
+        """Return the slices of a block."""
+        if len(index) != len(self.shape):
+            raise ConfigError(f"block {index} of a space of {len(self.shape)} dimensions")
+        self.blocks.number(index)
+        return tuple(slice(*interval) for interval in self.blocks.box_at(index))
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        """Return a range as an array; integers drop their dimension, as in NumPy."""
+        box = resolve(key, self.shape)
+        keys = key if isinstance(key, tuple) else (key,)
+        found = self._load(self, box)
+        if any(one is Ellipsis for one in keys):
+            return found
+        dropped = tuple(k for k, one in enumerate(keys) if not isinstance(one, slice))
+        return found.squeeze(dropped) if dropped else found
+
+    def array(self) -> np.ndarray:
+        """Return all of it as an array."""
+        return self._load(self, whole(self.shape))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Return all of it as an array, for NumPy."""
+        return self.array() if dtype is None else self.array().astype(dtype)
+
+    def to_zarr(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write it as a Zarr array with its blocks as chunks, block by block.
+
+        Raises
+        ------
+        StoreError
+            If there is something at the path already.
+        """
+        import zarr
+
+        target = Path(path)
+        if target.exists() and not overwrite:
+            raise StoreError(f"{target} exists already; choose another name, or overwrite=True", code="exists")
+        stored = zarr.create_array(
+            str(target), shape=self.shape, dtype=self.dtype, chunks=self.blocks.block, overwrite=overwrite
+        )
+        for number in range(self.blocks.n_blocks):
+            box = self.blocks.box(number)
+            stored[tuple(slice(*interval) for interval in box)] = self._load(self, box)
+        return target
+
+    def __repr__(self) -> str:
+        """Return shape, dtype and blocks."""
+        return f"<Space {self.number}: {self.dtype} {self.shape} in blocks of {self.blocks.block}>"
+
+
+def block_shape(block: int | Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of blocks that ``Session.space`` was asked for: one number for all dimensions, or one each.
+
+    Raises
+    ------
+    ConfigError
+        If they are no whole numbers of at least 1.
+    """
+    sizes = (block,) * len(shape) if isinstance(block, int) else tuple(block)
+    if any(isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1 for size in sizes):
+        raise ConfigError(f"block={block!r}: give a whole number of at least 1, or one a dimension")
+    return tuple(int(size) for size in sizes)

@@ -1,0 +1,262 @@
+"""The arrays that one rank keeps, in one shared arena: pieces that subtasks wrote, and ranges that they read.
+
+What can be had again (ranges) is dropped when room is needed; what cannot (pieces) goes to the local folder and comes
+back. The one whose next use is farthest goes first. Pinned arrays stay. All methods may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+import threading
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tartan.base.files import disk_errors
+from tartan.errors import InternalError
+from tartan.workers.arena import Arena
+
+_ALIGNMENT = 4096
+
+
+class FreeRoom:
+    """What is free of a piece of memory; first fit.
+
+    Examples
+    --------
+    >>> room = FreeRoom(10_000)
+    >>> room.take(5000), room.take(5000)
+    (0, None)
+    """
+
+    def __init__(self, n_bytes: int) -> None:
+        self._holes = [(0, n_bytes)]  # (offset, length), in order, never side by side
+
+    def take(self, n_bytes: int) -> int | None:
+        """Return the offset of this number of bytes; None where no hole is long enough."""
+        wanted = aligned(n_bytes)
+        for k, (offset, length) in enumerate(self._holes):
+            if length >= wanted:
+                self._holes[k : k + 1] = [(offset + wanted, length - wanted)] if length > wanted else []
+                return offset
+        return None
+
+    def give(self, offset: int, n_bytes: int) -> None:
+        """Take bytes back."""
+        length = aligned(n_bytes)
+        k = bisect.bisect(self._holes, (offset, 0))
+        if k < len(self._holes) and offset + length == self._holes[k][0]:
+            length += self._holes.pop(k)[1]
+        if k and sum(self._holes[k - 1]) == offset:
+            before = self._holes.pop(k - 1)
+            offset, length = before[0], before[1] + length
+            k -= 1
+        self._holes.insert(k, (offset, length))
+
+
+def aligned(n_bytes: int) -> int:
+    """Return the bytes that an array takes in a store."""
+    return -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
+
+
+@dataclass
+class _StoredArray:
+    """An array of the store; ``offset`` is None while it is on disk, ``path`` None while it is not there."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    forgettable: bool
+    offset: int | None
+    pins: int = 1
+    path: Path | None = None
+    dropped: bool = False
+
+    @property
+    def n_bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class BlockStore:
+    """Arrays by key, in a room of fixed size.
+
+    Parameters
+    ----------
+    n_bytes : int
+        The room.
+    folder : Path
+        For what does not fit.
+    shared : bool
+        Whether worker processes see the arrays.
+
+    Attributes
+    ----------
+    arena : Arena
+    next_use : callable
+        Returns when an array is needed next, given its key: the larger, the later; infinity for never.
+    bytes_spilled, bytes_restored : int
+        Written to the folder, and read from it.
+    """
+
+    def __init__(self, n_bytes: int, folder: Path, *, shared: bool = True) -> None:
+        self.arena = Arena(n_bytes, shared)
+        self.n_bytes = n_bytes
+        self.next_use: Callable[[Hashable], float] = lambda key: math.inf
+        self.bytes_spilled = self.bytes_restored = 0
+        self._folder = folder
+        self._room = FreeRoom(n_bytes)
+        self._kept: dict[Hashable, _StoredArray] = {}
+        self._numbers = itertools.count()
+        self._lock = threading.RLock()
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._kept
+
+    def add(self, key: Hashable, shape: tuple[int, ...], dtype: np.dtype, *, forgettable: bool) -> bool:
+        """Make a pinned array of undefined values; return whether there was room."""
+        with self._lock:
+            if key in self._kept:
+                raise InternalError(f"the store holds {key} already")
+            kept = _StoredArray(shape, dtype, forgettable, None)
+            kept.offset = self._find_room(kept.n_bytes)
+            if kept.offset is None:
+                return False
+            self._kept[key] = kept
+            return True
+
+    def pin(self, key: Hashable) -> bool:
+        """Keep an array in memory until ``unpin``; return whether there is room for it.
+
+        Raises
+        ------
+        KeyError
+            If there is no such array.
+        """
+        with self._lock:
+            kept = self._kept[key]
+            if kept.offset is None and not self._restore(kept):
+                return False
+            kept.pins += 1
+            return True
+
+    def unpin(self, key: Hashable) -> None:
+        """Let go of an array."""
+        with self._lock:
+            kept = self._kept[key]
+            kept.pins -= 1
+            if kept.dropped and not kept.pins:
+                self._remove(key)
+
+    def copy(self, key: Hashable, part: tuple[slice, ...], target: np.ndarray) -> None:
+        """Copy a part of an array, from memory or from disk; no room is needed.
+
+        Raises
+        ------
+        KeyError
+            If there is no such array.
+        """
+        with self._lock:
+            kept = self._kept[key]
+            kept.pins += 1
+        try:
+            if kept.offset is not None:
+                target[...] = self.array(key)[part]
+            else:
+                target[...] = np.memmap(str(kept.path), kept.dtype, "r", shape=kept.shape)[part]
+                self.bytes_restored += target.nbytes
+        finally:
+            self.unpin(key)
+
+    def array(self, key: Hashable) -> np.ndarray:
+        """Return a pinned array."""
+        kept = self._kept[key]
+        if kept.offset is None:
+            raise InternalError(f"{key} is not in memory")
+        return self.arena.view(kept.offset, kept.shape, kept.dtype)
+
+    def dtype_of(self, key: Hashable) -> np.dtype:
+        """Return the dtype of an array; KeyError if there is none."""
+        return self._kept[key].dtype
+
+    def is_dropped(self, key: Hashable) -> bool:
+        """Whether an array goes as soon as it is not pinned."""
+        return self._kept[key].dropped
+
+    def place(self, key: Hashable) -> tuple[int, tuple[int, ...], str]:
+        """Return offset, shape and dtype of a pinned array, for worker processes."""
+        kept = self._kept[key]
+        if kept.offset is None:
+            raise InternalError(f"{key} is not in memory")
+        return kept.offset, kept.shape, kept.dtype.str
+
+    def drop(self, keys: Iterable[Hashable]) -> None:
+        """Forget arrays; pinned ones as soon as they are not."""
+        with self._lock:
+            for key in keys:
+                kept = self._kept.get(key)
+                if kept is None:
+                    continue
+                kept.dropped = True
+                if not kept.pins:
+                    self._remove(key)
+
+    def forget(self, wanted: Callable[[Hashable], bool]) -> None:
+        """Drop the unpinned arrays whose key fulfils a condition."""
+        with self._lock:
+            self.drop([key for key, kept in self._kept.items() if not kept.pins and wanted(key)])
+
+    def close(self) -> None:
+        """Release everything."""
+        self._kept.clear()
+        self.arena.close()
+
+    # -- under the lock ----------------------------------------------------------------------------------------
+
+    def _find_room(self, n_bytes: int) -> int | None:
+        offset = self._room.take(n_bytes)
+        while offset is None:
+            victims = [key for key, kept in self._kept.items() if not kept.pins and kept.offset is not None]
+            if not victims or n_bytes > self.n_bytes:
+                return None
+            self._evict(max(victims, key=lambda key: (self.next_use(key), self._kept[key].forgettable)))
+            offset = self._room.take(n_bytes)
+        return offset
+
+    def _evict(self, key: Hashable) -> None:
+        kept = self._kept[key]
+        if kept.forgettable:
+            self._remove(key)
+            return
+        if kept.path is None:
+            path = self._folder / f"piece-{next(self._numbers)}.bin"
+            with disk_errors(path), path.open("wb") as file:
+                file.write(self.array(key).reshape(-1).view(np.uint8).data)
+            kept.path = path
+            self.bytes_spilled += kept.n_bytes
+        assert kept.offset is not None
+        self._room.give(kept.offset, kept.n_bytes)
+        kept.offset = None
+
+    def _restore(self, kept: _StoredArray) -> bool:
+        kept.pins += 1  # it must not be its own victim
+        try:
+            kept.offset = self._find_room(kept.n_bytes)
+        finally:
+            kept.pins -= 1
+        if kept.offset is None:
+            return False
+        assert kept.path is not None
+        with kept.path.open("rb", buffering=0) as file:
+            file.readinto(self.arena.view(kept.offset, (kept.n_bytes,), np.uint8).data)
+        self.bytes_restored += kept.n_bytes
+        return True
+
+    def _remove(self, key: Hashable) -> None:
+        kept = self._kept.pop(key)
+        if kept.offset is not None:
+            self._room.give(kept.offset, kept.n_bytes)
+        if kept.path is not None:
+            kept.path.unlink(missing_ok=True)
