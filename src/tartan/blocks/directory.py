@@ -9,7 +9,7 @@ import numpy as np
 
 from tartan.blocks.space import Space
 from tartan.blocks.task import Subtask, ranges_read
-from tartan.blocks.work import FROM_SOURCE, Argument, BlockFunction, PartOrigin, RangeKey
+from tartan.blocks.work import FROM_SOURCE, BlockArgument, BlockFunction, PartOrigin, RangeKey
 from tartan.core.affinity import TaskNeeds
 from tartan.core.assignment import Assignment
 from tartan.core.pieces import PieceKey, PieceMap, PiecePart
@@ -27,7 +27,7 @@ class SubtaskJob:
     task, subtask : int
     function : BlockFunction
     index : tuple of int
-    arguments : tuple of Argument
+    arguments : tuple of BlockArgument
     parts : mapping of RangeKey to tuple of PiecePart
         What it reads, at the version of that time.
     """
@@ -36,7 +36,7 @@ class SubtaskJob:
     subtask: int
     function: BlockFunction
     index: tuple[int, ...]
-    arguments: tuple[Argument, ...]
+    arguments: tuple[BlockArgument, ...]
     parts: Parts
 
     @property

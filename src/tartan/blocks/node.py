@@ -31,7 +31,7 @@ from tartan.blocks.work import (
     FROM_SOURCE,
     AddFunction,
     AddSpace,
-    Argument,
+    BlockArgument,
     BlockFunction,
     CancelOrders,
     Command,
@@ -377,7 +377,7 @@ class BlockNode:
             timeout_seconds=function.timeout_seconds,
         )
 
-    def _call_argument(self, order: WorkOrder, number: int, argument: Argument) -> CallArgument:
+    def _call_argument(self, order: WorkOrder, number: int, argument: BlockArgument) -> CallArgument:
         before = after = None
         if argument.access != "write":
             before = self._place_of_range(order, argument.range)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tartan.blocks.space import Subscription
-from tartan.blocks.work import Argument, BlockFunction, RangeKey
+from tartan.blocks.work import BlockArgument, BlockFunction, RangeKey
 from tartan.core.space import Box, common, describe, first_overlap
 from tartan.errors import ConfigError
 
@@ -26,9 +26,9 @@ class Subtask:
     subscriptions: tuple[Subscription, ...]
 
     @property
-    def arguments(self) -> tuple[Argument, ...]:
+    def arguments(self) -> tuple[BlockArgument, ...]:
         """The subscriptions without the spaces as objects."""
-        return tuple(Argument(one.access, one.range) for one in self.subscriptions)
+        return tuple(BlockArgument(one.access, one.range) for one in self.subscriptions)
 
 
 class Task:

@@ -68,7 +68,7 @@ class PartOrigin(NamedTuple):
     rank: int
 
 
-class Argument(NamedTuple):
+class BlockArgument(NamedTuple):
     """One array of a function."""
 
     access: Access
@@ -115,7 +115,7 @@ class WorkOrder:
         Number under which the node knows it.
     index : tuple of int
         Of the subtask in the grid of its task.
-    arguments : tuple of Argument
+    arguments : tuple of BlockArgument
     origins : mapping of RangeKey to tuple of PartOrigin
         For each range that is read or updated.
     """
@@ -124,7 +124,7 @@ class WorkOrder:
     subtask: int
     function: int
     index: tuple[int, ...]
-    arguments: tuple[Argument, ...]
+    arguments: tuple[BlockArgument, ...]
     origins: Mapping[RangeKey, tuple[PartOrigin, ...]]
 
     @property
