@@ -157,6 +157,12 @@ class Application:
             With the way out; the run is not started.
         """
 
+    def warm_up(self, xp: Any) -> None:
+        """Get ready for comparisons on a device with memory of its own, such as by compiling kernels; default: nothing.
+
+        Called on the device once for each run, before its first item arrives.
+        """
+
     def compare(self, left: Any, right: Any, xp: Any) -> Any:
         """Score a tile: ``left`` holds m items, ``right`` k items; return an (m, k) array or a dict of them."""
         raise NotImplementedError(f"{type(self).__name__} defines neither compare nor compare_pair")

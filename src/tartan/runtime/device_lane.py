@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tartan.application import compares_pairs
+from tartan.application import Application, compares_pairs
 from tartan.base.reasons import reason_of, traceback_of
 from tartan.core.cache import Room
 from tartan.devices.protocol import Device
@@ -133,6 +133,7 @@ class DeviceLane:
         self._parsed_ahead = threading.Semaphore(PARSED_AHEAD)
         self._compute_ended = 0
         self._time_lock = threading.Lock()
+        self._warm_up()
         name = f"tartan-{device.name}"
         self._upload_engine = _EngineThreads(f"{name}-upload", 1, wiring.post)
         # Two threads: the engine has work while the first still learns that it is done. With a third one, preprocessing
@@ -144,6 +145,21 @@ class DeviceLane:
     def name(self) -> str:
         """Name of the device."""
         return self._device.name
+
+    def _warm_up(self) -> None:
+        """Let the application compile its kernels, so that no tile waits for that."""
+        if type(self._app).warm_up is Application.warm_up:
+            return
+        try:
+            self._device.compute("warm-up", 0, partial(self._app.warm_up, self._device.xp))
+        except (DeviceError, DeviceMemoryError):
+            raise
+        except Exception as error:
+            raise DeviceError(
+                f"{self._device.name}: {type(self._app).__name__} cannot get ready there: {reason_of(error)}; "
+                "`tartan doctor` shows what CuPy lacks, or use --device cpu",
+                code="warm-up",
+            ) from error
 
     # -- actions (called by the loop) ------------------------------------------------------------------------
 

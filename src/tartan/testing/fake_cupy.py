@@ -8,24 +8,29 @@ a GPU raises ``MisuseError`` and is recorded in ``FakeCupy.misuse``:
 - work on the null stream, without a selected device, or outside the device's own memory pool;
 - host arrays among device arrays.
 
-It is no emulator: kernels run at once, in the calling thread, and there is one device memory for all GPUs.
+Kernels in CUDA C++ (``RawModule``) run on the emulator of ``tartan.testing.emulator``, which finds wrong indices and
+missing barriers; all work is done in the calling thread, and there is one device memory for all GPUs.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tartan.devices.guarded import Guard, GuardedArray, MemoryMeter
+
+if TYPE_CHECKING:
+    from tartan.testing.emulator import Emulator
 
 __all__ = ["FakeCudaRuntimeError", "FakeCupy", "FakeOutOfMemoryError", "MisuseError"]
 
@@ -150,10 +155,12 @@ class _FakeDriver(Guard):
         super().__init__(module)
         self.meter = MemoryMeter(memory_bytes)
         self.misuse: list[str] = []
+        self.launched: list[str] = []
         self.lost = False
         self._threads = threading.local()
         self._in_flight: dict[int, tuple[_Stream, np.ndarray]] = {}
         self._n_flights = 0
+        self._seeds = itertools.count()
         self._lock = threading.Lock()
 
     @property
@@ -165,6 +172,10 @@ class _FakeDriver(Guard):
     def misused(self, what: str) -> MisuseError:
         self.misuse.append(what)
         return MisuseError(what)
+
+    def next_seed(self) -> int:
+        """Return a number for the order of the threads of a launch."""
+        return next(self._seeds)
 
     def check_alive(self) -> None:
         if self.lost:
@@ -242,6 +253,51 @@ class _Pointer:
         self._machine.issue(stream, self._raw, lambda: ctypes.memmove(target, source, nbytes))
 
 
+class _RawModule:
+    """Stands for ``cupy.RawModule``: compiled by the C++ compiler of the machine, run by the emulator."""
+
+    def __init__(self, machine: _FakeDriver, *, code: str, options: tuple[str, ...] = ()) -> None:
+        self._machine = machine
+        self._code = code
+        self._options = options
+
+    @cached_property
+    def _emulator(self) -> Emulator:
+        from tartan.testing.emulator import Emulator
+
+        return Emulator(self._code, options=self._options)
+
+    def compile(self) -> None:
+        """Compile the source; it is loaded to the selected device."""
+        self._machine.current_stream()
+        assert self._emulator.names
+
+    def get_function(self, name: str) -> Callable[..., None]:
+        """Return what launches a kernel."""
+        self.compile()
+        return partial(self._launch, name)
+
+    def _launch(self, name: str, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...]) -> None:
+        from tartan.testing.emulator import KernelError
+
+        operands = [self._machine.unwrap(argument) for argument in args if isinstance(argument, GuardedArray)]
+        self._machine.before_use(operands)
+        given = [self._argument(name, argument) for argument in args]
+        try:
+            self._emulator.launch(name, grid, block, given, seed=self._machine.next_seed())
+        except KernelError as error:
+            raise self._machine.misused(str(error)) from error
+        self._machine.launched.append(name)
+        self._machine.after_use(operands)
+
+    def _argument(self, name: str, argument: Any) -> Any:
+        if isinstance(argument, GuardedArray):
+            return np.atleast_1d(self._machine.unwrap(argument))
+        if isinstance(argument, np.ndarray):
+            raise self._machine.misused(f"{name} got a host array {argument.dtype}{argument.shape}")
+        return argument
+
+
 class FakeCupy:
     """Stands for the module ``cupy``.
 
@@ -256,6 +312,8 @@ class FakeCupy:
     ----------
     misuse : list of str
         What was done that would be wrong on a GPU. Empty after a good test.
+    launched : list of str
+        Names of the kernels of modules that ran, in order.
 
     Examples
     --------
@@ -271,7 +329,10 @@ class FakeCupy:
         self._machine = _FakeDriver(memory_bytes)
         self._n_devices = n_devices
         self.misuse = self._machine.misuse
+        self.launched = self._machine.launched
+        self.RawModule = partial(_RawModule, self._machine)
         self.array_namespace = self._machine.namespace
+        setattr(self.array_namespace, "RawModule", self.RawModule)  # noqa: B010 (a namespace has what it is given)
         self.n_pinned_bytes = 0
         self.cuda = SimpleNamespace(
             Device=self._device,

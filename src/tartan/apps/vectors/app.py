@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tartan.application import Application, Meaning
+from tartan.apps.vectors.cuda import KERNELS
 from tartan.apps.vectors.metrics import BLOCK_ELEMENTS, METRICS, Euclidean, UnitProduct, row_slices
 from tartan.errors import ConfigError, ItemError
 
@@ -124,6 +125,11 @@ class Vectors(Application):
         if problem is not None:
             raise ItemError(f"{key}: {problem}", context={"key": key})
         return vector
+
+    def warm_up(self, xp: Any) -> None:
+        """Compile the kernels of the metrics that have some."""
+        if KERNELS.runs_on(xp) and self.metric in ("manhattan", "hamming", "jaccard"):
+            KERNELS.load(xp)
 
     def check_block(self, items: np.ndarray) -> list[str | None] | None:
         """Say for each of the raw rows (m, d) why it cannot be compared; None when all can.

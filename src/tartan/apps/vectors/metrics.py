@@ -1,8 +1,9 @@
 """The metrics of dense vectors: how a block of rows is prepared, and how a tile of prepared rows is scored.
 
 On NumPy arrays a tile is a native kernel; where the machine lacks the vectors of AVX2, products are NumPy's, with a
-native last step. On the arrays of any other namespace (CuPy) it is the same arithmetic in that namespace's own
-functions, the *portable* form, which runs on NumPy too and is the oracle of the native one.
+native last step. On the arrays of a GPU, distances that are no products have CUDA kernels (``vectors.cu``). On those of
+any other namespace it is the same arithmetic in that namespace's own functions, the *portable* form, which runs on
+NumPy too and is the oracle of the native one.
 
 What is wrong with a row is not decided here but in ``Vectors.check_block``; rows that hold NaN give NaN.
 """
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tartan import _native
+from tartan.apps.vectors.cuda import launch_tile
 
 # Up to this length, distances from the differences themselves cost no more than the product.
 DIRECT_WIDTH = 32
@@ -182,7 +184,7 @@ class Manhattan:
     def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
         if _on_host(out):
             _native.manhattan_tile(left, right, out)
-        else:
+        elif not launch_tile("manhattan", left, right, out, xp):
             _broadcast(left, right, out, lambda a, b: xp.sum(xp.abs(a - b), axis=2), xp)
 
 
@@ -206,6 +208,8 @@ class Hamming:
         packed = left.dtype == np.uint64
         if _on_host(out):
             (_native.hamming_bits_tile if packed else _native.hamming_tile)(left, right, out)
+        elif launch_tile("hamming_bits" if packed else "hamming", left, right, out, xp, n_behind=int(packed)):
+            return
         elif packed:
             lengths = left[:, -1:].astype(np.float64)
             _broadcast(left[:, :-1], right[:, :-1], out, lambda a, b: _count_ones(a ^ b, xp), xp)
@@ -230,6 +234,8 @@ class Jaccard:
     def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
         if _on_host(out):
             _native.jaccard_bits_tile(left, right, out)
+            return
+        if launch_tile("jaccard_bits", left, right, out, xp, n_behind=1):
             return
         _broadcast(left[:, :-1], right[:, :-1], out, lambda a, b: _count_ones(a & b, xp), xp)
         either = (left[:, -1:] + right[:, -1][None, :]).astype(np.float64) - out

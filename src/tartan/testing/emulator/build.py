@@ -161,7 +161,7 @@ class Emulator:
         KernelError
             If arguments do not fit, or the kernel leaves its buffers, diverges at a barrier or gets stuck.
         """
-        sizes = (ctypes.c_uint * 6)(*_three(grid), *_three(block))
+        sizes = (ctypes.c_uint * 6)(*three(grid), *three(block))
         if min(sizes) == 0 or int(np.prod(sizes[3:])) > 1024:
             raise KernelError(f"{name}: no launch of {list(sizes[:3])} blocks of {list(sizes[3:])} threads")
         arrays = check_arguments(name, self.parameters(name), args)
@@ -206,6 +206,7 @@ def check_arguments(name: str, wanted: Sequence[str], args: Sequence[Any]) -> li
     return arrays
 
 
-def _three(size: int | Sequence[int]) -> tuple[int, ...]:
+def three(size: int | Sequence[int]) -> tuple[int, ...]:
+    """Return a number of blocks or threads along x, y and z."""
     sizes = (size,) if isinstance(size, int) else tuple(size)
     return (*sizes, 1, 1)[:3]

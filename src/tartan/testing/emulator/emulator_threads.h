@@ -1,6 +1,7 @@
 // Threads as system threads, all blocks at once: for ThreadSanitizer, on small shapes.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <thread>
 
@@ -19,12 +20,20 @@ struct Gate {
     int site = 0;
 };
 
+// Gates in turn: a thread that is late to wake must not wait for the lock of one that is already at the next barrier,
+// since that would order what the kernel leaves unordered, and hide a race.
+struct Gates {
+    Gate& next(unsigned passed) { return turns[passed % 3]; }
+    Gate turns[3];
+};
+
 struct ThreadBlock : Block {
-    Gate all;
-    std::vector<std::unique_ptr<Gate>> warps;
+    Gates all;
+    std::vector<std::unique_ptr<Gates>> warps;
 };
 
 inline thread_local Thread* self = nullptr;
+inline thread_local unsigned barriers_passed = 0, exchanges_passed = 0;
 
 inline Thread& me() { return *self; }
 
@@ -49,14 +58,15 @@ template <class Finish> void meet(Gate& gate, unsigned n, int line, Finish finis
         return;
     }
     const unsigned pass = gate.passes;
-    // A thread that ended, or waits elsewhere, never comes.
-    if (!gate.opened.wait_for(hold, std::chrono::seconds(60), [&] { return gate.passes != pass; }))
+    // A thread that ended, or waits elsewhere, never comes. (The sanitizer knows waits by the clock of the system only.)
+    const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(60);
+    if (!gate.opened.wait_until(hold, deadline, [&] { return gate.passes != pass; }))
         fail(text("%s waits in line %d for threads that do not come", place_of(me()).c_str(), line));
 }
 
 inline void barrier(int line) {
     auto& block = *static_cast<ThreadBlock*>(me().block);
-    meet(block.all, block.threads.size(), line, [] {});
+    meet(block.all.next(barriers_passed++), block.threads.size(), line, [] {});
 }
 
 // Masks are whole warps here.
@@ -64,7 +74,7 @@ inline void exchange(int line) {
     auto& block = *static_cast<ThreadBlock*>(me().block);
     const unsigned first = me().rank / WARP * WARP, mask = lanes_of_warp(block, me().rank);
     if (me().exchange.mask != mask) fail(text("line %d: a mask that is not the whole warp; use fibres", line));
-    meet(*block.warps[me().rank / WARP], __builtin_popcount(mask), line,
+    meet(block.warps[me().rank / WARP]->next(exchanges_passed++), __builtin_popcount(mask), line,
          [&] { finish_exchange(mask, [&](int lane) { return block.threads[first + lane]; }); });
 }
 
@@ -82,7 +92,7 @@ template <class Call> std::string run(const Launch& launch, Call call) {
             threads.back().rank = rank;
             threads.back().index = place_in(launch.block, rank);
             block->threads.push_back(&threads.back());
-            if (rank % WARP == 0) block->warps.push_back(std::make_unique<Gate>());
+            if (rank % WARP == 0) block->warps.push_back(std::make_unique<Gates>());
         }
         blocks.push_back(std::move(block));
     }

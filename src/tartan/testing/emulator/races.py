@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tartan.testing.emulator.build import Emulator, KernelError, check_arguments, compiled, translated
+from tartan.testing.emulator.build import Emulator, KernelError, check_arguments, compiled, three, translated
 
 _RUN_SECONDS = 300
 _RACE_STATUS = 66
@@ -21,8 +21,8 @@ _CROWDED = b"unexpected memory mapping"
 def find_races(
     source: str,
     name: str,
-    grid: int,
-    block: int,
+    grid: int | Sequence[int],
+    block: int | Sequence[int],
     args: Sequence[Any],
     *,
     options: Sequence[str] = (),
@@ -35,7 +35,7 @@ def find_races(
         Text of a CUDA file.
     name : str
         Name of a kernel.
-    grid, block : int
+    grid, block : int or up to three ints
         Blocks and threads; some hundred threads at most.
     args : sequence
         Arrays and scalars; arrays get what the kernel writes.
@@ -53,7 +53,7 @@ def find_races(
     text = f"#define EMULATOR_THREADS\n#define EMULATOR_PROGRAM\n{translated(source)}\nEMULATED_PROGRAM({name})\n"
     program = compiled(text, options=["-O1", "-g", "-fsanitize=thread", *options], suffix=".races")
     environment = {"TSAN_OPTIONS": f"exitcode={_RACE_STATUS} halt_on_error=1 report_signal_unsafe=0"}
-    request = _request((grid, 1, 1, block, 1, 1), arrays)
+    request = _request((*three(grid), *three(block)), arrays)
     done = _run([str(program)], request, environment)
     if _CROWDED in done.stderr and (setarch := shutil.which("setarch")):
         # Some systems lay memory out at random where the sanitizer keeps its own.
