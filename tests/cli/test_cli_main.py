@@ -67,6 +67,10 @@ OPTIONS = {
         "--dtype", "--key", "--descending", "--memory", "--tmp", "--pack", "--threads", "--in-place", "--overwrite",
         "--fresh", "--format", "--total-order", "--columns", "--nulls", "--compression", "--quiet", "--json", "--help",
     },
+    "blocks": {
+        "--out", "--block", "--boundary", "--damping", "--cluster", "--workers", "--host-cache", "--place", "--json",
+        "--help",
+    },
     "simulate": {"-n", "--seed", "--set", "--json", "--help"},
     "plan": {"--workers", "--fail", "--json", "--help"},
     "cluster-certs": {"--days", "--json", "--help"},

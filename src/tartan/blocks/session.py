@@ -72,6 +72,15 @@ class RunReport:
         sums = {name: getattr(self, name) + getattr(other, name) for name in names}
         return RunReport(**sums, per_rank=per_rank)
 
+    def __sub__(self, before: RunReport) -> RunReport:
+        names = [name for name in self.__dataclass_fields__ if name != "per_rank"]
+        known = before.per_rank or {}
+        per_rank = {rank: count - known.get(rank, 0) for rank, count in (self.per_rank or {}).items()}
+        return RunReport(
+            **{name: getattr(self, name) - getattr(before, name) for name in names},
+            per_rank={rank: count for rank, count in per_rank.items() if count},
+        )
+
 
 class Session:
     """Ranks, and the spaces that tasks read and write on them. A context manager.

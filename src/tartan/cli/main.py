@@ -40,6 +40,7 @@ _COMMANDS = {
     "outliers": "list the items that are far from all others",
     "lcms": "cluster LC-MS peaks: one cluster is one peptide",
     "sort": "sort files of numbers or records, larger than memory; run it again to resume",
+    "blocks": "multiply, factor or convolve arrays by block tasks, or rank pages; larger than memory, on several ranks",
     "simulate": "write inputs with known truth: photos, particles, proteomes, vectors or LC-MS peaks",
     "plan": "predict time, loads and efficiency of a run before it is started",
     "cluster-certs": "write certificates for a cluster of several machines",

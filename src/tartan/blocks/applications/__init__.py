@@ -1,0 +1,1 @@
+"""Applications of block tasks, each a function of a session: ``matmul``, ``lu``, ``convolve``, ``pagerank``."""

@@ -1,0 +1,123 @@
+"""Convolution of an image with filters, one after the other, all channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tartan.blocks.halo import halo
+from tartan.blocks.placement import Place
+from tartan.blocks.session import RunReport, Session
+from tartan.blocks.space import Space, Subscription
+from tartan.blocks.task import Task
+from tartan.blocks.work import Boundary
+from tartan.errors import ConfigError
+
+_DIRECT = 49
+"""Elements of a filter up to which sums are taken one by one; larger ones go through Fourier transforms."""
+
+
+def convolve(
+    session: Session,
+    image: Any,
+    kernels: Sequence[np.ndarray],
+    *,
+    block: int = 1024,
+    boundary: Boundary = "reflect",
+    place: Place = "source",
+) -> tuple[Space, RunReport]:
+    """Convolve an image with one filter after the other.
+
+    Parameters
+    ----------
+    session : Session
+    image : as for ``Session.space``, shape (height, width) or (height, width, n_channels)
+    kernels : sequence of ndarray
+        Two-dimensional, with odd sides.
+    block : int
+        Side of a block; all channels are together.
+    boundary : {"zero", "reflect", "nearest", "clip"}
+        What lies outside the image; see ``tartan.blocks.halo``. With "clip" filters are cut at the edge, which sums as
+        zeros do.
+    place : str
+        Where the blocks are at first.
+
+    Returns
+    -------
+    Space
+        float32, or float64 where the image or a filter has more than float32 holds.
+    RunReport
+
+    Raises
+    ------
+    ConfigError
+        If the image or a filter has the wrong number of dimensions, or a filter an even side.
+    """
+    for kernel in kernels:
+        if np.ndim(kernel) != 2 or not all(side % 2 for side in np.shape(kernel)):
+            raise ConfigError(f"a filter of shape {np.shape(kernel)}: filters have two dimensions and odd sides")
+    old = session.space(image, block=_block_of(session, image, block), place=place)
+    if len(old.shape) not in (2, 3):
+        raise ConfigError(f"an image of shape {old.shape}: give (height, width) or (height, width, channels)")
+    dtype = np.result_type(np.float32, old.dtype, *(np.asarray(kernel).dtype for kernel in kernels))
+    before = session.total
+    spare: Space | None = None
+    for kernel in kernels:
+        new = spare or session.space(shape=old.shape, dtype=dtype, block=old.blocks.block)
+        session.run(_task(old, new, np.asarray(kernel, dtype), boundary))
+        spare, old = (old if (old.dtype == dtype and spare is not None) or old.source.kind == "zeros" else None), new
+    return old, session.total - before
+
+
+def _block_of(session: Session, image: Any, block: int) -> tuple[int, ...]:
+    from tartan.blocks.sources import source_of
+
+    shape = image.shape if isinstance(image, Space) else source_of(image, None, None).shape
+    return (block, block, *shape[2:]) if len(shape) > 1 else (block,)
+
+
+def _task(old: Space, new: Space, kernel: np.ndarray, boundary: Boundary) -> Task:
+    widths = (kernel.shape[0] // 2, kernel.shape[1] // 2, 0)[: len(old.shape)]
+
+    def wants(*index: int) -> tuple[Subscription, ...]:
+        where = new.block(*index)
+        return old.read[halo(where, widths, boundary)], new.write[where]
+
+    return Task(Filter(kernel, boundary == "clip", new.shape, new.blocks.block), new.grid, wants, releases_gil=True)
+
+
+class Filter:
+    """Convolve a window with a filter."""
+
+    def __init__(self, kernel: np.ndarray, clipped: bool, shape: tuple[int, ...], block: tuple[int, ...]) -> None:
+        self.kernel, self.clipped, self.shape, self.block = kernel, clipped, shape, block
+
+    def __call__(self, window: np.ndarray, out: np.ndarray, index: tuple[int, ...]) -> None:
+        """Write what lies far enough inside the window."""
+        if self.clipped:
+            window = np.pad(window, self._cut_off(index))
+        if window.ndim == 2:
+            out[...] = self._filtered(window)
+            return
+        for channel in range(window.shape[2]):
+            out[..., channel] = self._filtered(window[..., channel])
+
+    def _cut_off(self, index: tuple[int, ...]) -> list[tuple[int, int]]:
+        found = []
+        for k, width in enumerate((self.kernel.shape[0] // 2, self.kernel.shape[1] // 2)):
+            start = index[k] * self.block[k]
+            stop = min(start + self.block[k], self.shape[k])
+            found.append((max(0, width - start), max(0, stop + width - self.shape[k])))
+        return found + [(0, 0)] * (len(self.shape) - 2)
+
+    def _filtered(self, window: np.ndarray) -> np.ndarray:
+        from scipy import ndimage, signal
+
+        values = window.astype(self.kernel.dtype, copy=False)
+        if self.kernel.size > _DIRECT:
+            return np.asarray(signal.fftconvolve(values, self.kernel, mode="valid"))
+        rows, columns = (side // 2 for side in self.kernel.shape)
+        full = ndimage.convolve(values, self.kernel, mode="constant")
+        return np.asarray(full[rows : len(full) - rows, columns : full.shape[1] - columns])

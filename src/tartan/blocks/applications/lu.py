@@ -1,0 +1,206 @@
+"""LU factors of a matrix in place, block by block, without exchange of rows between blocks.
+
+No exchange means that some matrices have no factors that are any good: a pivot is zero, or elements grow until
+nothing of the input is left in them. Growth is watched, and beyond a limit the factorisation is refused. Diagonally
+dominant matrices never grow by more than 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tartan.blocks.placement import Place
+from tartan.blocks.session import RunReport, Session
+from tartan.blocks.space import Space
+from tartan.blocks.task import Task
+from tartan.errors import ConfigError
+
+MOST_GROWTH = 1e6
+"""How much larger than the largest element of the matrix a factor may become."""
+_ADVICE = "scale the matrix, or use a solver that exchanges rows, such as scipy.linalg.lu_factor"
+_STEP = 64
+
+
+def lu(session: Session, a: Any, *, block: int = 1024, place: Place = "source") -> tuple[Space, RunReport]:
+    """Factor a matrix: L below the diagonal, with ones on it that are not stored, and U.
+
+    Parameters
+    ----------
+    session : Session
+    a : as for ``Session.space``
+        Square.
+    block : int
+        Side of a block.
+    place : str
+        Where the blocks are at first.
+
+    Returns
+    -------
+    factors : Space
+        float32 or float64.
+    report : RunReport
+
+    Raises
+    ------
+    ConfigError
+        If the matrix is not square, complex, or not finite.
+    SubtaskError
+        If a pivot is zero, or elements grow by more than ``MOST_GROWTH``.
+
+    References
+    ----------
+    Demmel, Higham, Schreiber, "Stability of block LU factorization" (1995).
+    """
+    given = session.space(a, block=block, place=place)
+    if len(given.shape) != 2 or given.shape[0] != given.shape[1]:
+        raise ConfigError(f"a matrix of shape {given.shape} has no LU factors; it must be square")
+    if given.dtype.kind == "c":
+        raise ConfigError("LU of complex matrices is not supported; give float32 or float64")
+    before = session.total
+    factors = _as_floats(session, given, block)
+    limit = MOST_GROWTH * _largest(session, factors)
+    if not np.isfinite(limit):
+        raise ConfigError("the matrix holds values that are not finite, and has no LU factors")
+    for k in factors.grid_rows:
+        _eliminate(session, factors, k, limit)
+    return factors, session.total - before
+
+
+def _as_floats(session: Session, given: Space, block: int) -> Space:
+    if given.dtype.kind == "f" and given.dtype.itemsize in (4, 8) and given.dtype.isnative:
+        return given
+    dtype = "f4" if given.dtype.itemsize <= 2 else "f8"
+    factors = session.space(shape=given.shape, dtype=dtype, block=block)
+    wants = lambda i, j: (given.read[given.block(i, j)], factors.write[factors.block(i, j)])  # noqa: E731
+    session.run(Task(copy, factors.grid, wants, releases_gil=True))
+    return factors
+
+
+def copy(a: np.ndarray, out: np.ndarray) -> None:
+    """Copy."""
+    out[...] = a
+
+
+def largest(a: np.ndarray, out: np.ndarray) -> None:
+    """Find the largest absolute value; NaN where there is one."""
+    out[...] = np.abs(a).max()
+
+
+def _largest(session: Session, a: Space) -> float:
+    found = session.space(shape=a.counts, dtype="f8", block=1)
+    wants = lambda i, j: (a.read[a.block(i, j)], found.write[i, j])  # noqa: E731
+    session.run(Task(largest, a.grid, wants, releases_gil=True))
+    return float(found.array().max())
+
+
+def _eliminate(session: Session, a: Space, k: int, limit: float) -> None:
+    """Do one step of the elimination: a diagonal block, its column and row, and all that is behind them."""
+    rest = range(k + 1, a.counts[0])
+    at = a.block
+
+    def task(function: Callable[..., None], grid: Sequence[tuple[int, ...]], wants: Callable[..., Any]) -> Task:
+        return Task(function, grid, wants, releases_gil=True)
+
+    session.run(task(Factor(limit), [(k,)], lambda k: a.update[at(k, k)]))
+    if rest:
+        session.run(
+            task(Lower(limit), [(i, k) for i in rest], lambda i, k: (a.read[at(k, k)], a.update[at(i, k)])),
+            task(Upper(limit), [(k, j) for j in rest], lambda k, j: (a.read[at(k, k)], a.update[at(k, j)])),
+        )
+        grid = [(i, j) for i in rest for j in rest]
+        session.run(task(trail, grid, lambda i, j: (a.read[at(i, k)], a.read[at(k, j)], a.update[at(i, j)])))
+
+
+class _Watched:
+    """A function that refuses elements beyond a limit."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+
+    def check(self, values: np.ndarray) -> None:
+        """Refuse values beyond the limit, and what is no number."""
+        largest = float(np.abs(values).max())
+        if not largest <= self.limit:
+            what = "is not finite" if not np.isfinite(largest) else f"grows to {largest:.3g}"
+            raise ArithmeticError(f"an element {what} in LU without exchange of rows; {_ADVICE}")
+
+
+class Factor(_Watched):
+    """Factor a diagonal block."""
+
+    def __call__(self, own: np.ndarray) -> None:
+        """Factor in place."""
+        from scipy.linalg import lapack
+
+        getrf = lapack.sgetrf if own.dtype.itemsize == 4 else lapack.dgetrf
+        found, pivots, _ = getrf(own)
+        if np.array_equal(pivots, np.arange(len(own))) and np.diagonal(found).all():
+            own[...] = found
+        else:
+            _factor_in_steps(own)
+        self.check(own)
+
+
+def _factor_in_steps(a: np.ndarray) -> None:
+    """Factor without pivots, some columns at a time."""
+    n = len(a)
+    for begin in range(0, n, _STEP):
+        end = min(n, begin + _STEP)
+        for k in range(begin, end):
+            if a[k, k] == 0:
+                raise ArithmeticError(
+                    f"pivot {k} of a diagonal block is zero in LU without exchange of rows; {_ADVICE}"
+                )
+            a[k + 1 :, k] /= a[k, k]
+            a[k + 1 :, k + 1 : end] -= np.outer(a[k + 1 :, k], a[k, k + 1 : end])
+        _solve_upper(a[begin:end, begin:end], a[begin:end, end:])
+        a[end:, end:] -= a[end:, begin:end] @ a[begin:end, end:]
+
+
+def _solve_upper(factors: np.ndarray, own: np.ndarray) -> None:
+    """Replace B by the solution X of L X = B."""
+    from scipy.linalg import solve_triangular
+
+    if own.size:
+        own[...] = solve_triangular(factors, own, lower=True, unit_diagonal=True, check_finite=False)
+
+
+class Lower(_Watched):
+    """Divide a block below the diagonal by U of its column."""
+
+    def __call__(self, factors: np.ndarray, own: np.ndarray) -> None:
+        """Replace B by the solution X of X U = B."""
+        _solved(factors, own, side=0, lower=1, diag=0)
+        self.check(own)
+
+
+class Upper(_Watched):
+    """Divide a block right of the diagonal by L of its row."""
+
+    def __call__(self, factors: np.ndarray, own: np.ndarray) -> None:
+        """Replace B by the solution X of L X = B."""
+        _solved(factors, own, side=1, lower=0, diag=1)
+        self.check(own)
+
+
+def _solved(factors: np.ndarray, own: np.ndarray, *, side: int, lower: int, diag: int) -> None:
+    """Solve with a triangle, in place; BLAS counts by columns, so all matrices go in transposed."""
+    from scipy.linalg import blas
+
+    trsm = blas.strsm if own.dtype.itemsize == 4 else blas.dtrsm
+    found = trsm(1.0, factors.T, own.T, side=side, lower=lower, diag=diag, overwrite_b=1).T
+    if not np.shares_memory(found, own):
+        own[...] = found
+
+
+def trail(left: np.ndarray, upper: np.ndarray, own: np.ndarray) -> None:
+    """Subtract the product of a block of L and one of U."""
+    from scipy.linalg import blas
+
+    gemm = blas.sgemm if own.dtype.itemsize == 4 else blas.dgemm
+    found = gemm(-1.0, upper.T, left.T, beta=1.0, c=own.T, overwrite_c=1).T
+    if not np.shares_memory(found, own):
+        own[...] = found

@@ -1,0 +1,154 @@
+"""Page rank of a directed graph, by bands of its sparse matrix; a band reads the blocks of ranks that link to it.
+
+The matrix is kept as three spaces in compressed rows, and a subtask subscribes to the ranges of its band, which are
+as long as the band has links.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tartan.blocks.session import RunReport, Session
+from tartan.blocks.space import Space, Subscription
+from tartan.blocks.task import Task
+from tartan.errors import ConfigError
+
+
+def pagerank(
+    session: Session,
+    edges: np.ndarray,
+    *,
+    n_pages: int | None = None,
+    block: int = 65536,
+    damping: float = 0.85,
+    tolerance: float = 1e-10,
+    most_steps: int = 200,
+) -> tuple[Space, RunReport]:
+    """Return the rank of every page.
+
+    Parameters
+    ----------
+    session : Session
+    edges : ndarray of int, shape (n_links, 2)
+        From page, to page; a link that is given twice counts twice.
+    n_pages : int, optional
+        Default: one more than the largest page.
+    block : int
+        Pages of a band.
+    damping : float
+        Share of the rank that goes along links; 0 to 1. The rest, and that of pages without links, goes to all.
+    tolerance : float
+        Sum of absolute changes at which the iteration ends.
+    most_steps : int
+        Most iterations.
+
+    Returns
+    -------
+    ranks : Space, shape (n_pages,), float64
+        Their sum is 1.
+    report : RunReport
+
+    Raises
+    ------
+    ConfigError
+        If the links are no pairs of pages.
+
+    References
+    ----------
+    Page, Brin, Motwani, Winograd, "The PageRank citation ranking" (1999).
+    """
+    edges = _checked(edges, n_pages)
+    n = int(edges.max()) + 1 if n_pages is None else n_pages
+    if not 0 <= damping <= 1:
+        raise ConfigError(f"damping={damping!r} is not from 0 to 1")
+    before = session.total
+    matrix = _Matrix(session, edges, n, block)
+    old, new = session.space(np.full(n, 1 / n), block=block), session.space(shape=n, block=block)
+    values = old.array()
+    for _ in range(most_steps):
+        lost = float(values[matrix.dangling].sum())
+        session.run(matrix.task(old, new, damping, (1 - damping + damping * lost) / n))
+        old, new = new, old
+        after = old.array()
+        change = float(np.abs(after - values).sum())
+        values = after
+        if change <= tolerance:
+            break
+    return old, session.total - before
+
+
+def _checked(edges: Any, n_pages: int | None) -> np.ndarray:
+    found = np.asarray(edges)
+    if found.ndim != 2 or found.shape[1] != 2 or found.dtype.kind not in "iu" or not len(found):
+        raise ConfigError(f"links of shape {found.shape} and dtype {found.dtype}: give whole numbers, two a link")
+    if found.min() < 0 or (n_pages is not None and found.max() >= n_pages):
+        raise ConfigError(f"links name pages {found.min()} to {found.max()}; there are {n_pages or 'pages from 0 on'}")
+    return found
+
+
+class _Matrix:
+    """A matrix of links in compressed rows of each page that is linked to."""
+
+    def __init__(self, session: Session, edges: np.ndarray, n: int, block: int) -> None:
+        source, target = edges[:, 0], edges[:, 1]
+        n_out = np.bincount(source, minlength=n)
+        self.dangling = n_out == 0
+        order = np.lexsort((source, target))
+        starts = np.concatenate([[0], np.cumsum(np.bincount(target, minlength=n))])
+        self._starts = session.space(starts, block=block)
+        self._columns = session.space(source[order].astype(np.int64), block=block)
+        self._weights = session.space(1.0 / n_out[source[order]], block=block)
+        self._bands = self._cut(starts, source[order], n, block)
+
+    def _cut(
+        self, starts: np.ndarray, columns: np.ndarray, n: int, block: int
+    ) -> list[tuple[slice, slice, tuple[int, ...]]]:
+        """Return rows, links and blocks of columns of each band."""
+        bands = []
+        for begin in range(0, n, block):
+            end = min(n, begin + block)
+            links = slice(int(starts[begin]), int(starts[end]))
+            bands.append((slice(begin, end), links, tuple(np.unique(columns[links] // block).tolist())))
+        return bands
+
+    def task(self, old: Space, new: Space, damping: float, base: float) -> Task:
+        """Return one step."""
+        used = tuple(blocks for _, _, blocks in self._bands)
+
+        def wants(i: int) -> list[Subscription]:
+            rows, links, blocks = self._bands[i]
+            if not blocks:
+                return [new.write[rows]]
+            return [
+                new.write[rows],
+                self._starts.read[rows.start : rows.stop + 1],
+                self._columns.read[links],
+                self._weights.read[links],
+                *(old.read[old.block(k)] for k in blocks),
+            ]
+
+        return Task(
+            AlongLinks(used, old.blocks.block[0], damping, base), range(len(self._bands)), wants, releases_gil=True
+        )
+
+
+class AlongLinks:
+    """One step of the iteration for a band of pages."""
+
+    def __init__(self, used: tuple[tuple[int, ...], ...], block: int, damping: float, base: float) -> None:
+        self.used, self.block, self.damping, self.base = used, block, damping, base
+
+    def __call__(self, out: np.ndarray, *given: np.ndarray, index: tuple[int, ...]) -> None:
+        """Add up the ranks that come along links."""
+        out[...] = self.base
+        if not given:
+            return
+        starts, columns, weights, *ranks = given
+        known = np.concatenate(ranks)
+        first = np.cumsum([0, *map(len, ranks)])
+        blocks = np.searchsorted(self.used[index[0]], columns // self.block)
+        flows = known[first[blocks] + columns % self.block] * weights
+        rows = np.repeat(np.arange(len(out)), np.diff(starts))
+        out += self.damping * np.bincount(rows, flows, minlength=len(out))

@@ -1,0 +1,127 @@
+"""``tartan blocks``: the applications of block tasks, arrays in, Zarr out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tartan.base.format import format_bytes, format_duration
+from tartan.cli.shared.output import print_json
+from tartan.errors import ConfigError, StoreError
+from tartan.options import parse_bytes
+
+if TYPE_CHECKING:
+    from tartan.blocks import RunReport, Session, Space
+
+
+_APPLICATIONS = {
+    "matmul": "matmul A B multiplies two matrices",
+    "lu": "lu A factors a square matrix without exchange of rows",
+    "convolve": "convolve IMAGE KERNEL... convolves an image, channels last, with filters of odd sides in sequence",
+    "pagerank": "pagerank EDGES ranks pages by links, shape (n, 2): from page, to page",
+}
+_N_INPUTS = {"matmul": (2, 2), "lu": (1, 1), "convolve": (2, 1000), "pagerank": (1, 1)}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    from tartan.blocks.placement import PLACES
+
+    add = parser.add_argument
+    add("application", metavar="APPLICATION", choices=[*_APPLICATIONS], help="; ".join(_APPLICATIONS.values()))
+    add("inputs", metavar="ARRAY", nargs="+", help=".npy files or Zarr arrays; filters and links as .npy")
+    add("-o", "--out", metavar="OUT", type=Path, required=True, help="Zarr array to write")
+    add("--block", metavar="N", type=int, help="side of a block, in elements (1024; of pagerank 65536)")
+    boundaries = ("zero", "reflect", "nearest", "clip")
+    add("--boundary", choices=boundaries, default="reflect", help="of convolve: what lies outside the image (reflect)")
+    add("--damping", type=float, default=0.85, help="of pagerank: share of rank that goes along links (0.85)")
+    add("--cluster", metavar="WHERE", help="compute on several ranks: local:4")
+    add("--workers", metavar="N", type=int, help="subtasks at a time on each rank (cores)")
+    add("--host-cache", metavar="SIZE", help="memory of each rank for blocks (half of what is free)")
+    add("--place", choices=PLACES, default="source", help="where blocks of the input are at first (source)")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Run an application; return the exit status."""
+    least, most = _N_INPUTS[args.application]
+    if not least <= len(args.inputs) <= most:
+        raise ConfigError(f"{len(args.inputs)} arrays: {_APPLICATIONS[args.application]}")
+    if args.out.exists():
+        raise StoreError(f"{args.out} exists already; remove it, or choose another name", code="exists")
+    with _session(args) as session:
+        run = {"matmul": _matmul, "lu": _lu, "convolve": _convolve, "pagerank": _pagerank}[args.application]
+        found, report, bound = run(session, args)
+        found.to_zarr(args.out)
+    _report(args, report, bound)
+    return 0
+
+
+@contextmanager
+def _session(args: argparse.Namespace) -> Iterator[Session]:
+    from tartan.blocks import Session
+
+    cache = None if args.host_cache is None else parse_bytes(args.host_cache, option="--host-cache")
+    with Session(args.cluster, host_cache=cache, workers=args.workers) as session:
+        yield session
+
+
+def _report(args: argparse.Namespace, report: RunReport, bound: int) -> None:
+    if args.json:
+        print_json(
+            {
+                "out": str(args.out),
+                "seconds": report.seconds,
+                "subtasks": report.subtasks,
+                "bytes_moved": report.bytes_moved,
+                "bytes_bound": bound,
+                "bytes_read": report.bytes_read,
+                "bytes_spilled": report.bytes_spilled,
+                "bytes_restored": report.bytes_restored,
+                "ranks_lost": report.ranks_lost,
+            }
+        )
+        return
+    print(
+        f"{args.out}: {report.subtasks:,} subtasks in {format_duration(report.seconds)}, "
+        f"{format_bytes(report.bytes_moved)} moved between ranks",
+        file=sys.stderr,
+    )
+
+
+def _matmul(session: Session, args: argparse.Namespace) -> tuple[Space, RunReport, int]:
+    from tartan.blocks.applications.matmul import matmul
+
+    return matmul(session, *args.inputs, block=args.block or 1024, place=args.place)
+
+
+def _lu(session: Session, args: argparse.Namespace) -> tuple[Space, RunReport, int]:
+    from tartan.blocks.applications.lu import lu
+
+    return *lu(session, args.inputs[0], block=args.block or 1024, place=args.place), 0
+
+
+def _convolve(session: Session, args: argparse.Namespace) -> tuple[Space, RunReport, int]:
+    from tartan.blocks.applications.convolve import convolve
+
+    kernels = [_array(path) for path in args.inputs[1:]]
+    options: dict[str, Any] = {"block": args.block or 1024, "boundary": args.boundary, "place": args.place}
+    return *convolve(session, args.inputs[0], kernels, **options), 0
+
+
+def _pagerank(session: Session, args: argparse.Namespace) -> tuple[Space, RunReport, int]:
+    from tartan.blocks.applications.pagerank import pagerank
+
+    return *pagerank(session, _array(args.inputs[0]), block=args.block or 65536, damping=args.damping), 0
+
+
+def _array(path: str) -> Any:
+    from tartan.base.npy_input import open_npy
+
+    try:
+        return open_npy(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} is no array that can be read: {error}") from None

@@ -1,0 +1,61 @@
+"""``tartan blocks``: arrays in, Zarr out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from tartan.cli.main import main
+
+
+@pytest.fixture
+def arrays(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "a.npy", rng.standard_normal((40, 40)) + 40 * np.eye(40))
+    np.save(tmp_path / "b.npy", rng.standard_normal((40, 30)))
+    np.save(tmp_path / "k.npy", np.ones((3, 3)) / 9)
+    np.save(tmp_path / "edges.npy", rng.integers(0, 20, (60, 2)))
+    return tmp_path
+
+
+def run(folder: Path, *words: str, capsys: pytest.CaptureFixture[str]) -> dict[str, float]:
+    where = [str(folder / word) if "." in word else word for word in words]
+    assert main(["blocks", *where, "--workers", "1", "--json"]) == 0
+    found: dict[str, float] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_each_application(arrays: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = np.load(arrays / "a.npy"), np.load(arrays / "b.npy")
+    found = run(arrays, "matmul", "a.npy", "b.npy", "-o", "c.zarr", "--block", "16", capsys=capsys)
+    np.testing.assert_allclose(zarr.open_array(arrays / "c.zarr")[:], a @ b)
+    assert found["subtasks"] == 6
+    assert found["bytes_moved"] == found["bytes_bound"] == 0
+    assert found["seconds"] > 0
+    run(arrays, "lu", "a.npy", "-o", "lu.zarr", "--block", "16", capsys=capsys)
+    factors = np.asarray(zarr.open_array(arrays / "lu.zarr")[:])
+    np.testing.assert_allclose((np.tril(factors, -1) + np.eye(40)) @ np.triu(factors), a, atol=1e-10)
+    run(arrays, "convolve", "b.npy", "k.npy", "k.npy", "-o", "s.zarr", "--boundary", "nearest", capsys=capsys)
+    assert zarr.open_array(arrays / "s.zarr").shape == b.shape
+    run(arrays, "pagerank", "edges.npy", "-o", "p.zarr", capsys=capsys)
+    assert np.asarray(zarr.open_array(arrays / "p.zarr")[:]).sum() == pytest.approx(1)
+
+
+def test_what_is_refused(arrays: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there = arrays / "there.zarr"
+    there.mkdir()
+    a, b = str(arrays / "a.npy"), str(arrays / "b.npy")
+    assert main(["blocks", "lu", a, "-o", str(there)]) == 1
+    assert "exists already" in capsys.readouterr().err
+    assert main(["blocks", "matmul", b, a, "-o", str(arrays / "c.zarr")]) == 2
+    assert "cannot be multiplied" in capsys.readouterr().err
+    assert main(["blocks", "lu", a, b, "-o", str(arrays / "c.zarr")]) == 2
+    assert "2 arrays: lu A" in capsys.readouterr().err
+    assert main(["blocks", "matmul", a, str(arrays / "no.npy"), "-o", str(arrays / "c.zarr")]) == 2
+    assert "does not exist" in capsys.readouterr().err
+    assert main(["blocks", "matmul", a, b, "-o", str(arrays / "c.zarr"), "--host-cache", "4kB", "--block", "64"]) == 1
+    assert "host cache" in capsys.readouterr().err
