@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from tartan.errors import ConfigError
 from tartan.plan import plan_report, read_plan
 from tartan.plan.report import VARIANTS, PlanReport, predict
+from tartan.plan.side_by_side import predict_all
 
 TEXT = """
 [workload]
@@ -83,11 +86,11 @@ def test_other_processes_predict_the_same(path: Path, report: PlanReport) -> Non
 
 
 @pytest.mark.slow
-def test_errors_come_back_from_other_processes(tmp_path: Path) -> None:
-    file = tmp_path / "small.toml"
-    file.write_text(TEXT.replace("host_slots = 12", "host_slots = 1"))
+def test_errors_come_back_from_other_processes(path: Path) -> None:
+    plan = read_plan(path)
+    too_small = replace(plan, machine=replace(plan.machine, host_slots=1))
     with pytest.raises(ConfigError, match="--host-cache"):
-        plan_report([file], processes=2)
+        predict_all([partial(predict, too_small, "panel", False)], 2)
 
 
 @pytest.mark.slow

@@ -9,7 +9,8 @@ import pytest
 
 from tartan.analytics import NumberCurve
 from tartan.errors import ConfigError
-from tartan.view.curve_image import curve_svg, require_curve, save_curve_image
+from tartan.view.curve_drawing import require_drawing
+from tartan.view.curve_image import curve_svg, save_curve_image
 
 CURVE = NumberCurve(np.arange(2, 42), np.linspace(0.9, -0.05, 40), np.linspace(0.4, 0.5, 40), 0.1, 0.6, 0.25, 50)
 
@@ -33,7 +34,7 @@ def test_files_of_both_kinds(tmp_path) -> None:
     assert save_curve_image(CURVE, tmp_path / "c.svg").read_text().startswith("<svg")
     assert save_curve_image(CURVE, tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ConfigError, match=r"c\.pdf: pictures of curves are \.svg or \.png"):
-        require_curve(tmp_path / "c.pdf")
+        require_drawing(tmp_path / "c.pdf")
     empty = NumberCurve(np.empty(0, np.int64), np.empty(0), np.empty(0), 0.0, 0.0, 0.0, 2)
     with pytest.raises(ConfigError, match="too few items for a curve"):
         save_curve_image(empty, tmp_path / "e.svg")

@@ -103,7 +103,7 @@ def _clustering(args: argparse.Namespace, given: Any, monitor: Monitor) -> Clust
 
 def _refuse_idle_options(args: argparse.Namespace, run: Run | None) -> None:
     """Refuse options that would have no effect."""
-    from tartan.view.curve_image import require_curve
+    from tartan.view.curve_drawing import require_drawing
 
     if args.threshold is not None and args.method == "pwc":
         raise ConfigError("--threshold is for a linkage; --method pwc takes a number of clusters (-k)")
@@ -120,7 +120,7 @@ def _refuse_idle_options(args: argparse.Namespace, run: Run | None) -> None:
         if getattr(args, name) is not None:
             raise ConfigError(f"--{name} needs the matrix, and {args.matrix} keeps pairs only; leave it out")
     if args.curve is not None:
-        require_curve(args.curve)
+        require_drawing(args.curve)
         _require_choice(args, run, pairs_only)
 
 

@@ -10,6 +10,7 @@ devices and order.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -94,6 +95,8 @@ class WorkloadCosts:
         Parse and preprocess of one item; compare and postprocess of one pair.
     tile_seconds : float
         Fixed cost of one compare call.
+    whole_tiles : bool
+        Whether a compare call costs all cells of its tile, those below the diagonal too, or only wanted pairs.
     """
 
     n_items: int
@@ -104,6 +107,7 @@ class WorkloadCosts:
     compare: Cost = Cost(0.0)
     postprocess: Cost = Cost(0.0)
     tile_seconds: float = 0.0
+    whole_tiles: bool = False
 
     def stage_times(self) -> StageTimes:
         return StageTimes(
@@ -277,7 +281,8 @@ class Replay:
         return self._compute[device].serve(self._now, seconds)
 
     def _compare(self, device: int, action: Compare) -> None:
-        pairs = self._workload.count(self.scheduler.grid.rect(action.tile))
+        rect = self.scheduler.grid.rect(action.tile)
+        pairs = math.prod(rect.shape) if self._costs.whole_tiles else self._workload.count(rect)
         seconds = self._costs.tile_seconds + self._costs.compare.draw(self._rng, pairs)
         self._tiles += 1
         self._at(self._computed(device, seconds), lambda: self.scheduler.compared(device, action.tile))

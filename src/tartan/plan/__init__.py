@@ -11,8 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from tartan.errors import ConfigError
+from tartan.plan.cache_curve import CacheCurve, cache_curves
 from tartan.plan.cluster import ClusterRow, variants
 from tartan.plan.file import read_plan
+from tartan.plan.from_run import MeasuredRun
 from tartan.plan.report import VARIANTS, Plan, PlanReport, Prediction, predict, predict_nodes
 from tartan.plan.side_by_side import PredictionCall, predict_all
 
@@ -30,6 +32,28 @@ def _found(file: Path) -> Path:
     """Return a file, or that of a shipped plan by its name."""
     names = {path.stem: path for path in (*shipped_plans(), *(Path(__file__).with_name(f"{n}.toml") for n in CLUSTERS))}
     return names.get(str(file), file) if not Path(file).exists() else file
+
+
+def cache_report(
+    files: Sequence[Path], run: MeasuredRun | None = None, *, processes: int | None = None
+) -> list[CacheCurve]:
+    """Replay plans, or a finished run, with caches of all sizes.
+
+    Parameters
+    ----------
+    files : sequence of Path
+        As ``plan_report``; of no matter with a run.
+    run : MeasuredRun, optional
+    processes : int, optional
+        Replays at a time; default: one per core.
+
+    Raises
+    ------
+    ConfigError
+        If a plan cannot be read, or is of several nodes.
+    """
+    sources = [run] if run is not None else [read_plan(_found(path)) for path in files or shipped_plans()]
+    return cache_curves(sources, processes=processes or len(os.sched_getaffinity(0)))
 
 
 def plan_report(files: Sequence[Path] = (), *, processes: int | None = None, fail: int = 0) -> PlanReport:

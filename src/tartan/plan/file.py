@@ -19,9 +19,14 @@ from tartan.core.replay import Cost, Machine, WorkloadCosts
 from tartan.errors import ConfigError
 from tartan.options import parse_bytes
 from tartan.plan.cluster import ClusterPlan, PublishedCluster
-from tartan.plan.report import Plan, Published
+from tartan.plan.report import Plan, Published, PublishedCache
 
 _FINITE = sys.float_info.max
+_MOST_ITEMS = 2**31
+_MOST_WORKERS = 1_000_000
+#: A pair that takes longer than thirty years, or a device that much slower, is a slip.
+_MOST_SECONDS = 1e9
+_SPEEDS = (1e-6, 1e6)
 
 
 class ByteCount(float):
@@ -35,21 +40,31 @@ class Rate(ByteCount):
 Text = Annotated[str, Meta(min_length=1, description="text")]
 Flag = Annotated[bool, Meta(description="true or false")]
 Whole = Annotated[int, Meta(ge=1, description="a whole number, 1 or more")]
+Items = Annotated[int, Meta(ge=2, le=_MOST_ITEMS, description=f"a whole number from 2 to {_MOST_ITEMS}")]
+Slots = Annotated[int, Meta(ge=2, description="a whole number, 2 or more")]
+Workers = Annotated[int, Meta(ge=1, le=_MOST_WORKERS, description=f"a whole number from 1 to {_MOST_WORKERS}")]
 Number = Annotated[float, Meta(ge=0, le=_FINITE, description="a number, zero or more")]
 Speed = Annotated[
     float,
-    Meta(gt=0, le=_FINITE, description="a number above zero: 1 is the device that the costs were measured on"),
+    Meta(
+        ge=_SPEEDS[0],
+        le=_SPEEDS[1],
+        description="a number above zero (1e-6 to 1e6): 1 is the device that the costs were measured on",
+    ),
 ]
 Bytes = Annotated[ByteCount, Meta(description="a number of bytes, or a size such as '38.1MB'")]
 BytesPerSecond = Annotated[Rate, Meta(description="a number or a size, more than zero bytes a second")]
 Table = Annotated[dict[str, Any], Meta(description="a table")]
 
 
+Time = Annotated[float, Meta(ge=0, le=_MOST_SECONDS, description="seconds, zero or more")]
+
+
 class Spread(Struct, forbid_unknown_fields=True):
     """Mean and standard deviation of a time, in seconds."""
 
-    mean: Number
-    std: Number = 0.0
+    mean: Time
+    std: Time = 0.0
 
     def __post_init__(self) -> None:
         if self.std and not self.mean:
@@ -57,8 +72,10 @@ class Spread(Struct, forbid_unknown_fields=True):
 
 
 Seconds = Annotated[
-    Number | Spread,
-    Meta(description="seconds, zero or more, or { mean = seconds, std = seconds } with a mean above zero"),
+    Time | Spread,
+    Meta(
+        description="seconds, zero or more (at most 1e9), or { mean = seconds, std = seconds } with a mean above zero"
+    ),
 ]
 
 
@@ -75,7 +92,7 @@ class PlanTable(Struct):
 class WorkloadTable(Struct):
     """``[workload]``: how many items, what one item and one pair cost."""
 
-    n_items: Whole
+    n_items: Items
     compare: Seconds
     n_left: Whole | None = None
     diagonal: Flag = False
@@ -90,9 +107,9 @@ class WorkloadTable(Struct):
 class MachineTable(Struct):
     """``[machine]``: how much fits where, how fast bytes move."""
 
-    host_slots: Whole | None = None
+    host_slots: Slots | None = None
     host_cache: Bytes | None = None
-    cpu_workers: Whole = 1
+    cpu_workers: Workers = 1
     storage_bytes_per_second: BytesPerSecond = Rate("inf")
     copy_bytes_per_second: BytesPerSecond = Rate("inf")
     disk_bytes_per_second: BytesPerSecond = Rate(1e9)
@@ -102,7 +119,7 @@ class MachineTable(Struct):
 class DeviceTable(Struct):
     """``[[machine.devices]]``: one device."""
 
-    slots: Whole | None = None
+    slots: Slots | None = None
     cache: Bytes | None = None
     speed: Speed = 1.0
 
@@ -114,6 +131,15 @@ class PublishedTable(Struct):
     load_factor: Number | None = None
     system_efficiency: Number | None = None
     seconds: Number | None = None
+    caches: Annotated[list[Any], Meta(description="a list of tables, each begun by [[published.caches]]")] = []
+
+
+class CacheTable(Struct):
+    """``[[published.caches]]``: measured figures with another number of cache slots."""
+
+    slots: Whole
+    load_factor: Number | None = None
+    system_efficiency: Number | None = None
 
 
 class ClusterTable(Struct):
@@ -190,9 +216,16 @@ class _PlanReader:
             machine=machine,
             n_left=work.n_left,
             diagonal=work.diagonal,
-            published=None if published is None else Published(**msgspec.structs.asdict(published)),
+            published=None if published is None else self._published(published),
             cluster=None if top.cluster is None else self._cluster(self._table(ClusterTable, top.cluster, "cluster")),
         )
+
+    def _published(self, table: PublishedTable) -> Published:
+        names = [f"published.caches[{number}]" for number in range(len(table.caches))]
+        caches = [self._table(CacheTable, data, name) for name, data in zip(names, table.caches)]
+        found = msgspec.structs.asdict(table)
+        found["caches"] = tuple(PublishedCache(**msgspec.structs.asdict(one)) for one in caches)
+        return Published(**found)
 
     def _cluster(self, table: ClusterTable) -> ClusterPlan:
         names = [f"cluster.published[{number}]" for number in range(len(table.published))]
@@ -233,7 +266,9 @@ class _PlanReader:
             raise self._wrong(f"{name}cache", size, f"absent where {name.rpartition('.')[2]}slots is given")
         if not item_bytes:
             raise self._wrong(f"{name}cache", size, "given as a number of slots, or workload.item_bytes must be given")
-        return int(size // item_bytes)
+        if size // item_bytes < 2:
+            raise self._wrong(f"{name}cache", size, f"room for 2 items of {item_bytes:,.0f} bytes or more")
+        return int(min(size // item_bytes, _MOST_ITEMS))
 
     def _table(self, kind: type[T], data: object, name: str = "") -> T:
         """Return a table whose keys are known, none missing, every value of its type."""

@@ -30,6 +30,15 @@ RESOURCES = ("read", "parse", "upload", "compute", "download", "disk")
 
 
 @dataclass(frozen=True)
+class PublishedCache:
+    """Published figures for another size of the cache."""
+
+    slots: int
+    load_factor: float | None = None
+    system_efficiency: float | None = None
+
+
+@dataclass(frozen=True)
 class Published:
     """Published figures for the same workload and machine; None where there is none."""
 
@@ -37,6 +46,7 @@ class Published:
     load_factor: float | None = None
     system_efficiency: float | None = None
     seconds: float | None = None
+    caches: tuple[PublishedCache, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,12 +118,17 @@ def predict(plan: Plan, order: str, disk_level: bool, seed: int = 0) -> Predicti
     """
     machine = replace(plan.machine, disk_level=disk_level)
     result = replay(plan.costs, machine, workload=plan.workload, order=order, seed=seed)
+    return as_prediction(result, machine, plan.name, order)
+
+
+def as_prediction(result: ReplayResult, machine: Machine, name: str, order: str) -> Prediction:
+    """Return the result of a replay with the shares of the time in which resources work."""
     devices = range(len(machine.device_slots))
     compute = sum(map(machine.servers, devices))
     servers = {"parse": machine.cpu_workers, "upload": len(devices), "compute": compute, "download": len(devices)}
     busy = {name: result.busy_seconds[name] / servers.get(name, 1) / result.seconds for name in RESOURCES}
     found = {**vars(result), "load_sequence": ()}
-    return Prediction(**found, name=plan.name, order=order, disk_level=disk_level, busy=busy)
+    return Prediction(**found, name=name, order=order, disk_level=machine.disk_level, busy=busy)
 
 
 def predict_nodes(plan: Plan, variant: ClusterVariant, fail: int = 0) -> ClusterRow:

@@ -31,7 +31,17 @@ from tartan.run.disk_options import cache_key, digest_base, open_disk_cache
 from tartan.run.healing import decide, failed_items
 from tartan.run.meaning import declared, declared_run
 from tartan.run.oversight import Oversight
-from tartan.run.plan import ItemFacts, KnownForm, MemoryPlan, host_slots, learn, plan_grid, plan_run
+from tartan.run.plan import (
+    ItemFacts,
+    KnownForm,
+    MemoryPlan,
+    host_slots,
+    learn,
+    plan_grid,
+    plan_run,
+    prediction_facts,
+    sizing_of,
+)
 from tartan.run.rank import Rank, open_rank
 from tartan.run.reopen import Given, refuse_other, reopened
 from tartan.run.request import Request
@@ -409,6 +419,11 @@ class RunSession:
     def _plan(self, grid: Grid, remaining: Remaining) -> MemoryPlan:
         return plan_run(grid, remaining.workload, self.facts, self._options, self.rank.capacity, self.asked.app)
 
+    def _sizing(self, folder: RunFolder, plan: MemoryPlan) -> dict[str, Any]:
+        reduced, rank = folder.manifest.reduce is not None, self.rank
+        sizing = sizing_of(self.facts, self._options, rank.capacity, self.asked.app, reduced=reduced)
+        return {**sizing.as_dict(), **prediction_facts(self.facts, plan, self.asked.app, rank.executor.n_workers)}
+
     def _progress(self, folder: RunFolder, share: Sequence[Chunk] | None) -> Progress:
         counts = folder.counts(share)
         total = int(counts.sum())
@@ -418,7 +433,7 @@ class RunSession:
         if folder.manifest.reduce is not None:
             folder.forget_result()
         tracer = Tracer() if self._options.trace else NO_TRACER
-        statistics = Statistics(folder, plan, self.rank.executor.n_workers)
+        statistics = Statistics(folder, plan, self.rank.executor.n_workers, self._sizing(folder, plan))
         begun = time.perf_counter()
 
         def stats() -> NodeStats:

@@ -10,7 +10,6 @@ import resource
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,9 @@ from tartan.application import Application, compares_pairs, output_dtypes, store
 from tartan.base.machine import memory
 from tartan.core.cache import Room
 from tartan.core.grid import Grid
-from tartan.core.rank_layout import choose_cluster_grid
+from tartan.core.run_sizing import RunSizing, rooms_of
 from tartan.core.setup import prepares_on_device
-from tartan.core.sizing import Costs, Layout, choose_grid, choose_layout, device_room
+from tartan.core.sizing import Costs, Layout
 from tartan.core.workload import Workload
 from tartan.errors import ConfigError, RunCancelledError, RunFailedError
 from tartan.options import RunOptions, Size
@@ -41,10 +40,7 @@ PROBE_SHARE = 0.01
 PAIR_TILE_SECONDS = 0.02
 PAIR_CALL_SECONDS = 1e-6
 LARGEST_PAIR_TILE = 128
-LARGEST_ROW_TILE = 2048
-ROW_TILES_A_SIDE = 24
 SIZE_MARGIN = 1.25
-EVEN_SHARE = 0.95
 WINDOW_FACTOR = 64
 LARGEST_ADDRESSES = 2**43
 
@@ -326,6 +322,36 @@ class MemoryPlan:
         return min((room.total for room in self.device_rooms if room is not None), default=0)
 
 
+def sizing_of(
+    facts: ItemFacts, options: RunOptions, capacity: Capacity, app: Application, *, reduced: bool = False
+) -> RunSizing:
+    """Return in numbers what decides how a run is cut and how a rank divides its memory."""
+    own = [room if room is None else room[0] for room in _device_rooms(facts, options, capacity)]
+    reduced = reduced and not capacity.in_processes and all(slots is None for slots in own)
+    return RunSizing(
+        host_items=_host_room(facts, options, capacity)[0],
+        device_items=tuple(own),
+        uniform=facts.form is not None,
+        pair_bytes=sum(d.itemsize for d in output_dtypes(app).values()) * (1 if stored_once(app) else 2) + 1,
+        costs=facts.costs,
+        tile_side=_pair_tile_side(facts.costs) if compares_pairs(app) else app.tile_side,
+        wide_rows=app.unit_rows and not compares_pairs(app),
+        reduced=reduced,
+        chunk=options.tile,
+        order=options.order,
+    )
+
+
+def prediction_facts(facts: ItemFacts, plan: MemoryPlan, app: Application, n_workers: int) -> dict[str, Any]:
+    """Return what the prediction of another run must know beside what ``sizing_of`` says, as plain values."""
+    return {
+        "item_bytes": float(facts.form.nbytes if facts.form else facts.item_bytes),
+        "n_workers": n_workers,
+        "prepare_on_device": plan.item_plan.parsed is not None,
+        "whole_tiles": not compares_pairs(app),
+    }
+
+
 def plan_grid(
     workload: Workload,
     facts: ItemFacts,
@@ -336,31 +362,16 @@ def plan_grid(
     reduced: bool = False,
     n_ranks: int = 1,
 ) -> Grid:
-    """Cut the pairs of a new run; a reduced one keeps less than the matrix, and several ranks need finer chunks."""
-    n = workload.n_items
-    own = [slots for slots in device_slots(n, facts, options, capacity) if slots is not None]
-    reduced = reduced and not capacity.in_processes and not own
-    slots = _planned_slots(host_slots(n, facts, options, capacity), n, facts)
-    cut = partial(choose_grid, workload, slots, chunk=None if options.tile is None else min(options.tile, n))
-    if n_ranks > 1 and options.tile is None:
-        cut = partial(choose_cluster_grid, workload, slots, n_ranks, streams=facts.form is not None)
-    return cut(
-        device_slots=min(own) if own else None,
-        order=options.order,
-        costs=facts.costs,
-        tile_side=_pair_tile_side(facts.costs) if compares_pairs(app) else _tile_side(app, n, reduced),
-        reduced=reduced,
-    )
+    """Cut the pairs of a new run; a reduced one keeps less than the matrix, and several ranks need finer chunks.
 
-
-def _tile_side(app: Application, n_items: int, reduced: bool) -> int:
-    """Return the width of tiles of an application; of unit rows whose scores are not written, the wider the better.
-
-    But there should be some hundred tiles, for all workers to have some.
+    Raises
+    ------
+    ConfigError
+        If a cache cannot hold two items.
     """
-    if not (reduced and app.unit_rows):
-        return app.tile_side
-    return max(app.tile_side, min(n_items // ROW_TILES_A_SIDE, LARGEST_ROW_TILE))
+    host_slots(workload.n_items, facts, options, capacity)
+    device_slots(workload.n_items, facts, options, capacity)
+    return sizing_of(facts, options, capacity, app, reduced=reduced).grid(workload, n_ranks)
 
 
 def _pair_tile_side(costs: Costs) -> int:
@@ -370,11 +381,6 @@ def _pair_tile_side(costs: Costs) -> int:
     """
     side = (PAIR_TILE_SECONDS / (costs.compare_seconds + PAIR_CALL_SECONDS)) ** 0.5
     return min(max(1, int(side)), LARGEST_PAIR_TILE)
-
-
-def _planned_slots(slots: int, n_items: int, facts: ItemFacts) -> int:
-    """Return the host slots to plan with: where items differ in size, some are larger than expected."""
-    return max(2, int(slots * EVEN_SHARE)) if facts.form is None and slots < n_items else slots
 
 
 def plan_run(
@@ -388,10 +394,8 @@ def plan_run(
     """Divide the memory of one execution."""
     n = grid.n_items
     slots = host_slots(n, facts, options, capacity)
-    pair_bytes = sum(d.itemsize for d in output_dtypes(app).values()) * (1 if stored_once(app) else 2) + 1
-    layout = choose_layout(grid, workload, _planned_slots(slots, n, facts), options.order, pair_bytes)
-    own = device_slots(n, facts, options, capacity)
-    rooms = [None if device is None else device_room(grid, device) for device in own]
+    layout = sizing_of(facts, options, capacity, app).layout(grid, workload)
+    rooms = rooms_of(grid, device_slots(n, facts, options, capacity))
     on_device = prepares_on_device(rooms, preprocesses=_preprocesses(app), parsed_fits=_parsed_fits(facts))
     parsed = facts.parsed if on_device else None
     substitute = facts.parsed_substitute if parsed is not None else facts.substitute
@@ -463,6 +467,14 @@ def _host_bytes(options: RunOptions, capacity: Capacity) -> int:
     return capacity.host_bytes if asked is None or asked.in_items else asked.amount
 
 
+def _host_room(facts: ItemFacts, options: RunOptions, capacity: Capacity) -> tuple[int, int]:
+    """Return the room of the host level in items, were there any number of them, and the bytes of one."""
+    asked = options.host_cache
+    item_bytes = max(1, facts.form.nbytes if facts.form else int(facts.item_bytes))
+    in_items = asked is not None and asked.in_items
+    return (asked.amount if asked and in_items else _host_bytes(options, capacity) // item_bytes), item_bytes
+
+
 def host_slots(n_items: int, facts: ItemFacts, options: RunOptions, capacity: Capacity) -> int:
     """Return the room of the host level in items, at most all of them.
 
@@ -472,8 +484,7 @@ def host_slots(n_items: int, facts: ItemFacts, options: RunOptions, capacity: Ca
         If it cannot hold two items.
     """
     asked = options.host_cache
-    item_bytes = max(1, facts.form.nbytes if facts.form else int(facts.item_bytes))
-    slots = asked.amount if asked is not None and asked.in_items else _host_bytes(options, capacity) // item_bytes
+    slots, item_bytes = _host_room(facts, options, capacity)
     if slots < 2 and n_items > 1:
         least = Size(2 * item_bytes)
         raise ConfigError(
@@ -484,17 +495,11 @@ def host_slots(n_items: int, facts: ItemFacts, options: RunOptions, capacity: Ca
     return int(min(slots, max(n_items, 2)))
 
 
-def device_slots(n_items: int, facts: ItemFacts, options: RunOptions, capacity: Capacity) -> list[int | None]:
-    """Return the room of each device in items; None where it uses the memory of the host.
-
-    Raises
-    ------
-    ConfigError
-        If one cannot hold two items.
-    """
+def _device_rooms(facts: ItemFacts, options: RunOptions, capacity: Capacity) -> list[tuple[int, str] | None]:
+    """Return the room of each device in items, were there any number of them, and its name; None: that of the host."""
     asked = options.device_cache
     item_bytes = max(1, facts.form.nbytes if facts.form else int(facts.largest_bytes * SIZE_MARGIN))
-    found: list[int | None] = []
+    found: list[tuple[int, str] | None] = []
     for name, free_bytes in zip(capacity.devices, capacity.device_bytes, strict=True):
         if free_bytes is None:
             found.append(None)
@@ -502,11 +507,25 @@ def device_slots(n_items: int, facts: ItemFacts, options: RunOptions, capacity: 
         slots = free_bytes // item_bytes
         if asked is not None:
             slots = asked.amount if asked.in_items else asked.amount // item_bytes
+        found.append((int(slots), name))
+    return found
+
+
+def device_slots(n_items: int, facts: ItemFacts, options: RunOptions, capacity: Capacity) -> list[int | None]:
+    """Return the room of each device in items, at most all of them; None where it uses the memory of the host.
+
+    Raises
+    ------
+    ConfigError
+        If one cannot hold two items.
+    """
+    asked = options.device_cache
+    rooms = _device_rooms(facts, options, capacity)
+    for slots, name in filter(None, rooms):
         if slots < 2 and n_items > 1:
             raise ConfigError(
                 f"--device-cache{f' {asked}' if asked else ''} holds {slots} items on {name}; comparing needs at "
                 "least 2: give --device-cache 2items or more",
                 context={"option": "--device-cache"},
             )
-        found.append(int(min(slots, max(n_items, 2))))
-    return found
+    return [None if room is None else min(room[0], max(n_items, 2)) for room in rooms]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tartan.core.bound import workload_bound
@@ -24,6 +25,7 @@ _COUNTS = (
     "bytes_between_ranks",
     "wall_seconds",
 )
+_FIRST = ("costs", "tile_side")
 _PARTS = ("bytes_per_level", "seconds_per_stage")
 _LARGEST = ("host_slots", "host_peak", "result_buffer_bytes")
 _OF_RANKS = ("steals", "ranks_lost")
@@ -39,10 +41,13 @@ class Statistics:
     plan : MemoryPlan
     n_workers : int
         Workers that compare where a device has no memory of its own.
+    sizing : mapping
+        What a prediction of another run must know, as plain values.
     """
 
-    def __init__(self, folder: RunFolder, plan: MemoryPlan, n_workers: int) -> None:
+    def __init__(self, folder: RunFolder, plan: MemoryPlan, n_workers: int, sizing: Mapping[str, Any]) -> None:
         self._folder = folder
+        self._sizing = dict(sizing)
         self._plan = plan
         self._lanes = sum(1 if room is not None else n_workers for room in plan.device_rooms)
         self._before: dict[str, Any] = {}
@@ -75,6 +80,8 @@ class Statistics:
             "seconds_per_stage": seconds,
             "system_efficiency": system_efficiency(n, counts["pairs_computed"], times, measured, self._lanes),
             "executions": before.get("executions", 0) + 1,
+            # What a pair costs was measured before the first execution only.
+            "sizing": {**self._sizing, **{k: v for k, v in (before.get("sizing") or {}).items() if k in _FIRST}},
         }
 
     def _total(self, name: str, new: NodeStats) -> dict[str, Any]:
@@ -113,6 +120,7 @@ def _sum(folder: RunFolder, one: dict[str, Any], other: dict[str, Any]) -> dict[
         "load_factor_bound": workload_bound(folder.pairs.workload, max(2, largest["host_slots"])),
         **largest,
         **_sum_of_ranks(one, other, counts["parses"] / n),
+        "sizing": one.get("sizing") or other.get("sizing"),
         **{name: _sum_by_key(one.get(name) or {}, other.get(name) or {}) for name in _PARTS},
         "system_efficiency": sum(seconds * share for seconds, share in measured)
         / max(sum(seconds for seconds, _ in measured), 1e-9),
