@@ -14,7 +14,7 @@ _HEAD = ("", "items", "pairs", "loads", "R", "R_min", "time", "efficiency", *RES
 
 
 @dataclass(frozen=True)
-class RunReport:
+class PredictionReport:
     """A finished run beside its replay and a prediction.
 
     Attributes
@@ -48,10 +48,10 @@ class RunReport:
         return table(self.name, rows)
 
 
-def run_report(run: MeasuredRun, other: OtherRun) -> RunReport:
+def run_report(run: MeasuredRun, other: OtherRun) -> PredictionReport:
     """Replay a run, and predict another one where something differs."""
     predicted = run.predict(other) if other != OtherRun() else None
-    return RunReport(run.name, run.measured(), run.predict(), predicted)
+    return PredictionReport(run.name, run.measured(), run.predict(), predicted)
 
 
 def table(title: str, rows: Sequence[Sequence[str]]) -> str:
