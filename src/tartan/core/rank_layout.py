@@ -12,21 +12,24 @@ from tartan.core.grid import Grid
 from tartan.core.sizing import Layout, choose_grid, shared_chunk
 from tartan.core.workload import Workload
 
-#: Chunk lines of the band of a rank, at least: where the items fit all ranks together, and where they do not. The finer
-#: a band is, the better it fills its slots, and the closer together ranks stream.
+#: Chunk lines of the band of a rank, where the items fit all ranks together, and where they do not. The finer a band,
+#: the better it fills its slots, and the closer together ranks stream.
 BAND_LINES = 12
 STREAMED_BAND_LINES = 8
 #: Chunks for each rank of a run whose items do not fit one, at least: its share is cut into bands of about their root.
 CHUNKS_A_BANDED_RANK = 500
-#: Items of a chunk line, at least: a chunk of fewer pairs is committed in no less time.
-LEAST_SIDE = 6
+#: Items of a chunk line, at least, in both cases: a chunk of fewer pairs is committed in no less time.
+LEAST_SIDE = 8
 #: Chunk lines of a run, at most.
 MOST_LINES = 250
 #: How many heights of a chunk are tried, until whole ones fill a band but for a small part.
 TRIES = 8
 UNFILLED_SHARE = 0.04
-#: The slots of a rank over the height of its strips: two of them stream.
+#: The slots of a rank over the height of its strips: two of them stream. In few slots strips are higher, up to a few
+#: items: a tile of fewer pairs takes as long.
 STRIPS_A_ROOM = 25
+FEWEST_STRIPS_A_ROOM = 12
+LEAST_STRIP = 3
 #: The share of its slots that a rank keeps for others where the items do not fit all ranks together: all stream about
 #: the same items then, and each is kept while the ranks differ. Elsewhere items stay with some rank, and few slots do.
 KEPT_SHARE = 0.2
@@ -51,13 +54,23 @@ def choose_cluster_grid(workload: Workload, slots: int, n_ranks: int, *, streams
     first = alone(chunk=chunk)
     if not streams or slots >= n:
         return first
-    lines = BAND_LINES if slots * n_ranks >= n else STREAMED_BAND_LINES
     rows = divide_slots(_streaming(first, workload, slots), slots, slots * n_ranks).band_items
-    least = min(chunk, max(ceil(n / MOST_LINES), LEAST_SIDE))
-    most = min(chunk, ceil(n / sqrt(2 * CHUNKS_A_BANDED_RANK * n_ranks)))
-    chunks = sorted({max(least, min(most, rows // (lines + k))) for k in range(TRIES)}, reverse=True)
-    grids = [_streaming(alone(chunk=chunk), workload, slots) for chunk in chunks]
+    chunks = _chunks_of_bands(n, rows, n_ranks, streamed=slots * n_ranks < n)
+    grids = [_streaming(alone(chunk=min(chunk, side)), workload, slots) for side in chunks]
     return min(grids, key=lambda grid: max(UNFILLED_SHARE, _unfilled_share(grid, slots, n_ranks)))
+
+
+def _chunks_of_bands(n: int, rows: int, n_ranks: int, *, streamed: bool) -> list[int]:
+    """Return heights of chunks of which a few lines make a band, the highest first.
+
+    Two bands opposite each other on the circle share the pairs between them: an even number of lines halves them.
+    """
+    lines = STREAMED_BAND_LINES if streamed else BAND_LINES
+    least = max(ceil(n / MOST_LINES), LEAST_SIDE)
+    most = max(least, ceil(n / sqrt(2 * CHUNKS_A_BANDED_RANK * n_ranks)))
+    fewer = [side for count in range(2, lines, 2) if (side := ceil(rows / count)) >= least]
+    finer = [max(least, min(most, rows // (lines + k))) for k in range(0, 2 * TRIES, 2)]
+    return sorted(set(fewer if rows // lines < least and fewer else finer), reverse=True)
 
 
 def _unfilled_share(grid: Grid, slots: int, n_ranks: int) -> float:
@@ -68,13 +81,14 @@ def _unfilled_share(grid: Grid, slots: int, n_ranks: int) -> float:
 
 def _streaming(alone: Grid, workload: Workload, slots: int) -> Grid:
     """Lower the strips of a grid for one rank so far that they can stream."""
-    strip = max(alone.span, min(alone.strip, slots // STRIPS_A_ROOM))
+    least = min(LEAST_STRIP, slots // FEWEST_STRIPS_A_ROOM)
+    strip = max(1, min(max(alone.span, min(alone.strip, max(least, slots // STRIPS_A_ROOM))), alone.chunk))
     return Grid(
         workload.n_items,
         alone.chunk,
         0,
-        max(1, min(strip, alone.chunk)),
-        max(1, min(alone.span, alone.chunk)),
+        strip,
+        strip,  # as wide as high: what streams is sometimes rows, and as many slots are set aside for columns
         workload.borders,
         workload.has_diagonal,
     )
@@ -121,11 +135,14 @@ def divide_slots(grid: Grid, slots: int, all_slots: int) -> RankSlots:
     span, n = grid.longest_span, grid.n_items
     if slots >= n:
         return RankSlots(Layout(Room(n, 0), n, None, _open_chunks(grid, n)), 0, True, True)
-    strips_stream = 2 * grid.longest_strip * STRIPS_A_ROOM <= slots * 4
+    strips_stream = grid.longest_strip * FEWEST_STRIPS_A_ROOM <= slots
     frame = max(span, grid.longest_strip) if strips_stream else span
     streaming = 2 * frame if slots >= 3 * frame + grid.longest_strip else frame
     n_kept = 0 if all_slots <= slots else max(1, int(slots * KEPT_SHARE) // span if all_slots < n else 2)
     n_kept = min(n_kept, max(0, slots - streaming - grid.longest_strip) // span)
+    few_lines = slots - streaming - n_kept * span < STREAMED_BAND_LINES * grid.chunk
+    if n_kept > 1 and all_slots < n and few_lines:  # one fewer where the band is nearer to whole chunks then
+        n_kept = min((n_kept, n_kept - 1), key=lambda kept: (slots - streaming - kept * span) % grid.chunk)
     rows = slots - streaming - n_kept * span
     if rows < grid.longest_strip:
         return RankSlots(None, slots // span, False, False)
