@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ class TestDevice:
 
     def test_no_cupy(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(__import__("sys").modules, "cupy", None)
-        with pytest.raises(DeviceError, match=r"tartan-allpairs\[cuda\]") as caught:
+        with pytest.raises(DeviceError, match=r"tartan-allpairs\[cuda12\]") as caught:
             CudaDevice()
         assert caught.value.code == "no-cupy"
 
@@ -91,6 +92,52 @@ class TestDevice:
         with pytest.raises(FakeCudaRuntimeError):
             device.compute("compare", 1, launch)
         assert device.compute("compare", 1, lambda: 1) == 1
+
+    @pytest.mark.parametrize(
+        ("library", "code"),
+        [
+            ("driver.CUDADriverError", 2),
+            ("runtime.CUDARuntimeError", 2),
+            ("cublas.CUBLASError", 3),
+            ("cufft.CuFFTError", 2),
+        ],
+    )
+    def test_memory_errors_of_all_libraries(self, library: str, code: int) -> None:
+        """Each is tried again after the pool is emptied; then the tile is too large."""
+        cupy = FakeCupy()
+        device, calls = CudaDevice(cupy=cupy), []
+        kind = attrgetter(library)(cupy.cuda)
+
+        def once() -> int:
+            calls.append(1)
+            if len(calls) == 1:
+                raise kind(code, "no memory")
+            return 7
+
+        def always() -> None:
+            raise kind(code, "no memory")
+
+        def another() -> None:
+            raise kind(code + 7, "wrong use")
+
+        assert device.compute("compare", 1, once) == 7
+        with pytest.raises(DeviceMemoryError, match="no memory") as caught:
+            device.compute("compare", 1, always)
+        assert caught.value.retryable
+        with pytest.raises(kind, match="wrong use"):
+            device.compute("compare", 1, another)
+
+    def test_a_device_that_is_lost_in_a_library_is_lost(self) -> None:
+        cupy = FakeCupy()
+        device = CudaDevice(cupy=cupy)
+
+        def crash() -> None:
+            cupy.lose_device()
+            raise cupy.cuda.cublas.CUBLASError(14, "CUBLAS_STATUS_INTERNAL_ERROR")
+
+        with pytest.raises(DeviceError, match=r"INTERNAL_ERROR|illegal") as caught:
+            device.compute("compare", 1, crash)
+        assert not isinstance(caught.value, DeviceMemoryError)
 
     def test_host_arrays_are_not_taken_for_device_arrays(self) -> None:
         device = CudaDevice(cupy=FakeCupy())

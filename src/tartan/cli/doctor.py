@@ -9,18 +9,20 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from tartan.base import machine
 from tartan.base.format import format_bytes
+from tartan.base.reasons import reason_of
 from tartan.cli.shared.output import print_json, print_table
 
 _PACKAGES = (
     "numpy", "scipy", "zarr", "pyarrow", "fsspec", "rich", "array-api-compat", "cloudpickle", "threadpoolctl",
-    "simplejpeg", "pillow", "scikit-learn", "cupy-cuda12x", "mpi4py", "distributed",
+    "simplejpeg", "pillow", "scikit-learn", "cupy-cuda12x", "cupy-cuda13x", "mpi4py", "distributed",
     "cryptography",
 )  # fmt: skip
-_OPTIONAL = ("scikit-learn", "cupy-cuda12x", "mpi4py", "distributed", "cryptography")
+_OPTIONAL = ("scikit-learn", "cupy-cuda12x", "cupy-cuda13x", "mpi4py", "distributed", "cryptography")
 _MIN_FREE_BYTES = 10**9
 _MIN_OPEN_FILES = 1024
 
@@ -91,7 +93,8 @@ def _gpus() -> list[dict[str, Any]]:
 def _cuda() -> dict[str, Any]:
     """Return versions of the driver and the runtime as CuPy sees them; a broken driver may raise anything."""
     if not _has("cupy"):
-        return {"cupy": None, "runtime": None, "driver": None}
+        return {"cupy": None, "runtime": None, "driver": None, "headers": None}
+    headers = _cuda_headers(os.environ)
     try:
         cupy = importlib.import_module("cupy")
         runtime = cupy.cuda.runtime
@@ -99,9 +102,20 @@ def _cuda() -> dict[str, Any]:
             "cupy": cupy.__version__,
             "runtime": _cuda_version(runtime.runtimeGetVersion()),
             "driver": _cuda_version(runtime.driverGetVersion()),
+            "headers": headers,
         }
     except Exception as error:
-        return {"cupy": None, "runtime": None, "driver": None, "error": f"{type(error).__name__}: {error}"}
+        return {"cupy": None, "runtime": None, "driver": None, "headers": headers, "error": reason_of(error)}
+
+
+def _cuda_headers(environment: Mapping[str, str]) -> str | None:
+    """Return the folder of CUDA's headers, without which CuPy compiles nothing: of a toolkit, or of its wheels."""
+    toolkits = [Path(environment[name]) for name in ("CUDA_PATH", "CUDA_HOME") if environment.get(name)]
+    folders = [toolkit / "include" for toolkit in (*toolkits, Path("/usr/local/cuda"))]
+    wheels = importlib.util.find_spec("nvidia")
+    for location in list(wheels.submodule_search_locations or []) if wheels else []:
+        folders += sorted(Path(location).glob("*/include"))
+    return next((str(folder) for folder in folders if (folder / "cuda_fp16.h").is_file()), None)
 
 
 def _cuda_version(number: int) -> str | None:
@@ -130,6 +144,9 @@ def warnings(found: Mapping[str, Any]) -> Iterator[str]:
     features = found["cpu_features"]
     if found["system"].endswith("x86_64") and features and "avx2" not in features:
         yield "this processor has no AVX2; comparisons run several times slower here"
+    cuda = found.get("cuda", {})
+    if cuda.get("cupy") and not cuda.get("headers"):
+        yield "CuPy finds no CUDA headers to compile kernels; run: pip install 'tartan-allpairs[cuda12]' (or cuda13)"
     for gpu in found["gpus"]:
         if not gpu["usable"]:
             yield f"GPU {gpu['index']} ({gpu['name']}) cannot be used: {gpu['reason']}"

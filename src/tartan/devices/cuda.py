@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,7 +43,7 @@ def import_cupy() -> Any:
     except ImportError as error:
         raise DeviceError(
             "device 'cuda' needs CuPy, which cannot be imported "
-            f"({error}); install the extra: pip install 'tartan-allpairs[cuda]', {_WAY_OUT}",
+            f"({error}); install the extra: pip install 'tartan-allpairs[cuda12]' or [cuda13], {_WAY_OUT}",
             code="no-cupy",
         ) from error
     return cupy
@@ -95,6 +96,7 @@ class CudaDevice:
         _check_index(self._cupy, index)
         self.xp: Any = _namespace(self._cupy)
         self._launching = threading.Lock()
+        self._library_errors = _library_errors(self._cupy)
         with self._errors("opening"), self._cupy.cuda.Device(index):
             self._pool = self._cupy.cuda.MemoryPool()
             self._pool.set_limit(size=memory_limit_bytes)
@@ -156,15 +158,25 @@ class CudaDevice:
     def compute(self, stage: str, count: int, call: Callable[[], T]) -> T:
         check_open(self._closed, self.name)
         with self._compute_errors(f"{stage} of {count}"), self._on(self._compute):
-            mark = None
             try:
-                with self._launching:
-                    try:
-                        return call()
-                    finally:
-                        mark = self._compute.mark()
-            finally:
-                self._compute.wait(mark)  # also after an error: its kernels still read the slots
+                return self._launched(call)
+            except self._library_errors as error:
+                if not _is_memory_error(self._cupy, error):
+                    raise
+            # Cached blocks of other sizes may be all that is in the way.
+            self._pool.free_all_blocks()
+            return self._launched(call)
+
+    def _launched(self, call: Callable[[], T]) -> T:
+        mark = None
+        try:
+            with self._launching:
+                try:
+                    return call()
+                finally:
+                    mark = self._compute.mark()
+        finally:
+            self._compute.wait(mark)  # also after an error: its kernels still read the slots
 
     def close(self) -> None:
         if self._closed:
@@ -172,7 +184,7 @@ class CudaDevice:
         self._closed = True
         # A lost device refuses this too, and its memory goes with the process.
         with (
-            contextlib.suppress(self._cupy.cuda.runtime.CUDARuntimeError),
+            contextlib.suppress(*self._library_errors),
             self._cupy.cuda.Device(self._index),
         ):
             for lane in (self._upload, self._compute, self._download):
@@ -190,20 +202,19 @@ class CudaDevice:
     def _errors(self, action: str) -> Iterator[None]:
         try:
             yield
-        except self._cupy.cuda.memory.OutOfMemoryError as error:
-            raise self._out_of_memory(action, error) from error
-        except self._cupy.cuda.runtime.CUDARuntimeError as error:
-            raise self._failure(action, error) from error
+        except self._library_errors as error:
+            failure = self._out_of_memory if _is_memory_error(self._cupy, error) else self._failure
+            raise failure(action, error) from error
 
     @contextlib.contextmanager
     def _compute_errors(self, action: str) -> Iterator[None]:
         try:
             yield
-        except self._cupy.cuda.memory.OutOfMemoryError as error:
-            with self._cupy.cuda.Device(self._index):
-                self._pool.free_all_blocks()
-            raise self._out_of_memory(action, error) from error
-        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+        except self._library_errors as error:
+            if _is_memory_error(self._cupy, error):
+                with self._cupy.cuda.Device(self._index):
+                    self._pool.free_all_blocks()
+                raise self._out_of_memory(action, error) from error
             # A wrong launch of a user's kernel is the user's error; a crashed kernel takes the device with it.
             if not self._is_lost():
                 raise
@@ -213,7 +224,7 @@ class CudaDevice:
         try:
             with self._cupy.cuda.Device(self._index):
                 self._compute.stream.synchronize()
-        except self._cupy.cuda.runtime.CUDARuntimeError:
+        except self._library_errors:
             return True
         return False
 
@@ -232,6 +243,24 @@ class CudaDevice:
             raise DeviceError(
                 f"{self.name}: {what} got a {type(array).__name__}, not an array of the GPU", code="host-array"
             )
+
+
+# Kinds of errors of CuPy, by the module of `cupy.cuda` that has them, and the number that stands for "out of memory".
+_ERRORS = {"driver.CUDADriverError": 2, "runtime.CUDARuntimeError": 2, "cublas.CUBLASError": 3, "cufft.CuFFTError": 2}
+
+
+def _library_errors(cupy: Any) -> tuple[type[Exception], ...]:
+    """Return the errors that CUDA and its libraries raise through CuPy."""
+    found = (attrgetter(name)(cupy.cuda) for name in _ERRORS)
+    return (*found, cupy.cuda.memory.OutOfMemoryError)
+
+
+def _is_memory_error(cupy: Any, error: Exception) -> bool:
+    """Whether an error of CUDA or one of its libraries says that memory ran out."""
+    if isinstance(error, cupy.cuda.memory.OutOfMemoryError):
+        return True
+    code = getattr(error, "status", getattr(error, "result", None))  # cuFFT calls it a result
+    return any(isinstance(error, attrgetter(name)(cupy.cuda)) and code == number for name, number in _ERRORS.items())
 
 
 def _check_index(cupy: Any, index: int) -> None:

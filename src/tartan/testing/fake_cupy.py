@@ -32,7 +32,7 @@ from tartan.devices.guarded import Guard, GuardedArray, MemoryMeter
 if TYPE_CHECKING:
     from tartan.testing.emulator import Emulator
 
-__all__ = ["FakeCudaRuntimeError", "FakeCupy", "FakeOutOfMemoryError", "MisuseError"]
+__all__ = ["FakeCudaRuntimeError", "FakeCupy", "FakeLibraryError", "FakeOutOfMemoryError", "MisuseError"]
 
 _NO_DEVICE = 100
 
@@ -47,6 +47,14 @@ class FakeOutOfMemoryError(MemoryError):
 
 class FakeCudaRuntimeError(RuntimeError):
     """Stands for ``cupy.cuda.runtime.CUDARuntimeError``."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class FakeLibraryError(RuntimeError):
+    """Stands for the errors of the driver, cuBLAS and cuFFT, each of which is a subclass of its own."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -342,6 +350,9 @@ class FakeCupy:
             using_allocator=self._using_allocator,
             alloc_pinned_memory=self._alloc_pinned_memory,
             memory=SimpleNamespace(OutOfMemoryError=FakeOutOfMemoryError),
+            driver=SimpleNamespace(CUDADriverError=type("CUDADriverError", (FakeLibraryError,), {})),
+            cublas=SimpleNamespace(CUBLASError=type("CUBLASError", (FakeLibraryError,), {})),
+            cufft=SimpleNamespace(CuFFTError=type("CuFFTError", (FakeLibraryError,), {})),
             runtime=SimpleNamespace(
                 CUDARuntimeError=FakeCudaRuntimeError,
                 getDeviceCount=self._count,
