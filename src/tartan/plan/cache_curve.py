@@ -14,7 +14,7 @@ from tartan.options import Size
 from tartan.plan.from_run import MeasuredRun, OtherRun
 from tartan.plan.report import Plan, Prediction, predict
 from tartan.plan.run_report import table
-from tartan.plan.side_by_side import Task, predict_all
+from tartan.plan.side_by_side import PredictionCall, predict_all
 
 POINTS = 6
 LEAST_SHARE = 0.02
@@ -108,7 +108,7 @@ def _n_items(source: Plan | MeasuredRun) -> int:
     return source.workload.n_items
 
 
-def _task(source: Plan | MeasuredRun, slots: int) -> Task:
+def _task(source: Plan | MeasuredRun, slots: int) -> PredictionCall:
     if isinstance(source, MeasuredRun):
         own = [room for room in source.sizing.device_items if room is not None]
         device = Size(max(2, min([slots, *own])), in_items=True) if own else None
