@@ -203,11 +203,7 @@ class BlockExecution:
         for key in missing:
             producer = self._known(key)
             if producer is None:
-                raise ClusterError(
-                    "a rank is lost, and with it values that no source, no other rank and no checkpoint has; use a "
-                    "source, copies=2 or Session.checkpoint",
-                    code="lost",
-                )
+                raise lost_error()
             busy = any(producer.key in given for given in self._given.values())
             queued = any(producer in queue for queue in self._queues.values()) or producer in self._later
             if not busy and not queued and producer.key not in self._parked:
@@ -369,6 +365,14 @@ class BlockExecution:
         self._directory.forget(found)
         for rank in self._crew.ranks:
             self._crew.send(rank, DropPieces(found, tuple(spaces)))
+
+
+def lost_error() -> ClusterError:
+    """Return the error for values that cannot be had again."""
+    return ClusterError(
+        "a rank is lost, and with it values that no source and no other rank has, nor any task can compute again",
+        code="lost",
+    )
 
 
 def _with_traceback(event: OrderFailed) -> Exception:

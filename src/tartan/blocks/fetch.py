@@ -9,7 +9,6 @@ import numpy as np
 from tartan.blocks.work import PartOrigin
 from tartan.cluster import wire
 from tartan.cluster.bulk import BulkClient, BulkServer, Parcel
-from tartan.cluster.bulk_socket import Throttle
 from tartan.cluster.engine import Credentials
 from tartan.core.pieces import PieceKey
 from tartan.core.space import Box
@@ -25,39 +24,16 @@ Provide = Callable[[PieceKey, Box], tuple[np.ndarray, Callable[[], None]]]
 _Question = list[tuple[tuple[int, int, int], tuple[tuple[int, int], ...]]]
 
 
-class RangeFetcher:
-    """Asks other ranks for parts of pieces, and answers them.
+class RangeClient:
+    """Asks ranks for parts of pieces.
 
     Parameters
     ----------
     credentials : Credentials
-    host : str
-        Interface on which to be asked.
-    provide : callable
-        Gives what others ask for.
-    log : callable
-        Receives one line for every connection that does not keep to the protocol.
-    throttle : Throttle, optional
-        Bounds the speed of answers, for measurements.
-
-    Attributes
-    ----------
-    address : tuple of (str, int)
-        Where others ask.
     """
 
-    def __init__(
-        self,
-        credentials: Credentials,
-        host: str,
-        provide: Provide,
-        log: Callable[[str], None],
-        throttle: Throttle | None = None,
-    ) -> None:
-        self._provide = provide
+    def __init__(self, credentials: Credentials) -> None:
         self._client = BulkClient(credentials)
-        self._server = BulkServer(self._answer, credentials, host=host, log=log, throttle=throttle)
-        self.address = self._server.address
 
     def fetch(self, address: tuple[str, int], origins: Sequence[PartOrigin], targets: Sequence[np.ndarray]) -> int:
         """Receive parts of pieces from the rank at an address; return how many bytes came.
@@ -86,9 +62,37 @@ class RangeFetcher:
         self._client.drop(address)
 
     def close(self) -> None:
-        """Ask and answer nothing more."""
-        self._server.close()
+        """Ask nothing more."""
         self._client.close()
+
+
+class RangeServer:
+    """Answers what others ask of a rank.
+
+    Parameters
+    ----------
+    credentials : Credentials
+    host : str
+        Interface on which to be asked.
+    provide : callable
+        Gives what others ask for.
+    log : callable
+        Receives one line for every connection that does not keep to the protocol.
+
+    Attributes
+    ----------
+    address : tuple of (str, int)
+        Where others ask.
+    """
+
+    def __init__(self, credentials: Credentials, host: str, provide: Provide, log: Callable[[str], None]) -> None:
+        self._provide = provide
+        self._server = BulkServer(self._answer, credentials, host=host, log=log)
+        self.address = self._server.address
+
+    def close(self) -> None:
+        """Answer nothing more."""
+        self._server.close()
 
     def _answer(self, request: bytes) -> Parcel:
         asked = wire.decode(request, _Question)

@@ -14,7 +14,7 @@ import queue
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -67,8 +67,20 @@ class OpenExecutor(Protocol):
         """Return threads or processes."""
 
 
+class GatheredRange(NamedTuple):
+    """Names an array that was gathered: a range, and the parts of pieces that it was made of, whatever the version."""
+
+    range: RangeKey
+    parts: tuple[tuple[Box, PieceKey], ...]
+
+    @classmethod
+    def of(cls, key: RangeKey, origins: tuple[PartOrigin, ...]) -> GatheredRange:
+        """Return the name of a range with these parts."""
+        return cls(key, tuple((origin.box, origin.key) for origin in origins))
+
+
 class _Filled(NamedTuple):
-    key: RangeKey
+    key: GatheredRange
     error: Exception | None
 
 
@@ -94,14 +106,14 @@ class _Begun:
     ----------
     pinned : list
         Keys in the store of what it reads.
-    waits : set of RangeKey
+    waits : set of GatheredRange
         Ranges that are not there yet.
     """
 
     order: WorkOrder
     pinned: list[Hashable] = field(default_factory=list)
     outputs: list[PieceKey] = field(default_factory=list)
-    waits: set[RangeKey] = field(default_factory=set)
+    waits: set[GatheredRange] = field(default_factory=set)
     error: Exception | None = None
 
 
@@ -141,7 +153,7 @@ class BlockNode:
         self._boxes: dict[PieceKey, Box] = {}
         self._waiting: deque[WorkOrder] = deque()
         self._begun: dict[tuple[int, int], _Begun] = {}
-        self._filling: dict[RangeKey, list[_Begun]] = {}
+        self._filling: dict[GatheredRange, list[_Begun]] = {}
         self._uses: dict[Hashable, deque[int]] = defaultdict(deque)
         self._n_received = 0
         self._counting = threading.Lock()
@@ -236,8 +248,9 @@ class BlockNode:
             self._uses[key].append(self._n_received)
 
     def _keys_read(self, order: WorkOrder) -> set[Hashable]:
-        keys: set[Hashable] = set(order.origins)
-        for origins in order.origins.values():
+        keys: set[Hashable] = set()
+        for wanted, origins in order.origins.items():
+            keys.add(GatheredRange.of(wanted, origins))
             keys |= {origin.key for origin in origins if origin.rank == self.rank and not origin.key.from_source}
         return keys
 
@@ -250,7 +263,7 @@ class BlockNode:
         for key in keys:
             self._boxes.pop(key, None)
         old = set(spaces)
-        self._store.forget(lambda key: isinstance(key, RangeKey) and key.space in old)
+        self._store.forget(lambda key: isinstance(key, GatheredRange) and key.range.space in old)
         self._uses.clear()
 
     def _cancel_waiting(self) -> None:
@@ -269,7 +282,7 @@ class BlockNode:
             try:
                 begun = self._place(order)
                 if begun is None and not self._begun:
-                    self._store.forget(lambda key: isinstance(key, RangeKey))
+                    self._store.forget(lambda key: isinstance(key, GatheredRange))
                     begun = self._place(order)
                     if begun is None:
                         raise self._too_small(order)
@@ -293,9 +306,9 @@ class BlockNode:
     def _place(self, order: WorkOrder) -> _Begun | None:
         """Give every array of an order its place; None, with nothing taken, where there is not room for all."""
         begun = _Begun(order)
-        fresh: list[RangeKey] = []
-        for key, origins in order.origins.items():
-            if not self._place_range(begun, key, origins, fresh):
+        fresh: dict[GatheredRange, tuple[PartOrigin, ...]] = {}
+        for wanted, origins in order.origins.items():
+            if not self._place_range(begun, GatheredRange.of(wanted, origins), origins, fresh):
                 self._undo(begun, fresh)
                 return None
         for piece, wanted in order.outputs():
@@ -303,27 +316,32 @@ class BlockNode:
                 self._undo(begun, fresh)
                 return None
             begun.outputs.append(piece)
-        for key in fresh:
+        for key, origins in fresh.items():
             self._filling[key] = []
-            self._fetchers.submit(self._fill, key, order.origins[key])
-        for key in order.origins:
+            self._fetchers.submit(self._fill, key, origins)
+        for wanted, origins in order.origins.items():
+            key = GatheredRange.of(wanted, origins)
             if key in self._filling:
                 begun.waits.add(key)
                 self._filling[key].append(begun)
         return begun
 
     def _place_range(
-        self, begun: _Begun, key: RangeKey, origins: tuple[PartOrigin, ...], fresh: list[RangeKey]
+        self,
+        begun: _Begun,
+        key: GatheredRange,
+        origins: tuple[PartOrigin, ...],
+        fresh: dict[GatheredRange, tuple[PartOrigin, ...]],
     ) -> bool:
-        held = self._whole_in_one(key, origins)
+        held = self._whole_in_one(key.range, origins)
         if held is not None:
             placed = self._store.pin(held)
         elif key in self._store:
             placed = not self._store.is_dropped(key) and self._store.pin(key)
         else:
-            placed = self._store.add(key, key.shape, self._dtype(key), forgettable=True)
+            placed = self._store.add(key, key.range.shape, self._dtype(key.range), forgettable=True)
             if placed:
-                fresh.append(key)
+                fresh[key] = origins
         if placed:
             begun.pinned.append(key if held is None else held)
         return placed
@@ -335,7 +353,7 @@ class BlockNode:
         origin = origins[0]
         return origin.key if origin.rank == self.rank and not origin.key.from_source else None
 
-    def _undo(self, begun: _Begun, fresh: list[RangeKey]) -> None:
+    def _undo(self, begun: _Begun, fresh: Iterable[GatheredRange]) -> None:
         for key in begun.pinned:
             self._store.unpin(key)
         for piece in begun.outputs:
@@ -351,7 +369,7 @@ class BlockNode:
         if not begun.waits:
             self._call(begun)
 
-    def _range_filled(self, key: RangeKey, error: Exception | None) -> None:
+    def _range_filled(self, key: GatheredRange, error: Exception | None) -> None:
         for begun in self._filling.pop(key):
             begun.waits.discard(key)
             begun.error = begun.error or error
@@ -388,7 +406,7 @@ class BlockNode:
     def _place_of_range(self, order: WorkOrder, key: RangeKey) -> ArrayPlace:
         held = self._whole_in_one(key, order.origins[key])
         if held is None:
-            return ArrayPlace(*self._store.place(key))
+            return ArrayPlace(*self._store.place(GatheredRange.of(key, order.origins[key])))
         part = within(key.box, order.origins[key][0].piece_box)
         return ArrayPlace(*self._store.place(held), tuple((one.start, one.stop) for one in part))
 
@@ -449,14 +467,15 @@ class BlockNode:
 
     # -- the threads that fetch ----------------------------------------------------------------------------------
 
-    def _fill(self, key: RangeKey, origins: tuple[PartOrigin, ...]) -> None:
+    def _fill(self, key: GatheredRange, origins: tuple[PartOrigin, ...]) -> None:
         error: Exception | None = None
         try:
             target = self._store.array(key)
-            inside = np.empty(shape_of(key.box), target.dtype) if key.padding else target
-            self._gather(key, origins, inside)
-            if key.padding:
-                pad(inside, key, target)
+            wanted = key.range
+            inside = np.empty(shape_of(wanted.box), target.dtype) if wanted.padding else target
+            self._gather(wanted, origins, inside)
+            if wanted.padding:
+                pad(inside, wanted, target)
         except Exception as found:
             error = found
         self._inbox.put(_Filled(key, error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,19 +14,26 @@ import numpy as np
 
 from tartan.base.checks import one_of
 from tartan.base.checks import whole as whole_number
+from tartan.blocks.cluster_crew import ClusterCrew, open_crew
 from tartan.blocks.crew import BlockCrew, LocalCrew
 from tartan.blocks.directory import BlockDirectory, SubtaskJob
-from tartan.blocks.execution import BlockExecution
+from tartan.blocks.execution import BlockExecution, lost_error
 from tartan.blocks.placement import PLACES, Place, place_blocks
 from tartan.blocks.sources import SpaceSource, source_of
 from tartan.blocks.space import Space, block_shape
 from tartan.blocks.task import Task, ranges_read, refuse_conflicts
-from tartan.blocks.work import AddSpace, BlockFunction, PartOrigin, RankCame, RankGone
+from tartan.blocks.work import AddSpace, BlockFunction, PartOrigin, RankGone
 from tartan.core.assignment import AFFINITIES, Affinity, assign
 from tartan.core.pieces import PieceKey
 from tartan.core.space import BlockGrid, Box, shape_of, within
-from tartan.errors import ConfigError
+from tartan.errors import ClusterError, ConfigError, TransportError
 from tartan.workers import shipping
+
+_WINDOW = 4
+"""Orders that a rank of several has at a time: those that run, and some that are prepared."""
+_POLL_SECONDS = 0.1
+_LOSS_SECONDS = 30.0
+"""Longest wait for the word that a rank is lost which does not answer."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +94,9 @@ class Session:
 
     Parameters
     ----------
-    cluster : str, optional
-        Where the ranks are, as for ``tartan run --cluster``: ``local:4``. Default: one rank, this process.
+    cluster : str, distributed.Client or ClusterCrew, optional
+        Where the ranks are, as for ``tartan run --cluster``: ``local:4``; or ranks that were opened before. Default:
+        one rank, this process.
     host_cache : int, optional
         Bytes that each rank has for arrays; what does not fit goes to a folder and comes back. Default: half of the
         free memory, shared by the ranks of this machine.
@@ -129,7 +137,7 @@ class Session:
 
     def __init__(
         self,
-        cluster: str | None = None,
+        cluster: Any = None,
         *,
         host_cache: int | None = None,
         workers: int | None = None,
@@ -294,11 +302,43 @@ class Session:
     def _load(self, space: Space, box: Box) -> np.ndarray:
         """Return the values of a box."""
         self._require_open()
+        deadline = time.monotonic() + _LOSS_SECONDS
+        while True:
+            self._catch_up()
+            self._restore(part.key for part in self._directory.maps[space.number].parts(box))
+            try:
+                return self._gathered(space, box)
+            except TransportError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL_SECONDS)
+
+    def _restore(self, keys: Iterable[PieceKey]) -> None:
+        """Have pieces made again that were lost with their ranks."""
+        missing = self._directory.missing(keys)
+        if not missing:
+            return
+        producers = {(key.task, key.subtask): self._producer(key) for key in missing}
+        execution = self._new_execution(copies=1)
+        live = list(self._crew.ranks)
+        if not live:
+            raise ClusterError("no rank is left; the session cannot compute any more")
+        execution.run(list(producers.values()), [live[k % len(live)] for k in range(len(producers))])
+        needed = {key for pieces in self._directory.maps.values() for key in pieces.keys()}  # noqa: SIM118
+        execution.drop(execution.recomputed() - needed)
+
+    def _producer(self, key: PieceKey) -> SubtaskJob:
+        job = self._history.get((key.task, key.subtask))
+        if job is None:
+            raise lost_error()
+        return job
+
+    def _gathered(self, space: Space, box: Box) -> np.ndarray:
         target = np.empty(shape_of(box), space.dtype)
         wanted: dict[int, list[PartOrigin]] = {}
         reader = space.source.open()
         for part in self._directory.maps[space.number].parts(box):
-            origin = self._directory.origins([part], self._crew.ranks[0])[0]
+            origin = self._directory.origins([part], 0)[0]
             if part.key.from_source:
                 reader.read(part.box, target[within(part.box, box)])
             else:
@@ -329,20 +369,25 @@ class Session:
 
     def _execute(self, jobs: list[SubtaskJob]) -> BlockExecution:
         ranks = list(self._crew.ranks)
+        if not ranks:
+            raise ClusterError("no rank is left; the session cannot compute any more")
         owners = [ranks[0]] * len(jobs)
         if len(ranks) > 1:
             found = assign(self._directory.assignment(jobs, ranks, self._seed), self._affinity)
             owners = [ranks[k] for k in found.tolist()]
-        execution = BlockExecution(
+        execution = self._new_execution(self._copies)
+        execution.run(jobs, owners)
+        return execution
+
+    def _new_execution(self, copies: int) -> BlockExecution:
+        return BlockExecution(
             self._crew,
             self._directory,
             lambda piece: self._history.get((piece.task, piece.subtask)),
-            window=None if len(ranks) == 1 else 8,
-            copies=self._copies,
+            window=_WINDOW if self._crew.travels else None,
+            copies=copies,
             steal=self._steal,
         )
-        execution.run(jobs, owners)
-        return execution
 
     def _finish(self, execution: BlockExecution, jobs: list[SubtaskJob]) -> None:
         """Make the next versions, all at once."""
@@ -363,8 +408,7 @@ class Session:
         while (event := self._crew.next_event(0)) is not None:
             if isinstance(event, RankGone):
                 self._directory.lose(event.rank)
-            elif isinstance(event, RankCame):
-                pass
+                self.total += RunReport(ranks_lost=1)
 
     # -- refusals ----------------------------------------------------------------------------------------------------
 
@@ -386,13 +430,18 @@ class Session:
 
 
 def _open_crew(
-    cluster: str | None, host_cache: int | None, workers: int | None, folder: Path | None, copies: int
+    cluster: Any, host_cache: int | None, workers: int | None, folder: Path | None, copies: int
 ) -> BlockCrew:
     if cluster is None:
         if copies > 1:
             raise ConfigError(f"copies={copies}: there is one rank; start more with cluster='local:N'")
         return LocalCrew(host_cache, workers, folder)
-    raise ConfigError("cluster: not yet")
+    crew = cluster if isinstance(cluster, ClusterCrew) else open_crew(cluster, host_cache, workers, folder)
+    n_ranks = len(crew.ranks)
+    if copies > n_ranks:
+        crew.close()
+        raise ConfigError(f"copies={copies}: there are {n_ranks} ranks; start more, or keep fewer copies")
+    return crew
 
 
 def _like(source: Any, shape: Any, dtype: Any, like: Any) -> tuple[None, Any, Any]:

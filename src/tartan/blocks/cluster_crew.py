@@ -1,0 +1,225 @@
+"""The ranks of a session on several: processes that a cluster engine connects."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import secrets
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tartan.blocks import letters
+from tartan.blocks.fetch import RangeClient
+from tartan.blocks.rank import ENTRY, Peers, RankOptions
+from tartan.blocks.work import AddSpace, Command, CrewEvent, PartOrigin, RankCame, RankGone
+from tartan.cluster import wire
+from tartan.cluster.engine import DRIVER, Call, ClusterEngine, ClusterView
+from tartan.cluster.launch import ClusterTarget, open_engine, parse_cluster
+from tartan.errors import ClusterError, TransportError
+
+RANK_TIMEOUT_SECONDS = 15.0
+"""A rank that is silent for longer is lost."""
+PATIENCE_SECONDS = 120.0
+"""Longest wait for the first ranks."""
+_TICK_SECONDS = 0.5
+
+
+def open_crew(cluster: Any, host_cache: int | None, workers: int | None, folder: Path | None) -> ClusterCrew:
+    """Start ranks, or reach those that run.
+
+    Parameters
+    ----------
+    cluster : str, ClusterTarget or distributed.Client
+        As for ``tartan.cluster.launch``.
+    host_cache, workers : int or None
+        Of each rank.
+    folder : Path or None
+        For arrays that do not fit into the memory of a rank.
+
+    Raises
+    ------
+    ConfigError
+        If the cluster is not understood.
+    ClusterError
+        If no rank comes.
+    """
+    target = parse_cluster(cluster) if isinstance(cluster, str) else cluster
+    n_local = target.n_local if isinstance(target, ClusterTarget) else 0
+    options = RankOptions(host_cache, workers, "" if folder is None else str(folder), max(1, n_local))
+    run = f"blocks-{secrets.token_hex(4)}"
+    return ClusterCrew(open_engine(target, run, entry=ENTRY), n_local or 1, options)
+
+
+class ClusterCrew:
+    """Ranks in processes of their own.
+
+    Parameters
+    ----------
+    engine : context manager
+        Of the driver's engine, not started yet.
+    n_expected : int
+        Ranks that are waited for.
+    options : RankOptions
+    rank_timeout_seconds : float
+        A rank that is silent for longer is lost.
+
+    Raises
+    ------
+    ClusterError
+        If the ranks do not come.
+    """
+
+    travels = True
+
+    def __init__(
+        self,
+        engine: contextlib.AbstractContextManager[ClusterEngine],
+        n_expected: int,
+        options: RankOptions,
+        *,
+        rank_timeout_seconds: float = RANK_TIMEOUT_SECONDS,
+    ) -> None:
+        self._options, self._timeout = options, rank_timeout_seconds
+        self._events: queue.SimpleQueue[CrewEvent] = queue.SimpleQueue()
+        self._letters = letters.Letters()
+        self._lock = threading.Lock()
+        self._numbers: dict[str, int] = {}
+        self._members: dict[int, str] = {}
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._spaces: list[AddSpace] = []
+        self._looked_at = time.monotonic()
+        self._opened = contextlib.ExitStack()
+        self._engine = self._opened.enter_context(engine)
+        self._client = RangeClient(self._engine.credentials)
+        try:
+            self._start(n_expected)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, n_expected: int) -> None:
+        handlers = {
+            "options": lambda call: wire.encode(self._options),
+            "number": self._give_number,
+            letters.PART: self._take_part,
+            letters.WHOLE: self._take_letter,
+        }
+        self._engine.start(handlers, self._viewed)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        waiting: list[CrewEvent] = []
+        while len(self.ranks) < n_expected:
+            event = self.next_event(_TICK_SECONDS)
+            if isinstance(event, RankGone):
+                waiting.append(event)
+            if time.monotonic() > deadline:
+                raise ClusterError(f"{len(self.ranks)} of {n_expected} ranks have come within {PATIENCE_SECONDS:g} s")
+
+    @property
+    def ranks(self) -> list[int]:
+        """Numbers of the live ranks."""
+        with self._lock:
+            return sorted(self._members)
+
+    @property
+    def processes(self) -> dict[int, str]:
+        """Names of the live ranks among the members of the engine."""
+        with self._lock:
+            return dict(self._members)
+
+    def send(self, rank: int, command: Command) -> None:
+        """Send a command."""
+        with self._lock:
+            member = self._members.get(rank)
+            if isinstance(command, AddSpace) and command not in self._spaces:
+                self._spaces.append(command)
+        if member is not None:
+            letters.post(self._engine, member, command)
+
+    def next_event(self, timeout_seconds: float | None) -> CrewEvent | None:
+        """Return what happened next."""
+        self._look_for_silence()
+        try:
+            return self._events.get(timeout=timeout_seconds) if timeout_seconds else self._events.get_nowait()
+        except queue.Empty:
+            return None
+
+    def fetch(self, rank: int, origins: list[PartOrigin], targets: list[np.ndarray]) -> None:
+        """Fetch parts of pieces."""
+        with self._lock:
+            address = self._addresses.get(rank)
+        if address is None:
+            raise TransportError(f"rank {rank} is gone")
+        self._client.fetch(address, origins, targets)
+
+    def close(self) -> None:
+        """End the ranks."""
+        self._client.close()
+        self._opened.close()
+
+    # -- the engine's thread -----------------------------------------------------------------------------------------
+
+    def _give_number(self, call: Call) -> bytes:
+        with self._lock:
+            return wire.encode(self._numbers.setdefault(call.sender, len(self._numbers)))
+
+    def _take_part(self, call: Call) -> bytes:
+        self._letters.part(call.sender, call.body)
+        return b""
+
+    def _take_letter(self, call: Call) -> bytes:
+        found = self._letters.whole(call.sender, call.body)
+        if isinstance(found, tuple):
+            self._admit(call.sender, *found)
+        else:
+            self._events.put(found)
+        return b""
+
+    def _admit(self, member: str, rank: int, address: tuple[str, int]) -> None:
+        """Make a rank known to the others, and the spaces to it."""
+        with self._lock:
+            self._members[rank] = member
+            self._addresses[rank] = address
+            spaces = list(self._spaces)
+        self._introduce()
+        for space in spaces:
+            letters.post(self._engine, member, space)
+        self._events.put(RankCame(rank))
+
+    def _introduce(self) -> None:
+        with self._lock:
+            members, peers = list(self._members.values()), Peers(dict(self._addresses))
+        for member in members:
+            letters.post(self._engine, member, peers)
+
+    def _viewed(self, view: ClusterView) -> None:
+        if view.epoch and DRIVER not in view.members:
+            for rank in self.ranks:
+                self._lose(rank, view.gone.get(DRIVER, "the cluster is gone"))
+            return
+        gone = [(rank, member) for rank, member in self.processes.items() if member not in view.members]
+        for rank, member in gone:
+            self._lose(rank, view.gone.get(member, "it is gone"))
+        if gone:
+            self._introduce()
+
+    def _lose(self, rank: int, reason: str) -> None:
+        with self._lock:
+            self._members.pop(rank, None)
+            address = self._addresses.pop(rank, None)
+        if address is not None:
+            self._client.drop(address)
+        self._events.put(RankGone(rank, reason))
+
+    def _look_for_silence(self) -> None:
+        """Give up ranks that gave no sign of life for too long."""
+        now = time.monotonic()
+        if now - self._looked_at < _TICK_SECONDS:
+            return
+        self._looked_at = now
+        for member in self.processes.values():
+            if self._engine.silence_seconds(member) > self._timeout:
+                self._engine.expel(member, "it was silent for too long")
