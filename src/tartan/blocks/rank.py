@@ -56,7 +56,7 @@ class Peers:
 
 def main(engine: ClusterEngine) -> None:
     """Carry out the orders of a session until it ends."""
-    rank = _BlockRank(engine)
+    rank = _RankOfBlocks(engine)
     engine.start({letters.PART: rank.take_part, letters.WHOLE: rank.take_letter}, rank.viewed)
     try:
         options = wire.decode(engine.request(DRIVER, "options", timeout_seconds=_HELLO_SECONDS), RankOptions)
@@ -66,7 +66,7 @@ def main(engine: ClusterEngine) -> None:
         print(f"tartan: {engine.me}: {error}", file=sys.stderr)
 
 
-class _BlockRank:
+class _RankOfBlocks:
     """What ties a node to the engine of its rank."""
 
     def __init__(self, engine: ClusterEngine) -> None:
