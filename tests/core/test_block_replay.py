@@ -144,6 +144,15 @@ def test_unlike_ranks_steal_and_end_together(steal: str) -> None:
     assert BlockReplay(workload, known, network, BlockOptions(steal=None)).run().seconds <= 1.1 * 64 / 3.25
 
 
+@pytest.mark.slow
+def test_steals_cost_less_than_they_gain() -> None:
+    """Ranks that are equal have little to steal, task after task, on links that matter."""
+    workload, network = lu_of_blocks(8, SIDE), BlockNetwork(3e6)
+    found = {steal: replayed(workload, network=network, speed=1e9, steal=steal) for steal in (None, "difference")}
+    assert found["difference"].bytes_moved <= 1.1 * found[None].bytes_moved
+    assert found["difference"].seconds <= 1.03 * found[None].seconds
+
+
 def test_the_others_compute_what_lost_ranks_had() -> None:
     found = replayed(product_of_blocks(8, SIDE), losses=((3.5, 1), (5.5, 2)))
     assert found.lost == 2

@@ -273,6 +273,8 @@ class _ReplayedTask:
     def run(self) -> None:
         """Replay the task; the clock of the cluster stands at its end then."""
         cluster = self._cluster
+        for rank in cluster.ranks:
+            rank.unfetched.clear()
         self._give(np.arange(self._task.demand.n_pieces))
         while self._n_left:
             if cluster.losses and cluster.losses[0][0] <= (self._events[0][0] if self._events else np.inf):
@@ -365,6 +367,8 @@ class _ReplayedTask:
         last = list(victim.queue)[-8 * count :]
         there = [self._reached(rank) for rank in (thief, victim)]
         taken = stolen(last, count, lambda piece: needs_of(demand, piece), there[0], there[1], steal)
+        if not self._pays(thief, victim, taken[0]):
+            return
         gone = {*taken}
         victim.queue = deque(piece for piece in victim.queue if piece not in gone)
         victim.unfetched = deque(piece for piece in victim.unfetched if piece not in gone)
@@ -372,6 +376,16 @@ class _ReplayedTask:
         thief.queue.extend(taken)
         thief.unfetched.extend(taken)
         self._advance(thief)
+
+    def _pays(self, thief: _Computing, victim: _Computing, piece: int) -> bool:
+        """Whether a thief would end a piece, with what it must fetch for it, before its victim has ended all."""
+        demand, cluster = self._task.demand, self._cluster
+        units = demand.units[demand.starts[piece] : demand.starts[piece + 1]]
+        units = units[np.isinf(self._there[thief.number, units])]
+        missing = float((demand.sizes[units] - cluster.held[thief.number, units]).sum())
+        work = float(self._task.work[piece])
+        there = missing / cluster.network.link_bytes_per_second + work / thief.about.speed * thief.about.lanes
+        return there < (len(victim.queue) + victim.n_running / 2) * work / victim.about.speed
 
     def _reached(self, rank: _Computing) -> set[Hashable]:
         """Return the units that a rank holds or is bound to fetch."""

@@ -13,7 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from tartan.core.affinity import TaskNeeds
+from tartan.core.affinity import TaskNeeds, moved_bytes
+from tartan.core.shares_of_grid import layouts
 from tartan.errors import ConfigError
 
 Placement = Literal["source", "centralized", "row cyclic", "column cyclic", "random", "grid"]
@@ -276,6 +277,19 @@ def product_bound(row_held: np.ndarray, column_held: np.ndarray, line_bytes: flo
         fits = widths <= column_held.shape[1]
         if count:
             total += float((missing[0][rank, heights[fits] - 1] + missing[1][rank, widths[fits] - 1]).min())
+    return total
+
+
+def halo_bound(workload: BlockWorkload, n_ranks: int) -> float:
+    """Return the bytes that stencils move between near-square shares of equal size that lie where they are computed."""
+    counts = np.diff(np.round(np.arange(n_ranks + 1) * workload.shape[0] * workload.shape[1] / n_ranks)).astype(int)
+    owners = next(layouts(workload.shape, counts)).ravel()
+    total, held = 0.0, np.zeros((n_ranks, len(workload.sizes)))
+    held[owners[workload.blocks], workload.units] = workload.part_bytes
+    for task in workload.tasks():
+        total += float(moved_bytes(task.demand, held, owners).sum())
+        held[:] = 0.0
+        held[owners[task.writes.pieces], task.writes.units] = workload.sizes[task.writes.units]
     return total
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from tartan.errors import ConfigError
+from tartan.plan.blocks import BlockPlan, BlockRow, block_variants, predict_blocks
 from tartan.plan.cache_curve import CacheCurve, cache_curves
 from tartan.plan.cluster import ClusterRow, variants
 from tartan.plan.file import read_plan
@@ -20,7 +21,7 @@ from tartan.plan.side_by_side import PredictionCall, predict_all
 
 __all__ = ["plan_report", "read_plan", "shipped_plans"]
 
-CLUSTERS = ("rocket-nodes", "rocket-unlike", "rocket-cartesius", "million")
+CLUSTERS = ("rocket-nodes", "rocket-unlike", "rocket-cartesius", "million", "unicorn", "thousand")
 
 
 def shipped_plans() -> list[Path]:
@@ -50,14 +51,18 @@ def cache_report(
     Raises
     ------
     ConfigError
-        If a plan cannot be read, or is of several nodes.
+        If a plan cannot be read, is of several nodes, or describes block tasks.
     """
-    sources = [run] if run is not None else [read_plan(_found(path)) for path in files or shipped_plans()]
+    plans = [] if run is not None else [read_plan(_found(path)) for path in files or shipped_plans()]
+    blocks = next((plan for plan in plans if isinstance(plan, BlockPlan)), None)
+    if blocks is not None:
+        raise ConfigError(f"{blocks.name} describes block tasks: caches of all sizes are for pairs of items")
+    sources = [run] if run is not None else [plan for plan in plans if isinstance(plan, Plan)]
     return cache_curves(sources, processes=processes or len(os.sched_getaffinity(0)))
 
 
 def plan_report(files: Sequence[Path] = (), *, processes: int | None = None, fail: int = 0) -> PlanReport:
-    """Replay every plan: on one node in both orders, with and without the disk level; on several with homes.
+    """Replay every plan: on one node in both orders, with and without the disk level; on several; block tasks.
 
     Parameters
     ----------
@@ -84,17 +89,21 @@ def plan_report(files: Sequence[Path] = (), *, processes: int | None = None, fai
     >>> print(report.as_text())  # doctest: +SKIP
     """
     plans = [read_plan(_found(path)) for path in files or shipped_plans()]
-    alone = next((plan for plan in plans if plan.cluster is None), None)
+    alone = next((plan for plan in plans if isinstance(plan, Plan) and plan.cluster is None), None)
     if fail and alone is not None:
-        raise ConfigError(f"{alone.name} has one node, so none can be lost: --fail is for plans with [cluster]")
+        raise ConfigError(
+            f"{alone.name} has one node, so none can be lost: --fail is for plans with [cluster] or [blocks]"
+        )
     tasks = [task for plan in plans for task in _tasks(plan, fail)]
     processes = processes or len(os.sched_getaffinity(0))
     found = [task() for task in tasks] if processes == 1 else predict_all(tasks, processes)
     predictions = [one for one in found if isinstance(one, Prediction)]
-    return PlanReport(plans, predictions, [row for row in found if isinstance(row, ClusterRow)])
+    return PlanReport(plans, predictions, [row for row in found if isinstance(row, ClusterRow | BlockRow)])
 
 
-def _tasks(plan: Plan, fail: int) -> list[PredictionCall]:
+def _tasks(plan: Plan | BlockPlan, fail: int) -> list[PredictionCall]:
+    if isinstance(plan, BlockPlan):
+        return [partial(predict_blocks, plan, variant, fail) for variant in block_variants(plan)]
     if plan.cluster is None:
         return [partial(predict, plan, order, disk_level) for order, disk_level in VARIANTS]
     return [partial(predict_nodes, plan, variant, fail) for variant in variants(plan.cluster)]

@@ -10,14 +10,19 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
+from tartan.core.affinity import Steal
+from tartan.core.assignment import AFFINITIES, Affinity
+from tartan.core.block_workloads import Placement
 from tartan.core.replay import Cost, Machine, WorkloadCosts
 from tartan.errors import ConfigError
 from tartan.options import parse_bytes
+from tartan.plan.blocks import BlockPlan, Computation, Kind, PublishedBlocks
 from tartan.plan.cluster import ClusterPlan, PublishedCluster
 from tartan.plan.report import Plan, Published, PublishedCache
 
@@ -168,10 +173,73 @@ class PublishedNodes(Struct):
     seconds: Number | None = None
 
 
+AffinityName = Annotated[Affinity, Meta(description=f"one of {', '.join(AFFINITIES)}")]
+PlacementName = Annotated[Placement, Meta(description=f"one of {', '.join(get_args(Placement))}")]
+Affinities = Annotated[tuple[AffinityName, ...], Meta(min_length=1, description=f"a list of {', '.join(AFFINITIES)}")]
+Placements = Annotated[
+    tuple[PlacementName, ...], Meta(min_length=1, description=f"a list of {', '.join(get_args(Placement))}")
+]
+ShareNumber = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
+
+
+class BlockPlanTable(Struct):
+    """The whole file, where it describes block tasks."""
+
+    blocks: Table
+    name: Text | None = None
+
+
+class BlocksTable(Struct):
+    """``[blocks]``: nodes, and what is compared."""
+
+    nodes: Annotated[tuple[Whole, ...], Meta(min_length=1, description="a list of whole numbers, each 1 or more")]
+    computations: Annotated[list[Any], Meta(min_length=1, description="a list of tables, at least one")]
+    affinities: Affinities = ("none", "auto")
+    placements: Placements = ("random",)
+    compare_at: Annotated[int, Meta(ge=0, description="a whole number, 0 or more")] = 0
+    evaluate: Annotated[tuple[ShareNumber, ...], Meta(description="a list of numbers from 0 to 1")] = ()
+    evaluate_with: Affinities = ("local", "auto")
+    operations_per_second: Annotated[float, Meta(gt=0, le=_FINITE, description="a number above zero")] = 1e12
+    lanes: Whole = 1
+    link_bytes_per_second: BytesPerSecond = Rate("inf")
+    storage_bytes_per_second: BytesPerSecond = Rate("inf")
+    latency_seconds: Number = 1e-4
+    steal: Annotated[Steal, Meta(description="difference or plain")] = "difference"
+    published: Annotated[list[Any], Meta(description="a list of tables, each begun by [[blocks.published]]")] = []
+
+
+class ComputationTable(Struct):
+    """``[[blocks.computations]]``: one sequence of tasks."""
+
+    name: Text
+    kind: Annotated[Kind, Meta(description="product, lu or stencil")]
+    blocks: Annotated[list[Whole], Meta(min_length=2, max_length=2, description="two whole numbers, each 1 or more")]
+    side: Whole
+    item_bytes: Bytes = ByteCount(4)
+    halo: Whole = 1
+    repeats: Whole = 1
+    operations: Number = 1.0
+    placements: Placements | None = None
+
+
+class PublishedBlocksTable(Struct):
+    """``[[blocks.published]]``: measured figures for one variant."""
+
+    computation: Text
+    nodes: Whole
+    affinity: AffinityName
+    placement: PlacementName = "random"
+    evaluate: ShareNumber = 1.0
+    moved_bytes: Bytes | None = None
+    moved_share: Number | None = None
+    time_share: Number | None = None
+    slower: Annotated[float, Meta(le=_FINITE, description="a number")] | None = None
+
+
 T = TypeVar("T", bound=Struct)
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan(path: Path) -> Plan | BlockPlan:
     """Read a plan.
 
     Raises
@@ -186,7 +254,7 @@ def read_plan(path: Path) -> Plan:
     return parse_plan(text, str(path))
 
 
-def parse_plan(text: str, file: str = "plan") -> Plan:
+def parse_plan(text: str, file: str = "plan") -> Plan | BlockPlan:
     """Read a plan from its text; ``file`` names it in messages."""
     return _PlanReader(file).plan(text)
 
@@ -197,11 +265,13 @@ class _PlanReader:
     def __init__(self, file: str) -> None:
         self._file = file
 
-    def plan(self, text: str) -> Plan:
+    def plan(self, text: str) -> Plan | BlockPlan:
         try:
             data = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"{self._file}: this is not TOML: {error}", context={"file": self._file}) from error
+        if "blocks" in data:
+            return self._blocks(self._table(BlockPlanTable, data))
         top = self._table(PlanTable, data)
         work = self._table(WorkloadTable, top.workload, "workload")
         machine = self._machine(self._table(MachineTable, top.machine, "machine"), work.item_bytes)
@@ -223,9 +293,33 @@ class _PlanReader:
     def _published(self, table: PublishedTable) -> Published:
         names = [f"published.caches[{number}]" for number in range(len(table.caches))]
         caches = [self._table(CacheTable, data, name) for name, data in zip(names, table.caches)]
-        found = msgspec.structs.asdict(table)
-        found["caches"] = tuple(PublishedCache(**msgspec.structs.asdict(one)) for one in caches)
+        found = asdict(table)
+        found["caches"] = tuple(PublishedCache(**asdict(one)) for one in caches)
         return Published(**found)
+
+    def _blocks(self, top: BlockPlanTable) -> BlockPlan:
+        table = self._table(BlocksTable, top.blocks, "blocks")
+        computations = [self._computation(*one) for one in enumerate(table.computations)]
+        names = [one.name for one in computations]
+        if len({*names}) < len(names):
+            raise self._wrong("blocks.computations", names, "a list of tables with names that differ")
+        known = [self._table(PublishedBlocksTable, *one) for one in self._numbered(table.published, "blocks.published")]
+        values: dict[str, Any] = asdict(table)
+        values["computations"] = tuple(computations)
+        values["published"] = tuple(PublishedBlocks(**asdict(one)) for one in known)
+        return BlockPlan(name=Path(self._file).stem if top.name is None else top.name, **values)
+
+    def _computation(self, number: int, data: object) -> Computation:
+        name = f"blocks.computations[{number}]"
+        table = self._table(ComputationTable, data, name)
+        if table.kind != "stencil" and table.blocks[0] != table.blocks[1]:
+            raise self._wrong(f"{name}.blocks", table.blocks, f"two equal numbers where kind is {table.kind}")
+        if table.kind == "stencil" and 2 * table.halo >= table.side:
+            raise self._wrong(f"{name}.halo", table.halo, f"less than half of side ({table.side})")
+        return Computation(**{**asdict(table), "blocks": tuple(table.blocks), "placements": table.placements or ()})
+
+    def _numbered(self, tables: list[Any], name: str) -> list[tuple[object, str]]:
+        return [(data, f"{name}[{number}]") for number, data in enumerate(tables)]
 
     def _cluster(self, table: ClusterTable) -> ClusterPlan:
         names = [f"cluster.published[{number}]" for number in range(len(table.published))]
@@ -303,7 +397,7 @@ class _PlanReader:
 
 
 def _published_nodes(one: PublishedNodes) -> PublishedCluster:
-    return PublishedCluster(**{**msgspec.structs.asdict(one), "hop_shares": tuple(one.hop_shares)})
+    return PublishedCluster(**{**asdict(one), "hop_shares": tuple(one.hop_shares)})
 
 
 def _description(hint: Any) -> str:

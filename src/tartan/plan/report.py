@@ -12,6 +12,8 @@ from typing import Any
 
 from tartan.core.replay import Machine, ReplayResult, WorkloadCosts, replay
 from tartan.core.workload import AllPairs, Rectangle, Workload
+from tartan.plan.blocks import COLUMNS as BLOCK_COLUMNS
+from tartan.plan.blocks import BlockPlan, BlockRow, block_cells
 from tartan.plan.cluster import (
     COLUMNS,
     ClusterPlan,
@@ -141,9 +143,9 @@ def predict_nodes(plan: Plan, variant: ClusterVariant, fail: int = 0) -> Cluster
 class PlanReport:
     """Plans, and what was predicted for one node and for several, in the order of the plans."""
 
-    plans: Sequence[Plan]
+    plans: Sequence[Plan | BlockPlan]
     predictions: Sequence[Prediction]
-    rows: Sequence[ClusterRow] = ()
+    rows: Sequence[ClusterRow | BlockRow] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values: one entry a plan, with its predictions and the published figures."""
@@ -151,20 +153,28 @@ class PlanReport:
 
     def as_text(self) -> str:
         """Return one table for each plan."""
-        return "\n\n".join(
-            _table(plan, self._of(plan))
-            if plan.cluster is None
-            else _cluster_table(plan, plan.cluster, self._rows(plan))
-            for plan in self.plans
-        )
+        return "\n\n".join(self._text(plan) for plan in self.plans)
+
+    def _text(self, plan: Plan | BlockPlan) -> str:
+        if isinstance(plan, BlockPlan):
+            return _block_table(plan, self._block_rows(plan))
+        if plan.cluster is None:
+            return _table(plan, self._of(plan))
+        return _cluster_table(plan, plan.cluster, self._rows(plan))
 
     def _of(self, plan: Plan) -> list[Prediction]:
         return [prediction for prediction in self.predictions if prediction.name == plan.name]
 
     def _rows(self, plan: Plan) -> list[ClusterRow]:
-        return [row for row in self.rows if row.name == plan.name]
+        return [row for row in self.rows if isinstance(row, ClusterRow) and row.name == plan.name]
 
-    def _entry(self, plan: Plan) -> dict[str, Any]:
+    def _block_rows(self, plan: BlockPlan) -> list[BlockRow]:
+        return [row for row in self.rows if isinstance(row, BlockRow) and row.name == plan.name]
+
+    def _entry(self, plan: Plan | BlockPlan) -> dict[str, Any]:
+        if isinstance(plan, BlockPlan):
+            rows = [row.as_dict() for row in self._block_rows(plan)]
+            return {"name": plan.name, "blocks": asdict(plan), "predictions": rows}
         return {
             "name": plan.name,
             "n_items": plan.costs.n_items,
@@ -190,11 +200,20 @@ def _table(plan: Plan, predictions: Sequence[Prediction]) -> str:
 
 
 def _cluster_table(plan: Plan, cluster: ClusterPlan, found: Sequence[ClusterRow]) -> str:
-    rows = [list(COLUMNS), *cluster_cells(found, cluster)]
-    columns = [k for k in range(len(COLUMNS)) if any(row[k] for row in rows[1:])]
-    widths = [max(len(row[column]) for row in rows) for column in columns]
-    lines = ["  ".join(row[k].rjust(w) for k, w in zip(columns, widths, strict=True)).rstrip() for row in rows]
+    lines = _lines([list(COLUMNS), *cluster_cells(found, cluster)])
     return "\n".join([_title(plan), *(f"  {line}" for line in (*lines, *throughput_lines(found, cluster)))])
+
+
+def _block_table(plan: BlockPlan, found: Sequence[BlockRow]) -> str:
+    names = [f"{one.name} of {one.blocks[0]:,} x {one.blocks[1]:,} blocks" for one in plan.computations]
+    return "\n  ".join([f"{plan.name}: {', '.join(names)}", *_lines([list(BLOCK_COLUMNS), *block_cells(found, plan)])])
+
+
+def _lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Align the cells of a table under its head; columns without a figure are left out."""
+    columns = [k for k in range(len(rows[0])) if any(row[k] for row in rows[1:])]
+    widths = [max(len(row[column]) for row in rows) for column in columns]
+    return ["  ".join(row[k].rjust(w) for k, w in zip(columns, widths, strict=True)).rstrip() for row in rows]
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:

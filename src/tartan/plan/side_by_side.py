@@ -14,13 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from tartan.errors import InternalError, TartanError
+from tartan.plan.blocks import BlockRow
 from tartan.plan.cluster import ClusterRow
 from tartan.plan.report import Prediction
 
-PredictionCall = partial[Prediction] | partial[ClusterRow]
+AnyPrediction = Prediction | ClusterRow | BlockRow
+PredictionCall = partial[Prediction] | partial[ClusterRow] | partial[BlockRow]
 
 
-def predict_all(tasks: Sequence[PredictionCall], processes: int) -> list[Prediction | ClusterRow]:
+def predict_all(tasks: Sequence[PredictionCall], processes: int) -> list[AnyPrediction]:
     """Return the outcome of every task, ``processes`` at a time; tasks are calls of functions of the package.
 
     Raises
@@ -37,7 +39,7 @@ def predict_all(tasks: Sequence[PredictionCall], processes: int) -> list[Predict
         pool.shutdown(cancel_futures=True)
 
 
-def _predict_in_child(task: PredictionCall) -> Prediction | ClusterRow:
+def _predict_in_child(task: PredictionCall) -> AnyPrediction:
     child = subprocess.run(
         [sys.executable, "-m", "tartan.plan.side_by_side"], input=pickle.dumps(task), capture_output=True, check=False
     )
@@ -46,14 +48,14 @@ def _predict_in_child(task: PredictionCall) -> Prediction | ClusterRow:
     answer = pickle.loads(child.stdout)
     if isinstance(answer, TartanError):
         raise answer
-    assert isinstance(answer, Prediction | ClusterRow)
+    assert isinstance(answer, AnyPrediction)
     return answer
 
 
 def _answer() -> None:
     """Answer the task on stdin, in the child."""
     try:
-        answer: Prediction | ClusterRow | TartanError = pickle.loads(sys.stdin.buffer.read())()
+        answer: AnyPrediction | TartanError = pickle.loads(sys.stdin.buffer.read())()
     except TartanError as error:
         answer = error
     sys.stdout.buffer.write(pickle.dumps(answer))
