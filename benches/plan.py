@@ -7,43 +7,18 @@ Parsing sleeps, the device takes its time as told, and the caches hold 105 items
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import tartan
 from _measure import options_of, print_table
+from simulated import Slow
 from tartan.plan.from_run import OtherRun, measured_run
 from tartan.run.execute import folder_grid
 
 TIMES = 4
 SLOTS = 105
-
-
-class Slow(tartan.Application):
-    """Parses as slowly as it is told to; the device does the same with the rest."""
-
-    releases_gil = True
-    ragged = False
-
-    def __init__(self, *, parse_seconds: float = 0.0) -> None:
-        self.parse_seconds = parse_seconds
-
-    def parse(self, key: str, data: Any) -> Any:
-        """Sleep, then return a small array."""
-        time.sleep(self.parse_seconds)
-        return np.full(4, data, np.float32)
-
-    def preprocess(self, item: Any, xp: Any) -> Any:
-        """Let the device preprocess."""
-        return item * 1
-
-    def compare(self, left: Any, right: Any, xp: Any) -> Any:
-        """Return something."""
-        return left[:, 0][:, None] - right[:, 0][None, :]
 
 
 def run(n: int, folder: Path, pair_seconds: float, slots: int) -> Any:
