@@ -165,3 +165,100 @@ def test_other_runs_are_refused(run: Any, tmp_path: Path, capsys: pytest.Capture
     tartan.allpairs(Microscopy(), source, tmp_path / "few", quiet=True, reduce=rule)
     assert "keeps not all motions" in refusal(capsys, tmp_path / "few", "-o", tmp_path / "o")
     assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.slow
+def test_copies_of_a_ring_are_fused_up_to_a_part_of_a_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    simulate(tmp_path, 8, 1, structure="ring", localisations=8)
+    run = tartan.allpairs(Microscopy(symmetry=8), tmp_path / "particles.json", tmp_path / "run", quiet=True)
+    known = json.loads((tmp_path / "truth.json").read_text())["particles"]
+    angles = np.array([one["angle"] for one in known])
+    off = 8 * (run.matrix("theta") - angles[:, None] + angles[None, :])
+    assert (np.abs(np.angle(np.exp(1j * off)))[np.triu_indices(8, 1)] < 8 * 0.1).mean() > 0.9
+    assert main(["fuse", str(run.path), "-o", str(tmp_path / "out"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["n_fitting"] == 8
+    rows = [line.split(",") for line in (tmp_path / "out" / "particles.csv").read_text().splitlines()[1:]]
+    assert turns(8 * np.array([float(row[1]) for row in rows]), 8 * angles).max() < 8 * 0.03
+
+
+def true_motions(folder: Path, pairs: list[tuple[int, int]], prefix: str = "particles.json") -> str:
+    """Write the true motions of some pairs of simulated particles; return the file."""
+    known = json.loads((folder / "truth.json").read_text())["particles"]
+    lines = ["i,j,tx,ty,theta"]
+    for i, j in pairs:
+        a, b = known[i], known[j]
+        way, turn = np.subtract(a["translation"], b["translation"]), -b["angle"]
+        x, y = np.cos(turn) * way[0] - np.sin(turn) * way[1], np.sin(turn) * way[0] + np.cos(turn) * way[1]
+        lines.append(f"{prefix}#{i},{prefix}#{j},{x},{y},{a['angle'] - b['angle']}")
+    (folder / "motions.csv").write_text("\n".join(lines))
+    return str(folder / "motions.csv")
+
+
+def fused(folder: Path, pairs: list[tuple[int, int]], capsys: pytest.CaptureFixture[str]) -> Any:
+    """Simulate six particles, compare at the true motions of some pairs, fuse; return what is said."""
+    simulate(folder, 6, 1, localisations=4)
+    app = Microscopy(score_only=true_motions(folder, pairs))
+    run = tartan.allpairs(app, folder / "particles.json", folder / "run", quiet=True)
+    assert main(["fuse", str(run.path), "-o", str(folder / "out"), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def listed(folder: Path, name: str) -> list[str]:
+    return (folder / "out" / name).read_text().splitlines()[1:]
+
+
+@pytest.mark.slow
+def test_failed_pairs_carry_no_weight(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    about = fused(tmp_path, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 3), (1, 4), (2, 5)], capsys)
+    assert (about["n_particles"], about["n_fitting"], about["n_apart"], about["n_pairs_failed"]) == (6, 6, 0, 7)
+    known = json.loads((tmp_path / "truth.json").read_text())["particles"]
+    found = np.array([float(row.split(",")[1]) for row in listed(tmp_path, "particles.csv")])
+    assert turns(found, np.array([one["angle"] for one in known])).max() < 0.03
+
+
+@pytest.mark.slow
+def test_particles_around_one_have_no_halves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    about = fused(tmp_path, [(0, k) for k in range(1, 6)], capsys)
+    assert (about["n_fitting"], about["resolution"], about["resolution_of_single"]) == (6, None, None)
+    assert not (tmp_path / "out" / "frc.csv").exists()
+
+
+@pytest.mark.slow
+def test_a_graph_in_pieces_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    about = fused(tmp_path, [(0, 1), (0, 2), (1, 2), (0, 3), (4, 5)], capsys)
+    assert (about["n_particles"], about["n_apart"], about["n_pairs_failed"]) == (4, 2, 10)
+    assert listed(tmp_path, "apart.csv") == ["particles.json#4,1", "particles.json#5,1"]
+    assert [line.split(",")[0][-1] for line in listed(tmp_path, "particles.csv")] == ["0", "1", "2", "3"]
+
+
+@pytest.mark.slow
+def test_two_particles_are_fused_without_a_resolution(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    simulate(tmp_path, 2, 1, localisations=4)
+    run = tartan.allpairs(Microscopy(), tmp_path / "particles.json", tmp_path / "run", quiet=True)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "frc.csv").write_text("of an earlier fusion")
+    assert main(["fuse", str(run.path), "-o", str(tmp_path / "out")]) == 0
+    assert "2 of 2 particles fused into " in capsys.readouterr().err
+    assert not (tmp_path / "out" / "frc.csv").exists()
+    known = json.loads((tmp_path / "truth.json").read_text())["particles"]
+    found = np.array([float(row.split(",")[1]) for row in listed(tmp_path, "particles.csv")])
+    assert turns(found, np.array([one["angle"] for one in known])).max() < 0.03
+
+
+def test_runs_that_cannot_be_fused_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    simulate(tmp_path, 3, 1, localisations=1, density=0.3)
+    (tmp_path / "good.csv").write_text("x,y,sigma\n0,0,0.01\n1,0,0.01\n0,2,0.01\n")
+    out = tmp_path / "out"
+    one = tartan.allpairs(Microscopy(), tmp_path / "good.csv", tmp_path / "one", quiet=True)
+    assert "has 1 particles that could be read; fusion takes two or more" in refusal(capsys, one.path, "-o", out)
+    run = tartan.allpairs(Microscopy(), tmp_path / "particles.json", tmp_path / "run", quiet=True)
+    assert "holds a run; choose another folder" in refusal(capsys, run.path, "-o", run.path)
+    (tmp_path / "file").write_text("")
+    assert "cannot write" in refusal(capsys, run.path, "-o", tmp_path / "file")
+    chunk = next(iter(run.folder.committed()))
+    folder = type(run.folder).open(run.path, writable=True)
+    with folder.lock():
+        folder.take_back(*chunk, np.ones(folder.chunk_shape(*chunk), bool))
+    said = refusal(capsys, run.path, "-o", out)
+    assert "is not finished: 3 pairs are left; tartan resume finishes it" in said
+    assert not out.exists()

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import tartan
 from tartan import _native
 from tartan.apps.microscopy import Microscopy, transform
+from tartan.apps.microscopy.motions import inverse, read_motions
 from tartan.apps.microscopy.simulate import simulate
 from tartan.apps.vectors import Vectors
 from tartan.errors import CompareError, ConfigError, ItemError
@@ -226,6 +227,24 @@ def test_given_motions_are_scored(run: Any, tmp_path: Path) -> None:
     (failure,) = lacking.failures
     assert (failure.i, failure.j) == (5, 6)
     assert "has no motion of particles.json#5 onto particles.json#6; add a line" in failure.reason
+
+
+def test_angles_of_any_number_of_turns_have_inverses() -> None:
+    theta = np.array([0.3, -np.pi, np.pi, 4.0, -4.0, 9.5])
+    x, y, back = inverse(np.ones(6), np.zeros(6), theta)
+    np.testing.assert_allclose(np.exp(1j * (theta + back)), 1, atol=1e-12)
+    assert ((back >= -np.pi) & (back < np.pi)).all()
+    assert back[0] == -0.3
+    np.testing.assert_allclose(x, -np.cos(theta), atol=1e-12)
+    np.testing.assert_allclose(y, np.sin(theta), atol=1e-12)
+
+
+def test_given_angles_are_brought_to_half_a_turn(tmp_path: Path) -> None:
+    path = tmp_path / "motions.csv"
+    path.write_text("i,j,tx,ty,theta\na,b,1,2,4\nb,c,1,2,-0.5\n")
+    _, motions = read_motions(str(path))
+    assert motions["a", "b"] == (1.0, 2.0, pytest.approx(4 - 2 * np.pi))
+    assert motions["b", "c"] == (1.0, 2.0, -0.5)
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tartan.base.files import disk_errors
 from tartan.cli.shared.output import print_json
 from tartan.errors import ConfigError
 
@@ -14,7 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tartan.apps.microscopy.fusion import PairMotions
+    from tartan.apps.microscopy.fused_files import Detail
+    from tartan.apps.microscopy.fusion import Fusion, PairMotions
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,10 +35,13 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.apps.microscopy import fused_files as files
     from tartan.apps.microscopy.fusion import fuse, groups, pair_weights
     from tartan.run.contents import parsed_items
+    from tartan.store.manifest import FILE_NAME
     from tartan.view.particle_image import save_particle_image
 
     run = tartan.open(args.run)
     _require(run)
+    if (args.out / FILE_NAME).exists():
+        raise ConfigError(f"{args.out} holds a run; choose another folder for the fusion", context={"option": "--out"})
     symmetry = int(run.manifest.application["parameters"].get("symmetry", 1))
     good, points = _points(parsed_items(run.folder, apps))
     motions = _motions(run).of(good)
@@ -48,7 +54,9 @@ def execute(args: argparse.Namespace) -> int:
     chosen, its_motions = [points[k] for k in members], motions.of(members)
     found = fuse(chosen, its_motions, symmetry)
     keys = [str(run.keys[good[k]]) for k in members]
-    args.out.mkdir(parents=True, exist_ok=True)
+    with disk_errors(args.out):
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / "frc.csv").unlink(missing_ok=True)  # of another fusion; too few particles leave none
     placed, particle = files.fused_points(chosen, found)
     files.write_points(args.out, placed, particle, keys)
     rows = [
@@ -66,7 +74,7 @@ def execute(args: argparse.Namespace) -> int:
     if detail is not None:
         curve = list(zip(detail.frequencies.tolist(), detail.correlation.tolist()))
         files.write_rows(args.out / "frc.csv", ("frequency", "correlation"), curve)
-    _report(args, found.fits, len(placed), len(apart), detail)
+    _report(args, {"n_points": len(placed), "n_apart": len(apart), "n_pairs_failed": run.n_pairs_failed}, found, detail)
     return 0
 
 
@@ -95,22 +103,22 @@ def _motions(run: Any) -> PairMotions:
     return PairMotions(*(run.matrix(output=name) for name in ("scores", "theta", "tx", "ty")))
 
 
-def _report(args: argparse.Namespace, fits: NDArray[np.bool_], n_points: int, n_apart: int, detail: Any) -> None:
-    about = {
-        "folder": args.out,
-        "n_particles": len(fits),
-        "n_fitting": int(fits.sum()),
-        "n_apart": n_apart,
-        "n_points": n_points,
-        "resolution": None if detail is None else detail.fused,
-        "resolution_of_single": None if detail is None else detail.single,
-    }
+def _report(args: argparse.Namespace, counts: dict[str, int], found: Fusion, detail: Detail | None) -> None:
+    n, n_fitting = len(found.fits), int(found.fits.sum())
+    about = {"folder": args.out, "n_particles": n, "n_fitting": n_fitting, **counts}
+    lengths = (None, None) if detail is None else (_known(detail.fused), _known(detail.single))
+    about |= dict(zip(("resolution", "resolution_of_single"), lengths))
     if args.json:
         print_json(about)
         return
     print(args.out / "fused.parquet")
-    said = f"{about['n_fitting']} of {len(fits)} particles fused into {n_points:,} points"
-    said += f", {n_apart} not connected" if n_apart else ""
-    if detail is not None:
-        said += f"; resolution {detail.fused:.3g} of two halves, {detail.single:.3g} of single particles"
+    said = f"{n_fitting} of {n} particles fused into {counts['n_points']:,} points"
+    said += f", {counts['n_apart']} not connected" if counts["n_apart"] else ""
+    said += f", {counts['n_pairs_failed']:,} pairs failed" if counts["n_pairs_failed"] else ""
+    of_halves, of_single = ("unknown" if length is None else f"{length:.3g}" for length in lengths)
+    said += f"; resolution {of_halves} of two halves, {of_single} of single particles" if detail is not None else ""
     print(f"{said}; result in {args.out}", file=sys.stderr)
+
+
+def _known(length: float) -> float | None:
+    return length if math.isfinite(length) else None

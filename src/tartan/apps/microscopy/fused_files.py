@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tartan import _native
 from tartan.apps.microscopy.frc import resolution, ring_correlation
-from tartan.apps.microscopy.fusion import Fusion, PairMotions, fuse, moved
+from tartan.apps.microscopy.fusion import Fusion, PairMotions, fuse, groups, moved, pair_weights
 from tartan.apps.microscopy.points import thinned
 
 Array = NDArray[np.float64]
@@ -40,13 +40,19 @@ class Detail:
     single: float
 
 
-def measure_detail(points: Sequence[Array], motions: PairMotions, symmetry: int, seed: int = 0) -> Detail:
-    """Fuse two random halves of the particles apart, lay them onto each other, and correlate them."""
+def measure_detail(points: Sequence[Array], motions: PairMotions, symmetry: int, seed: int = 0) -> Detail | None:
+    """Fuse two random halves of the particles apart, lay them onto each other, and correlate them.
+
+    Of each half those particles count that pairs within it connect; None where a half has none.
+    """
     n, rng = len(points), np.random.default_rng(seed)
     pixel = float(np.median(np.concatenate([one[:, 2] for one in points]))) / _PIXELS
     order = rng.permutation(n)
     halves = []
     for half in (np.sort(order[: n // 2]), np.sort(order[n // 2 :])):
+        half = half[groups(pair_weights(motions.of(half).scores, np.array([len(points[k]) for k in half]))) == 0]
+        if len(half) < 2:
+            return None
         chosen = [points[k] for k in half]
         found = fuse(chosen, motions.of(half), symmetry)
         halves.append(np.concatenate([found.moved(one, k) for k, one in enumerate(chosen) if found.fits[k]]))

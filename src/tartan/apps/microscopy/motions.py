@@ -24,8 +24,15 @@ def inverse(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return the motions that undo some motions, element by element; angles from -pi to below pi."""
     cos, sin = np.cos(theta), np.sin(theta)
-    back = -theta
+    inside = (theta > -np.pi) & (theta <= np.pi)  # no rounding there
+    back = np.where(inside, -theta, wrapped(-theta))
     return -(cos * x + sin * y), -(cos * y - sin * x), np.where(back >= np.pi, -np.pi, back)
+
+
+def wrapped(theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return angles from -pi to below pi."""
+    found: NDArray[np.float64] = (theta + np.pi) % (2 * np.pi) - np.pi
+    return found
 
 
 def read_motions(name: str) -> tuple[str, Motions]:
@@ -68,5 +75,6 @@ def _parsed(path: str, text: str, expected: str) -> Motions:
             raise ConfigError(f"score_only: {path}, line {rows.line_num}: a number is missing; {expected}") from None
         if not all(map(math.isfinite, (x, y, theta))):
             raise ConfigError(f"score_only: {path}, line {rows.line_num}: {x}, {y}, {theta} are not finite")
-        motions[row["i"], row["j"]] = (x, y, theta)
+        turn = theta if -math.pi <= theta < math.pi else float(wrapped(np.array(theta)))
+        motions[row["i"], row["j"]] = (x, y, turn)
     return motions
