@@ -137,6 +137,7 @@ def test_what_is_not_written_is_zero_or_an_error() -> None:
         assert A[0] == 14
 
 
+@pytest.mark.slow
 def test_worker_processes_give_the_same_bits_as_threads() -> None:
     a = np.random.default_rng(0).standard_normal((40, 40))
     found = []
@@ -174,6 +175,27 @@ def test_more_than_memory_goes_to_disk_and_comes_back() -> None:
         np.testing.assert_array_equal(A.array(), 8 * values)
         assert s.total.bytes_spilled > values.nbytes
         assert s.total.bytes_restored > values.nbytes
+
+
+def test_a_product_beyond_memory_reads_little_more_than_it_must(tmp_path: Path) -> None:
+    """Disk words stay below 3 n^2 + 2 n^3 / sqrt(M), with room for M words, a quarter of the three matrices."""
+    n, block = 256, 16
+    room = 3 * n * n // 4
+    a, b = np.random.default_rng(0).standard_normal((2, n, n))
+    np.save(tmp_path / "a.npy", a)
+    np.save(tmp_path / "b.npy", b)
+    with session(host_cache=8 * room) as s:
+        A, B = s.space(tmp_path / "a.npy", block=block), s.space(tmp_path / "b.npy", block=block)
+        C = s.space(shape=(n, n), block=block)
+
+        def wants(i: int, j: int) -> Any:
+            rows, columns = C.block(i, j)
+            return A.read[rows, :], B.read[:, columns], C.write[rows, columns]
+
+        s.run(task(lambda x, y, out, xp: xp.matmul(x, y, out=out), C.grid, wants))
+        np.testing.assert_allclose(C.array(), a @ b)
+        words = (s.total.bytes_read + s.total.bytes_spilled + s.total.bytes_restored) / 8
+        assert words <= 3 * n**2 + 2 * n**3 / room**0.5
 
 
 def test_blocks_that_never_fit_name_the_least_room() -> None:

@@ -6,8 +6,8 @@ is tried again is the session's business.
 """
 
 from tartan.blocks.halo import halo
-from tartan.blocks.session import RunReport, Session
+from tartan.blocks.session import RunReport, Session, resume
 from tartan.blocks.space import Space, Subscription
 from tartan.blocks.task import Task
 
-__all__ = ["RunReport", "Session", "Space", "Subscription", "Task", "halo"]
+__all__ = ["RunReport", "Session", "Space", "Subscription", "Task", "halo", "resume"]

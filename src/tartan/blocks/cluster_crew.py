@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import queue
 import secrets
 import threading
@@ -84,6 +85,7 @@ class ClusterCrew:
         rank_timeout_seconds: float = RANK_TIMEOUT_SECONDS,
     ) -> None:
         self._options, self._timeout = options, rank_timeout_seconds
+        self.room_bytes = float(options.host_cache or math.inf)
         self._events: queue.SimpleQueue[CrewEvent] = queue.SimpleQueue()
         self._letters = letters.Letters()
         self._lock = threading.Lock()

@@ -33,6 +33,10 @@ class BlockCrew(Protocol):
         """Return the numbers of those that live."""
 
     @property
+    def room_bytes(self) -> float:
+        """Bytes for arrays on each rank; infinity where that is not known here."""
+
+    @property
     def travels(self) -> bool:
         """Whether functions and sources leave this process for good."""
 
@@ -75,7 +79,8 @@ class LocalCrew:
         self._events: queue.SimpleQueue[CrewEvent] = queue.SimpleQueue()
         self._opened = ExitStack()
         place = self._opened.enter_context(tempfile.TemporaryDirectory(prefix="tartan-blocks-", dir=folder))
-        store = BlockStore(host_cache or default_cache_bytes(), Path(place))
+        self.room_bytes = float(host_cache or default_cache_bytes())
+        store = BlockStore(int(self.room_bytes), Path(place))
         self.node = BlockNode(0, store, partial(open_workers, workers or usable_cores()), _no_peer, self._events.put)
 
     def send(self, rank: int, command: Command) -> None:

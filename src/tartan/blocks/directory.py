@@ -130,12 +130,14 @@ class BlockDirectory:
             self.holders.pop(key, None)
             self.boxes.pop(key, None)
 
+    def needs(self, job: SubtaskJob) -> dict[RangeKey, float]:
+        """Return the ranges that a subtask reads, with their bytes."""
+        return {key: float(self.spaces[key.space].dtype.itemsize * size_of(key.box)) for key in job.parts}
+
     def assignment(self, jobs: Sequence[SubtaskJob], ranks: Sequence[int], seed: int) -> Assignment:
         """Return jobs with their needs, and what of these ranks hold, as the policy wants them."""
         items = {space: self.spaces[space].dtype.itemsize for space in self.spaces}
-        demand, units = TaskNeeds.of(
-            jobs, lambda job: {key: float(items[key.space] * size_of(key.box)) for key in job.parts}
-        )
+        demand, units = TaskNeeds.of(jobs, self.needs)
         parts = {key: found for job in jobs for key, found in job.parts.items()}
         place = {rank: k for k, rank in enumerate(ranks)}
         held = np.zeros((len(ranks), len(units)))

@@ -22,10 +22,12 @@ from tartan.blocks.work import (
     NodeCounts,
     OrderDone,
     OrderFailed,
+    RangeKey,
     RankCame,
     RankGone,
     WorkOrder,
 )
+from tartan.core.affinity import stolen
 from tartan.core.pieces import PieceKey, PiecePart
 from tartan.errors import ClusterError, RankLostError, SubtaskError
 
@@ -96,6 +98,7 @@ class BlockExecution:
         self._done: dict[tuple[int, int], int] = {}
         self._queues: dict[int, deque[SubtaskJob]] = {rank: deque() for rank in crew.ranks}
         self._given: dict[int, dict[tuple[int, int], SubtaskJob]] = {rank: {} for rank in crew.ranks}
+        self._reached: dict[int, set[RangeKey]] = defaultdict(set)
         self._parked: dict[tuple[int, int], set[PieceKey]] = {}
         self._later: list[SubtaskJob] = []
         self._failures: Counter[tuple[int, int]] = Counter()
@@ -170,8 +173,12 @@ class BlockExecution:
         n_left = len(self._queues[victim])
         if victim == thief or n_left < 2 or self._given[thief]:
             return
-        taken = [self._queues[victim].pop() for _ in range(n_left // 2)]
-        self._queues[thief].extend(reversed(taken))
+        taken = stolen(
+            self._queues[victim], n_left // 2, self._directory.needs, self._reached[thief], self._reached[victim]
+        )
+        keys = {job.key for job in taken}
+        self._queues[victim] = deque(job for job in self._queues[victim] if job.key not in keys)
+        self._queues[thief].extend(taken)
         self.totals.steals += len(taken)
 
     def _give(self, job: SubtaskJob, rank: int) -> None:
@@ -188,6 +195,7 @@ class BlockExecution:
             {key: self._directory.origins(parts, rank) for key, parts in job.parts.items()},
         )
         self._given[rank][job.key] = job
+        self._reached[rank] |= job.parts.keys()
         self._crew.send(rank, order)
 
     def _function_on(self, job: SubtaskJob, rank: int) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 
 from tartan.base.checks import one_of
 from tartan.base.checks import whole as whole_number
+from tartan.blocks.checkpoint import code_of, read_checkpoint, write_checkpoint
 from tartan.blocks.cluster_crew import ClusterCrew, open_crew
 from tartan.blocks.crew import BlockCrew, LocalCrew
 from tartan.blocks.directory import BlockDirectory, SubtaskJob
@@ -26,11 +27,14 @@ from tartan.blocks.work import AddSpace, BlockFunction, PartOrigin, RankGone
 from tartan.core.assignment import AFFINITIES, Affinity, assign
 from tartan.core.pieces import PieceKey
 from tartan.core.space import BlockGrid, Box, shape_of, within
+from tartan.core.subtask_order import PieceOrder
 from tartan.errors import ClusterError, ConfigError, TransportError
 from tartan.workers import shipping
 
 _WINDOW = 4
 """Orders that a rank of several has at a time: those that run, and some that are prepared."""
+_SHARE_FOR_RANGES = 0.7
+"""Of the room of a rank, for what its subtasks read; the rest is for what they write."""
 _POLL_SECONDS = 0.1
 _LOSS_SECONDS = 30.0
 """Longest wait for the word that a rank is lost which does not answer."""
@@ -118,6 +122,8 @@ class Session:
     total : RunReport
         What all calls of ``run`` did together.
     spaces : dict of int to Space
+    notes : dict
+        What the checkpoint that it resumes was given.
 
     Examples
     --------
@@ -160,6 +166,9 @@ class Session:
         self._directory = BlockDirectory()
         self._history: dict[tuple[int, int], SubtaskJob] = {}
         self._n_tasks = 0
+        self._codes: dict[str, str] = {}
+        self._resumed_codes: frozenset[str] = frozenset()
+        self.notes: dict[str, Any] = {}
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self.total = RunReport(per_rank={})
         self._closed = False
@@ -233,6 +242,7 @@ class Session:
         begin = time.perf_counter()
         self._require_own(tasks)
         refuse_conflicts(tasks)
+        self._note_code(tasks)
         for space in {one.space for task in tasks for subtask in task.subtasks for one in subtask.subscriptions}:
             space.source.check_unchanged()
         self._catch_up()
@@ -256,6 +266,28 @@ class Session:
         )
         self.total += report
         return report
+
+    def checkpoint(self, **notes: Any) -> Path:
+        """Write what all spaces hold, so that ``tartan.blocks.resume`` can begin here; an older checkpoint goes.
+
+        Parameters
+        ----------
+        **notes
+            What the program must know to continue, such as the number of a step; plain values. They are the attribute
+            ``notes`` of the session that resumes.
+
+        Raises
+        ------
+        ConfigError
+            If the session has no folder.
+        DiskFullError
+            If there is no space; the older checkpoint stays.
+        """
+        self._require_open()
+        if self._folder is None:
+            raise ConfigError("the session has no folder for checkpoints; open it with Session(folder=...)")
+        spaces = [self._directory.spaces[number] for number in sorted(self._directory.spaces)]
+        return write_checkpoint(self._folder, spaces, self._codes, notes)
 
     def close(self) -> None:
         """End the ranks; spaces cannot be read any more."""
@@ -371,13 +403,31 @@ class Session:
         ranks = list(self._crew.ranks)
         if not ranks:
             raise ClusterError("no rank is left; the session cannot compute any more")
-        owners = [ranks[0]] * len(jobs)
-        if len(ranks) > 1:
-            found = assign(self._directory.assignment(jobs, ranks, self._seed), self._affinity)
-            owners = [ranks[k] for k in found.tolist()]
         execution = self._new_execution(self._copies)
-        execution.run(jobs, owners)
+        if len(ranks) > 1 or self._bytes_of(jobs) > self._crew.room_bytes:
+            execution.run(*self._dealt(jobs, ranks))
+        else:
+            execution.run(jobs, [ranks[0]] * len(jobs))
         return execution
+
+    def _dealt(self, jobs: list[SubtaskJob], ranks: list[int]) -> tuple[list[SubtaskJob], list[int]]:
+        """Return the jobs of one rank after those of another, each rank's in its order, and whose they are."""
+        task = self._directory.assignment(jobs, ranks, self._seed)
+        owners = assign(task, self._affinity)
+        order = PieceOrder(task.demand, task.index)
+        dealt, whose = [], []
+        for place, rank in enumerate(ranks):
+            room = self._crew.room_bytes * _SHARE_FOR_RANGES
+            pieces = order.of(np.flatnonzero(owners == place), task.missing[place], room)
+            dealt += [jobs[k] for k in pieces.tolist()]
+            whose += [rank] * len(pieces)
+        return dealt, whose
+
+    def _bytes_of(self, jobs: list[SubtaskJob]) -> float:
+        """Return the bytes of all that jobs read and write."""
+        read = {key: size for job in jobs for key, size in self._directory.needs(job).items()}
+        spaces = {wanted.space for job in jobs for _, wanted in job.outputs()}
+        return sum(read.values()) + sum(self.spaces[space].nbytes for space in spaces)
 
     def _new_execution(self, copies: int) -> BlockExecution:
         return BlockExecution(
@@ -410,6 +460,18 @@ class Session:
                 self._directory.lose(event.rank)
                 self.total += RunReport(ranks_lost=1)
 
+    def _note_code(self, tasks: Sequence[Task]) -> None:
+        """Refuse functions that are not those of the checkpoint."""
+        for task in tasks:
+            name, code = task.function.name, code_of(task.function.call)
+            if self._codes.setdefault(name, code) != code and name in self._resumed_codes:
+                raise ConfigError(
+                    f"{name} is not what it was when the checkpoint was written; resume with the same code, or begin "
+                    "anew",
+                    code="other-code",
+                )
+            self._codes[name] = code
+
     # -- refusals ----------------------------------------------------------------------------------------------------
 
     def _require_open(self) -> None:
@@ -427,6 +489,41 @@ class Session:
             for subtask in task.subtasks:
                 for one in subtask.subscriptions:
                     self._require_mine(one.space)
+
+
+def resume(folder: str | os.PathLike[str], cluster: Any = None, **options: Any) -> Session:
+    """Open a session that begins with the spaces of a checkpoint, under their numbers.
+
+    Parameters
+    ----------
+    folder : path
+        Of the session that wrote it.
+    cluster, **options
+        As for ``Session``; need not be those of before.
+
+    Returns
+    -------
+    Session
+        Its attribute ``notes`` has what the checkpoint was given. Functions that the older session had run must be the
+        same.
+
+    Raises
+    ------
+    StoreError
+        If there is no checkpoint that can be read.
+    """
+    found = read_checkpoint(Path(folder))
+    session = Session(cluster, folder=folder, **options)
+    try:
+        for path, block in found.spaces:
+            session.space(path, block=block)
+    except BaseException:
+        session.close()
+        raise
+    session.notes = found.notes
+    session._codes = dict(found.codes)
+    session._resumed_codes = frozenset(found.codes)
+    return session
 
 
 def _open_crew(

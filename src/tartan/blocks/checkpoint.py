@@ -1,0 +1,126 @@
+"""Checkpoints of a session: every space as a ``.npy`` file, and one JSON file that names them, written last."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from tartan.base.files import disk_errors
+from tartan.base.machine import tartan_version
+from tartan.blocks.space import Space
+from tartan.errors import ConfigError, StoreError
+
+FILE_NAME = "checkpoint.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint says.
+
+    Attributes
+    ----------
+    spaces : list of (Path, tuple of int)
+        Values of each space in the order of their numbers, and the shape of its blocks.
+    codes : dict of str to str
+        Checksums of the functions that had run.
+    notes : dict
+    """
+
+    spaces: list[tuple[Path, tuple[int, ...]]]
+    codes: dict[str, str]
+    notes: dict[str, Any]
+
+
+def write_checkpoint(folder: Path, spaces: Sequence[Space], codes: Mapping[str, str], notes: Mapping[str, Any]) -> Path:
+    """Write a checkpoint; return its JSON file.
+
+    Raises
+    ------
+    ConfigError
+        If the notes are no plain values.
+    DiskFullError
+        If there is no space; the older checkpoint stays.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    before = sorted(folder.glob("checkpoint-*"))
+    number = 1 + max((int(path.name.rpartition("-")[2]) for path in before), default=0)
+    place = folder / f"checkpoint-{number}"
+    about = {
+        "format": _FORMAT,
+        "tartan": tartan_version(),
+        "spaces": [{"file": f"{place.name}/{one.number}.npy", "block": list(one.blocks.block)} for one in spaces],
+        "codes": dict(codes),
+        "notes": dict(notes),
+    }
+    try:
+        text = json.dumps(about, indent=1)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"notes of a checkpoint are plain values: {error}") from None
+    with disk_errors(folder):
+        try:
+            place.mkdir()
+            for space in spaces:
+                _write_space(space, place / f"{space.number}.npy")
+            temporary = folder / f"{FILE_NAME}.new"
+            temporary.write_text(text)
+            temporary.replace(folder / FILE_NAME)
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+    for old in before:
+        shutil.rmtree(old, ignore_errors=True)
+    return folder / FILE_NAME
+
+
+def _write_space(space: Space, path: Path) -> None:
+    """Write block by block: a space may be larger than memory."""
+    values = np.lib.format.open_memmap(path, "w+", space.dtype, space.shape)
+    for number in range(space.blocks.n_blocks):
+        where = tuple(slice(*interval) for interval in space.blocks.box(number))
+        values[where] = space[where]
+    values.flush()
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Read the newest checkpoint of a folder.
+
+    Raises
+    ------
+    StoreError
+        If there is none, or it cannot be understood.
+    """
+    path = folder / FILE_NAME
+    try:
+        found = json.loads(path.read_text())
+        if found["format"] != _FORMAT:
+            raise StoreError(f"{path} has format {found['format']}, this version of Tartan reads {_FORMAT}")
+        spaces = [(folder / str(one["file"]), tuple(map(int, one["block"]))) for one in found["spaces"]]
+        return Checkpoint(spaces, {str(k): str(v) for k, v in found["codes"].items()}, dict(found["notes"]))
+    except FileNotFoundError:
+        raise StoreError(f"{folder} has no checkpoint; Session.checkpoint writes one", code="no-checkpoint") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"{path} is no checkpoint that can be read: {error}", code="damaged") from None
+
+
+def code_of(function: Any) -> str:
+    """Return a checksum of what a function does: its code, without the values that it refers to."""
+    code = getattr(function, "__code__", None) or getattr(vars(type(function)).get("__call__"), "__code__", None)
+    if not isinstance(code, CodeType):
+        return ""
+    return hashlib.sha256("\0".join(_texts(code)).encode(errors="surrogatepass")).hexdigest()
+
+
+def _texts(code: CodeType) -> Iterator[str]:
+    yield code.co_code.hex()
+    yield from code.co_names
+    for constant in code.co_consts:
+        yield from _texts(constant) if isinstance(constant, CodeType) else (repr(constant),)
