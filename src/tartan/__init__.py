@@ -1,7 +1,8 @@
 """Compare everything with everything: fast, resumable, larger than memory.
 
-``allpairs`` computes the score of every pair of items and returns a ``Run``; ``open`` opens one; ``resume`` and ``add``
-go on with one. An ``Application`` says what an item is and how two of them compare.
+``allpairs`` computes the score of every pair of items and returns a ``Run``, ``alltuples`` those of every triple;
+``open`` opens a run, ``resume`` finishes one, ``add`` adds items. An ``Application`` says what an item is and how two
+of them compare.
 """
 
 from __future__ import annotations
@@ -11,12 +12,41 @@ from typing import TYPE_CHECKING, Any
 from tartan.errors import TartanError
 
 if TYPE_CHECKING:
-    from tartan.api import Run, add, allpairs, open, resume, supported_tree  # noqa: A004
+    from tartan.api import (
+        Run,
+        TripleRun,
+        add,
+        allpairs,
+        alltuples,
+        open,  # noqa: A004
+        over,
+        resume,
+        supported_tree,
+        top,
+        under,
+    )
     from tartan.application import Application, Meaning
 
-__all__ = ["Application", "Meaning", "Run", "TartanError", "add", "allpairs", "open", "resume", "supported_tree"]
+__all__ = [
+    "Application",
+    "Meaning",
+    "Run",
+    "TartanError",
+    "TripleRun",
+    "add",
+    "allpairs",
+    "alltuples",
+    "open",
+    "over",
+    "resume",
+    "supported_tree",
+    "top",
+    "under",
+]
 
-_LAZY = ("Run", "add", "allpairs", "open", "resume", "supported_tree")
+_LAZY = (
+    "Run", "TripleRun", "add", "allpairs", "alltuples", "open", "over", "resume", "supported_tree", "top", "under",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

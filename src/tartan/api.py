@@ -1,4 +1,4 @@
-"""The Python interface: compare, resume, add, open."""
+"""The Python interface: compare pairs or triples, resume, add, open."""
 
 from __future__ import annotations
 
@@ -9,12 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 from tartan import apps
 from tartan.run.result import Run
+from tartan.run.triple_result import TripleRun
 
 if TYPE_CHECKING:
     from tartan.analytics import Tree
     from tartan.run.cluster_run import ClusterWays
 
-__all__ = ["Run", "add", "allpairs", "open", "resume", "supported_tree"]
+__all__ = [
+    "Run",
+    "TripleRun",
+    "add",
+    "allpairs",
+    "alltuples",
+    "open",
+    "over",
+    "resume",
+    "supported_tree",
+    "top",
+    "under",
+]
 
 
 def allpairs(
@@ -137,6 +150,114 @@ def allpairs(
     return start(asked, out, share, _ranks(cluster, insecure, rank_timeout, parse_at))
 
 
+def alltuples(
+    app: Any,
+    items: Any,
+    out: str | Path | None = None,
+    *,
+    arity: int = 3,
+    keep: Mapping[str, Any] | None = None,
+    tile: int | None = None,
+    application_source: dict[str, Any] | None = None,
+    host_cache: str | int | None = None,
+    disk_cache: str | int | None = None,
+    cache_at: str | Path | None = None,
+    workers: int | None = None,
+    device: str | Sequence[str] | None = None,
+    on_error: str | None = None,
+    max_failures: int | None = None,
+    tile_timeout: float | None = None,
+    verify: bool | None = None,
+    trace: bool | None = None,
+    quiet: bool | None = None,
+) -> TripleRun:
+    """Compare all triples i < j < k of items, and keep the best; a run that exists at ``out`` is resumed.
+
+    Parameters
+    ----------
+    app : Application, subclass of it, or function of three items
+        An application defines ``compare_triples(a, b, c, xp)``, which takes three groups of m, k and l items and
+        returns an (m, k, l) array, or ``compare_triple(a, b, c)``. One for triples alone may call the former
+        ``compare``. Scores must not depend on the order of the three.
+    items : str, path, array, or sequence
+        As for ``allpairs``; at least three.
+    out : path, optional
+        Run folder; without one the result lives in a temporary folder as long as the returned object.
+    arity : int
+        How many items are compared at a time: 3. ``allpairs`` compares pairs.
+    keep : mapping
+        ``top(10)``: the triples that are among the 10 best of one of their items; ``over(0.9)``, ``under(0.1)``: those
+        beyond a threshold.
+    tile : int, optional
+        Side of a chunk, the unit of commit, in items.
+    application_source, host_cache, disk_cache, cache_at, workers, on_error, max_failures, tile_timeout, verify, \
+trace, quiet
+        As for ``allpairs``. Two groups of items, each about half of ``host_cache``, stay while the others stream past.
+    device : str, optional
+        "cpu".
+
+    Returns
+    -------
+    TripleRun
+
+    Raises
+    ------
+    ConfigError
+        If the application compares no triples, ``keep`` is missing, there are fewer than three items or room for fewer
+        than three, or an option is wrong.
+    StoreError, RunFailedError, RunCancelledError, DiskFullError, KeyboardInterrupt
+        As ``allpairs``.
+
+    Examples
+    --------
+    >>> run = alltuples(lambda a, b, c: max(a, b, c) - min(a, b, c), [1.0, 2.0, 4.0, 9.0], keep=top(1), workers=1)
+    >>> run.triples().read_all()["score"].to_pylist()
+    [8.0, 8.0, 7.0]
+    """
+    given = locals()
+    from tartan.errors import ConfigError
+    from tartan.run.execute import start
+    from tartan.run.request import run_options
+    from tartan.run.triples import TripleSession, triple_request
+
+    if arity != 3:
+        way_out = "allpairs compares pairs" if arity == 2 else "triples are the most that are compared"
+        raise ConfigError(f"arity is {arity!r}; it must be 3: {way_out}", context={"option": "--arity"})
+    asked = triple_request(app, items, run_options(given), keep, described=application_source, registry=apps)
+    run = start(asked, out, kind=TripleSession)
+    assert isinstance(run, TripleRun)
+    return run
+
+
+def top(k: int, *, largest: bool | None = None, output: str | None = None) -> dict[str, Any]:
+    """Say that a run keeps the k best triples of each item; an argument for ``keep`` of ``alltuples``.
+
+    Parameters
+    ----------
+    k : int
+    largest : bool, optional
+        Whether large scores are the best. Default: they are, unless the application says that scores are distances
+        (``similarity = False``).
+    output : str, optional
+        The output that decides; default: the first.
+    """
+    return _rule({"kind": "top-k", "k": k, "largest": largest}, output)
+
+
+def over(threshold: float, *, output: str | None = None) -> dict[str, Any]:
+    """Say that a run keeps the triples with scores of a threshold and above; see ``top``."""
+    return _rule({"kind": "threshold", "threshold": threshold, "largest": True}, output)
+
+
+def under(threshold: float, *, output: str | None = None) -> dict[str, Any]:
+    """Say that a run keeps the triples with scores of a threshold and below; see ``top``."""
+    return _rule({"kind": "threshold", "threshold": threshold, "largest": False}, output)
+
+
+def _rule(rule: dict[str, Any], output: str | None) -> dict[str, Any]:
+    return rule if output is None else rule | {"output": output}
+
+
 def resume(
     path: str | Path,
     *,
@@ -195,14 +316,13 @@ verify, trace, cluster, insecure, rank_timeout, parse_at, quiet
     from tartan.run import execute
     from tartan.run.reopen import Given
     from tartan.run.request import run_options
+    from tartan.run.triples import TripleSession, holds_triples, refuse_ranks
 
-    return execute.resume(
-        path,
-        run_options(given),
-        apps,
-        Given(app, previous, trust, retry_failed),
-        _ranks(cluster, insecure, rank_timeout, parse_at),
-    )
+    kind = TripleSession if holds_triples(path) else None
+    ranks = _ranks(cluster, insecure, rank_timeout, parse_at)
+    if kind is not None:
+        refuse_ranks(ranks is not None)
+    return execute.resume(path, run_options(given), apps, Given(app, previous, trust, retry_failed), ranks, kind)
 
 
 def add(
@@ -331,7 +451,7 @@ def supported_tree(
 
 
 def open(path: str | Path) -> Run:  # noqa: A001 - tartan.open, as zarr.open
-    """Open a run, finished or not.
+    """Open a run, finished or not; one of triples as a ``TripleRun``.
 
     Raises
     ------
@@ -339,8 +459,9 @@ def open(path: str | Path) -> Run:  # noqa: A001 - tartan.open, as zarr.open
         If there is none.
     """
     from tartan.run.meaning import declared_run
+    from tartan.run.triple_result import opened_triples
 
-    return declared_run(path, apps)
+    return opened_triples(path) or declared_run(path, apps)
 
 
 def _ranks(cluster: Any, insecure: bool, rank_timeout: float | None, parse_at: str | None) -> ClusterWays | None:

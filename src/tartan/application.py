@@ -170,6 +170,11 @@ class Application:
     # ``compare_pair(a, b)`` may be defined instead of ``compare``: one pair at a time, any Python callable,
     # returning a number, or a dict of numbers.
 
+    # For triples (``tartan.alltuples``) an application defines ``compare_triples(a, b, c, xp)``, which takes groups of
+    # m, k and l items and returns an (m, k, l) array, or a dict of them; or ``compare_triple(a, b, c)``, one triple at
+    # a time. One that compares nothing but triples may call the former ``compare``. Scores must not depend on the order
+    # of the three; only triples i < j < k count.
+
     def reverse(self, scores: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Return the scores of (b, a) from those of (a, b), element by element: every output that is ``directed``.
 
@@ -253,13 +258,26 @@ class _FunctionApplication(Application):
         return self._function(a, b)
 
 
-def as_application(app: Any) -> Application:
-    """Accept an Application, a subclass of it, or a plain function of two items.
+class _TripleFunctionApplication(_FunctionApplication):
+    """A plain function of three items, as an application."""
+
+    def compare_triple(self, a: Any, b: Any, c: Any) -> float:
+        return self._function(a, b, c)  # type: ignore[call-arg]
+
+
+def as_application(app: Any, arity: int = 2) -> Application:
+    """Accept an Application, a subclass of it, or a plain function of as many items as are compared.
+
+    Parameters
+    ----------
+    app : object
+    arity : {2, 3}
+        Whether pairs or triples are compared.
 
     Raises
     ------
     ConfigError
-        If it is none of the three, or defines no comparison.
+        If it is none of the three, or defines no comparison of so many items.
     """
     from tartan.errors import ConfigError
 
@@ -270,11 +288,55 @@ def as_application(app: Any) -> Application:
             raise ConfigError(f"{app.__name__}: {error}; give an instance, as {app.__name__}(...)") from None
         app = app()
     if not isinstance(app, Application) and not callable(app):
-        raise ConfigError(f"{app!r} is neither a tartan.Application nor a function of two items")
+        items = "two items" if arity == 2 else "three items"
+        raise ConfigError(f"{app!r} is neither a tartan.Application nor a function of {items}")
+    if arity == 3:
+        return _as_triple_application(app)
     application = app if isinstance(app, Application) else _FunctionApplication(app)
     if not compares_pairs(application) and type(application).compare is Application.compare:
         raise ConfigError(f"{type(application).__name__} defines neither compare nor compare_pair")
     return application
+
+
+def _as_triple_application(app: Any) -> Application:
+    from tartan.errors import ConfigError
+
+    if not isinstance(app, Application):
+        if not _takes(app, 3):
+            raise ConfigError(f"{app!r} cannot be called with three items; triples need a function of three items")
+        return _TripleFunctionApplication(app)
+    if triple_comparison(app) is None and not compares_single_triples(app):
+        raise ConfigError(
+            f"{type(app).__name__} compares no triples: it defines neither compare_triples(a, b, c, xp) nor "
+            "compare_triple(a, b, c); leave out --arity (arity) to compare pairs"
+        )
+    return app
+
+
+def triple_comparison(app: Application) -> Callable[[Any, Any, Any, Any], Any] | None:
+    """Return what compares three groups of items; None where nothing does."""
+    own = getattr(app, "compare_triples", None)
+    if callable(own):
+        return own  # type: ignore[no-any-return]
+    given = type(app).compare is not Application.compare
+    compare: Callable[..., Any] = app.compare
+    return compare if given and _takes(compare, 4) and not _takes(compare, 3) else None
+
+
+def compares_single_triples(app: Application) -> bool:
+    """Whether the application compares one triple at a time."""
+    return callable(getattr(app, "compare_triple", None))
+
+
+def _takes(function: Callable[..., Any], n_arguments: int) -> bool:
+    """Whether a function can be called with so many arguments, as far as it says."""
+    try:
+        inspect.signature(function).bind(*range(n_arguments))
+    except TypeError:
+        return False
+    except ValueError:  # a builtin that does not say
+        return True
+    return True
 
 
 def splitter(app: Application) -> Callable[[str, bytes], Sequence[bytes] | None] | None:

@@ -58,10 +58,10 @@ def format_bytes(count: float) -> str:
     return f"{number} {unit}B"
 
 
-def format_rate(pairs_per_second: float) -> str:
+def format_rate(per_second: float, what: str = "pairs") -> str:
     """Write a speed: 1.23 Mpairs/s."""
-    number, _, unit = format_count(pairs_per_second).partition(" ")
-    return f"{number} {unit}pairs/s"
+    number, _, unit = format_count(per_second).partition(" ")
+    return f"{number} {unit}{what}/s"
 
 
 def format_duration(seconds: float) -> str:

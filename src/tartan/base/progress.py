@@ -290,6 +290,8 @@ class Progress(ProgressLine):
         Pairs done by earlier runs.
     quiet, stream, clock
         As for ``ProgressLine``.
+    unit : {"pairs", "triples"}
+        What is counted.
     """
 
     def __init__(
@@ -300,9 +302,11 @@ class Progress(ProgressLine):
         quiet: bool = False,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
+        unit: str = "pairs",
     ) -> None:
         super().__init__(Snapshot(done_pairs, total_pairs), quiet=quiet, stream=stream, clock=clock)
         self._total = total_pairs
+        self._unit = unit
 
     def update(
         self, done_pairs: int, loads: int = 0, n_items: int = 0, failed: int = 0, fills: int | None = None
@@ -320,14 +324,17 @@ class Progress(ProgressLine):
         fills : int, optional
             Fills of host slots so far, where items come from other ranks too; their quotient is F so far.
         """
-        self.show(done_pairs, self._total, lambda state: format_line(state, loads, n_items, failed, fills))
+        unit = self._unit
+        self.show(done_pairs, self._total, lambda state: format_line(state, loads, n_items, failed, fills, unit))
 
 
-def format_line(state: Snapshot, loads: int = 0, n_items: int = 0, failed: int = 0, fills: int | None = None) -> str:
+def format_line(
+    state: Snapshot, loads: int = 0, n_items: int = 0, failed: int = 0, fills: int | None = None, unit: str = "pairs"
+) -> str:
     """Format the progress of a run as one line."""
-    parts = [state.percent, f"{format_long_count(state.done)} of {format_long_count(state.total)} pairs"]
+    parts = [state.percent, f"{format_long_count(state.done)} of {format_long_count(state.total)} {unit}"]
     if state.per_second > 0:
-        parts.append(format_rate(state.per_second))
+        parts.append(format_rate(state.per_second, unit))
     if loads and n_items:
         parts.append(f"R {loads / n_items:.2f}")
         if fills is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tartan.base.lock import is_held, living_writers
-from tartan.cli.shared.output import describe_parts, describe_run, print_json, print_table
+from tartan.cli.shared.output import describe_parts, describe_run, n_left, print_json, print_table, unit_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -21,9 +21,13 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.cli.shared.maps import about_map, kept
 
     run = tartan.open(args.run)
-    found = kept(run)
-    about = standing(run) | describe_run(run) | {"map": None if found is None else about_map(run, found)}
-    parts = describe_parts(run)
+    about, parts = standing(run) | describe_run(run), []
+    if unit_of(run) == "triples":
+        about["keeps"] = run.folder.kept
+    else:
+        found = kept(run)
+        about["map"] = None if found is None else about_map(run, found)
+        parts = describe_parts(run)
     if args.json:
         print_json(about | ({"parts": parts} if parts else {}))
     else:
@@ -47,7 +51,7 @@ def standing(run: Any) -> dict[str, Any]:
         ``state`` is "finished", "running" or "unfinished"; ``seconds_left`` is an estimate by the speed so far, None
         unless the run is running and has computed something.
     """
-    application, left = run.manifest.application, run.n_pairs_left
+    application, left = run.manifest.application, n_left(run)
     running = left > 0 and is_held(run.path)
     return {
         "state": "running" if running else "unfinished" if left else "finished",
@@ -61,7 +65,7 @@ def standing(run: Any) -> dict[str, Any]:
 def _seconds_left(run: Any, left: int) -> float | None:
     """Estimate the time that a run takes to its end, from its speed so far and the processes that compute it."""
     stats = run.stats
-    computed, n_writers = stats.get("pairs_computed", 0), max(1, len(living_writers(run.path)))
+    computed, n_writers = stats.get(f"{unit_of(run)}_computed", 0), max(1, len(living_writers(run.path)))
     return left * stats["wall_seconds"] / computed / n_writers if computed else None
 
 

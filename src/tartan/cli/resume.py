@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from tartan.cli.shared.options import add_execution_options, add_trust, execution_options
-from tartan.cli.shared.output import conclude
+from tartan.cli.shared.output import conclude, unit_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,8 @@ def execute(args: argparse.Namespace) -> int:
     # Where it was damaged, chunks were computed or the result of a reduced run was merged again.
     untouched = finished and not failed and (run.stats, _merged_at(run)) == (statistics, merged_at)
     status = conclude(run, args, finished_before=untouched, **more)
-    hint(run)
+    if unit_of(run) == "pairs":
+        hint(run)
     return status
 
 

@@ -1,4 +1,4 @@
-"""``tartan run``: compare all pairs; an unfinished run is resumed, a finished one says so."""
+"""``tartan run``: compare all pairs or triples; an unfinished run is resumed, a finished one says so."""
 
 from __future__ import annotations
 
@@ -25,6 +25,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("inputs", metavar="INPUT", nargs="+", help="files, folders, quoted globs, URLs, one .npy or Zarr array")
     add("-o", "--out", metavar="RUN", required=True, help="folder of the result")
     add_settings(parser, "set a parameter of the application")
+    add(
+        "--arity",
+        type=int,
+        choices=(2, 3),
+        default=2,
+        help="items that are compared at a time; 3 compares all triples, and needs --top-k or --threshold",
+    )
     add("--against", metavar="INPUT", nargs="+", help="compare INPUTs with these, not among themselves")
     add("--pairs", metavar="FILE", type=Path, help="compare only these pairs: CSV, Parquet or .npy")
     add("--tile", type=positive_int, metavar="N", help="side of a chunk of the result; fixed for the run")
@@ -35,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     kept = parser.add_mutually_exclusive_group()
     kept.add_argument("--top-k", type=positive_int, metavar="K", help="keep the K best of each item, no matrix")
-    kept.add_argument("--threshold", type=float, metavar="X", help="keep the pairs beyond X, no matrix")
+    kept.add_argument("--threshold", type=float, metavar="X", help="keep what is beyond X, no matrix")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--largest", action="store_true", default=None, help="large scores are the best")
     which.add_argument("--smallest", dest="largest", action="store_false", help="small scores are the best")
@@ -48,11 +55,13 @@ def execute(args: argparse.Namespace) -> int:
     from tartan import apps
     from tartan.workers.shipping import load_application
 
-    application, source = load_application(args.app, setting_texts(args), apps)
+    application, source = load_application(args.app, setting_texts(args), apps, args.arity)
     items: Any = args.inputs
     options = execution_options(args)
     if args.tile is not None:
         options["tile"] = args.tile
+    if args.arity == 3:
+        return _triples(args, application, options | {"application_source": source})
     if args.against:
         options["against"] = args.against
     if args.pairs is not None:
@@ -72,6 +81,19 @@ def execute(args: argparse.Namespace) -> int:
     return status
 
 
+def _triples(args: argparse.Namespace, application: Any, options: dict[str, Any]) -> int:
+    """Compare triples; return the exit status."""
+    import tartan
+    from tartan.run.triples import refuse_of_pairs
+
+    given = {"--against": args.against, "--pairs": args.pairs, "--part": args.part, "--order": args.order}
+    refuse_of_pairs(given | {"--cluster": args.cluster or args.scheduler_file, "--parse-at": args.parse_at})
+    finished = _is_finished(args.out)
+    keep = _reduction(args, application, triples=True)
+    run = tartan.alltuples(application, args.inputs, args.out, keep=keep, **options)
+    return conclude(run, args, finished_before=finished)
+
+
 def _say_what_is_left(run: Any, part: str) -> None:
     parts = run.parts
     ended = sum(each.state == "finished" for each in parts)
@@ -82,9 +104,9 @@ def _say_what_is_left(run: Any, part: str) -> None:
     )
 
 
-def _reduction(args: argparse.Namespace, application: Any) -> dict[str, Any] | None:
+def _reduction(args: argparse.Namespace, application: Any, *, triples: bool = False) -> dict[str, Any] | None:
     largest = args.largest
-    if largest is None:
+    if largest is None and not triples:
         largest = bool(getattr(application, "similarity", False))
     if args.top_k is not None:
         return {"kind": "top-k", "k": args.top_k, "largest": largest}

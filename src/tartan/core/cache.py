@@ -99,6 +99,9 @@ class Room:
         Size of the largest strip; None when strips lie at their anchors.
     column_frame : int
         Size of the largest span.
+    spares_latest : bool
+        Whether the block that was reserved last leaves last, so that its successor need not wait for it. Where a single
+        span streams between blocks that stay, it is the one to leave.
     """
 
     rows: int
@@ -106,6 +109,7 @@ class Room:
     addressed: bool = True
     row_frame: int | None = None
     column_frame: int = 1
+    spares_latest: bool = True
 
     @property
     def total(self) -> int:
@@ -411,7 +415,8 @@ class Level:
         else:
             candidates = [block for block in self._blocks[rows].values() if block.key not in kept]
         moving = list(self._leaving.values())
-        latest = next((block for block in reversed(candidates) if block not in moving), None)
+        spared = reversed(candidates) if self.room.spares_latest else ()
+        latest = next((block for block in spared if block not in moving), None)
         if not self._waits:
             self._awaited = [block for block in candidates if block.in_use]
             candidates = [block for block in candidates if not block.in_use]

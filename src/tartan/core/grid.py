@@ -133,6 +133,11 @@ class Grid:
         return int(np.diff(self.span_lines).max())
 
     @property
+    def most_items(self) -> int:
+        """Largest number of items that a tile needs."""
+        return min(self.longest_strip + self.longest_span, self.n_items)
+
+    @property
     def n_chunks(self) -> int:
         """Number of chunks along one side."""
         return -(-self.n_items // self.chunk)
@@ -167,6 +172,11 @@ class Grid:
         strip, span = tile
         last = span + 1 if self.diagonal or self.span_length(span) > 1 else span
         return range(self._lists.strip_spans[strip], min(self._lists.strip_spans[strip + 1], last))
+
+    def tile_spans(self, tile: Tile) -> tuple[int, ...]:
+        """Return all spans that a tile needs, each once."""
+        rows = self.row_spans(tile)
+        return (*rows,) if rows.stop > tile.span else (*rows, tile.span)
 
     def chunk_of(self, tile: Tile) -> tuple[int, int]:
         return self._lists.strips[tile.strip] // self.chunk, self._lists.spans[tile.span] // self.chunk

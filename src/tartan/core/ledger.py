@@ -13,18 +13,20 @@ FAILED_PAIR = 3
 
 @dataclass(frozen=True)
 class Failure:
-    """One failed item (``j`` is None) or pair.
+    """One failed item (``j`` is None), pair (``k`` is None) or triple.
 
     Attributes
     ----------
     i, j : int
-        Item index, or the pair with i <= j for symmetric workloads.
+        Item index, or the pair with i <= j for symmetric workloads, or the first two of a triple.
     stage : str
         The stage that failed: read, parse, preprocess, compare.
     reason : str
         One line, with the key and the value at fault.
     traceback : str
         Full text where there is one, else "".
+    k : int, optional
+        Third item of a triple.
     """
 
     i: int
@@ -32,7 +34,10 @@ class Failure:
     stage: str
     reason: str
     traceback: str = ""
+    k: int | None = None
 
     @property
-    def kind(self) -> Literal["item", "pair"]:
-        return "item" if self.j is None else "pair"
+    def kind(self) -> Literal["item", "pair", "triple"]:
+        if self.j is None:
+            return "item"
+        return "pair" if self.k is None else "triple"

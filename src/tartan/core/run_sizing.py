@@ -11,6 +11,7 @@ from tartan.core.cache import Room
 from tartan.core.grid import Grid
 from tartan.core.rank_layout import choose_cluster_grid
 from tartan.core.sizing import Costs, Layout, choose_grid, choose_layout, device_room
+from tartan.core.triples import TripleGrid, box_side, choose_triple_grid, choose_triple_layout
 from tartan.core.workload import Workload
 
 LARGEST_ROW_TILE = 2048
@@ -89,8 +90,16 @@ class RunSizing:
             reduced=self.reduced and not own,
         )
 
+    def triple_grid(self, n_items: int, triple_seconds: float = 0.0) -> TripleGrid:
+        """Cut the triples of a new run; ``triple_seconds`` is what one costs, 0 where that is little."""
+        side = box_side(n_items, self.tile_side, triple_seconds)
+        chunk = None if self.chunk is None else min(self.chunk, n_items)
+        return choose_triple_grid(n_items, self._planned(n_items), side, chunk)
+
     def layout(self, grid: Grid, workload: Workload) -> Layout:
         """Divide the host slots of one execution, as if items had one size."""
+        if isinstance(grid, TripleGrid):
+            return choose_triple_layout(grid, self._planned(grid.n_items))
         return choose_layout(grid, workload, self._planned(grid.n_items), self.order, self.pair_bytes)
 
     def mean_layout(self, grid: Grid, workload: Workload) -> Layout:

@@ -171,10 +171,6 @@ class Scheduler:
             raise InternalError("a device that works in host memory gets no copies")
         return level
 
-    def tile_spans(self, tile: Tile) -> tuple[int, ...]:
-        rows = self.grid.row_spans(tile)
-        return (*rows,) if rows.stop > tile.span else (*rows, tile.span)
-
     # -- events ----------------------------------------------------------------------------------------------
 
     def start(self) -> list[Action]:
@@ -283,7 +279,7 @@ class Scheduler:
         busy = len(self._open) + self._committing
         if chunk not in self._open and busy >= self._limits.open_chunks and (self._jobs or self._committing):
             return False
-        spans = self.tile_spans(tile)
+        spans = self.grid.tile_spans(tile)
         reservation = self.host.reserve(self._host_needs(tile, spans, segment.rows), self._grants.next_use)
         if reservation is None:
             if not (self._jobs or self._preparing or self.host.n_arriving):

@@ -15,6 +15,7 @@ from tartan.core.grid import Grid
 from tartan.core.order import Needed, Segment
 from tartan.core.schedule import AdmissionLimits, DeviceSlots, Scheduler
 from tartan.core.sizing import Layout, make_order, tile_filter
+from tartan.core.triples import TripleGrid, triple_order
 from tartan.core.workload import Workload
 
 # Tiles that a device holds, waiting and running: small ones end faster than new ones are handed out.
@@ -32,7 +33,9 @@ class RunSetup:
     Attributes
     ----------
     grid : Grid
+        A ``TripleGrid`` where triples are compared.
     workload : Workload
+        Which pairs are wanted; of triples all are.
     layout : Layout
         How the host slots are divided.
     device_rooms : tuple of (Room or None)
@@ -76,11 +79,18 @@ def prepares_on_device(device_rooms: Sequence[Room | None], *, preprocesses: boo
 
 
 def _needed(setup: RunSetup) -> Needed:
-    return setup.needed or tile_filter(setup.grid, setup.workload)
+    if setup.needed is not None:
+        return setup.needed
+    grid = setup.grid
+    if isinstance(grid, TripleGrid):
+        return lambda tile: grid.count(tile) > 0
+    return tile_filter(grid, setup.workload)
 
 
 def make_segments(setup: RunSetup) -> Iterator[Segment]:
     """Return the whole order, where one rank computes all of it."""
+    if isinstance(setup.grid, TripleGrid):
+        return triple_order(setup.grid, setup.layout.panel_items, _needed(setup))
     return make_order(setup.grid, setup.workload, setup.layout, _needed(setup), setup.order)
 
 

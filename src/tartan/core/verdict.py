@@ -49,12 +49,12 @@ class Death(NamedTuple):
 
     Attributes
     ----------
-    pair : (int, int) or None
-        Its items, where it had a single pair to compare.
+    pair : tuple of int or None
+        Its items, where it had a single pair or triple to compare.
     reason, traceback : str
     """
 
-    pair: tuple[int, int] | None
+    pair: tuple[int, ...] | None
     reason: str
     traceback: str = ""
 
@@ -91,10 +91,13 @@ class FailureRules:
     on_error : {"skip", "raise"}
     max_failures : int or None
         More failed items and pairs than this stop the run.
+    unit : {"pairs", "triples"}
+        What is compared, for messages.
     """
 
     on_error: str = "skip"
     max_failures: int | None = None
+    unit: str = "pairs"
 
 
 class RunTally:
@@ -165,9 +168,10 @@ class RunTally:
             raise self._stopped("something failed, and --on-error is raise")
         n_new = len(self._new_items) + self._n_failed_pairs
         if rules.max_failures is not None and n_new > rules.max_failures:
-            raise self._stopped(f"{n_new} items and pairs failed, more than --max-failures {rules.max_failures}")
+            failed = f"{n_new} items and {rules.unit} failed"
+            raise self._stopped(f"{failed}, more than --max-failures {rules.max_failures}")
         if self._n_ended >= self._hopeless and not self._n_good:
-            raise self._stopped(f"the first {self._n_ended} pairs all failed")
+            raise self._stopped(f"the first {self._n_ended} {rules.unit} all failed")
         if self._may_be_hopeless and len(self._deaths) >= HOPELESS_DEATHS and not self._one_item_explains():
             raise self._stopped(f"compare ended its worker process {len(self._deaths)} times in a row")
 

@@ -32,14 +32,13 @@ from tartan.core.messages import Hello, Member
 from tartan.core.rank_layout import divide_slots, spans_kept_of_unequal_items
 from tartan.core.workload import Workload
 from tartan.errors import TartanError
-from tartan.run.execute import Lead, RunSession, folder_grid
+from tartan.run.execute import Lead, Left, RunSession, folder_grid
 from tartan.run.plan import MemoryPlan
 from tartan.run.request import Request
 from tartan.run.storage_rank import serve_storage
 from tartan.runtime.exchange import Exchange, KeptSlots
 from tartan.runtime.execution import Wanted
 from tartan.runtime.host import UniformItems
-from tartan.runtime.remaining import Remaining
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
 from tartan.store.remote import RemoteFolder
@@ -198,7 +197,7 @@ class RankSession(RunSession):
         source = self.asked.source
         return isinstance(source, BorrowedFiles) and source.n_borrowed > 0
 
-    def _plan(self, grid: Grid, remaining: Remaining) -> MemoryPlan:
+    def _plan(self, grid: Grid, remaining: Left) -> MemoryPlan:
         """Divide the memory of this rank: for its tiles, and for what it keeps for others."""
         plan = super()._plan(grid, remaining)
         self._kept, self._strips_stream = None, plan.slots >= grid.n_items
@@ -238,7 +237,7 @@ class RankSession(RunSession):
         """Send what this rank recorded to the driver, which merges the traces of all."""
         self._link.send_trace(tracer.packed([*self._clocks, self._link.clock()]))
 
-    def _lead(self, folder: RunFolder, remaining: Remaining, plan: MemoryPlan, progress: Progress) -> Lead:
+    def _lead(self, folder: RunFolder, remaining: Left, plan: MemoryPlan, progress: Progress) -> Lead:
         grid = folder_grid(folder)
         allotment = Allotment(
             grid,
@@ -277,7 +276,7 @@ class RankSession(RunSession):
 class Told(Wanted):
     """What is still to be computed; tells the coordinator what is committed."""
 
-    def __init__(self, remaining: Remaining, link: RankLink) -> None:
+    def __init__(self, remaining: Left, link: RankLink) -> None:
         self._remaining = remaining
         self._link = link
 

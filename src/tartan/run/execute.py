@@ -9,10 +9,12 @@ import contextlib
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
+
+import numpy as np
 
 from tartan.application import splitter
 from tartan.base.checks import path_of
@@ -48,7 +50,7 @@ from tartan.run.request import Request
 from tartan.run.result import Run
 from tartan.run.share import CREATION_SECONDS, JOIN_SECONDS, Share, Waiting, created, joined, say_if_uneven
 from tartan.run.statistics import Statistics, collect_statistics
-from tartan.runtime.committer import Committer
+from tartan.runtime.committer import Committer, TripleCommitter
 from tartan.runtime.exchange import Exchange
 from tartan.runtime.execution import Execution, NodeStats, Wanted
 from tartan.runtime.loader import RemoteStorage
@@ -68,7 +70,13 @@ DEVICE_MEMORY_TRIES = 4
 TRACE_NAME = "trace.json"
 
 
-def start(asked: Request, out: str | Path | None, share: Share | None = None, ranks: Ranks | None = None) -> Run:
+def start(
+    asked: Request,
+    out: str | Path | None,
+    share: Share | None = None,
+    ranks: Ranks | None = None,
+    kind: type[RunSession] | None = None,
+) -> Run:
     """Compute what is asked for, in a new run folder or in one that holds this very run.
 
     Parameters
@@ -80,12 +88,15 @@ def start(asked: Request, out: str | Path | None, share: Share | None = None, ra
         Compute this part of the run alone.
     ranks : Ranks, optional
         Compute on these; default: in this process.
+    kind : type of RunSession, optional
+        Default: of pairs.
 
     Raises
     ------
     TartanError
         As ``tartan.allpairs``.
     """
+    kind = kind or RunSession
     path = None if out is None else path_of("out", out, option="--out")
     if share is not None:
         _refuse_for_share(asked.options, out)
@@ -98,16 +109,16 @@ def start(asked: Request, out: str | Path | None, share: Share | None = None, ra
             new = not (path / MANIFEST_NAME).exists()
         if new:
             asked.check_files()
-        with RunSession(asked, ranks) as session:
+        with kind(asked, ranks) as session:
             if share is not None:
                 session.execute_share(path, share)
             else:
                 folder = session.folder(path)
-                if folder.finished and not result_is_whole(folder):
-                    _mend(folder)
+                if folder.finished:
+                    kind.mend(folder, thorough=False)
                 if not folder.finished:
                     session.execute(folder)
-        run = Run(path)
+        run = kind.result(path)
         # Readers of the result hold the folder, even after the run itself is gone.
         weakref.finalize(run.folder, stack.pop_all().close)
     return run
@@ -121,25 +132,33 @@ def _refuse_for_share(options: RunOptions, out: str | Path | None) -> None:
         raise ConfigError("--trace: parts have no clock in common; leave it out", context={"option": "--trace"})
 
 
-def resume(path: str | Path, options: RunOptions, registry: Registry, given: Given, ranks: Ranks | None = None) -> Run:
-    """Compute what a run lacks, and what failed if that is asked for; see ``tartan.resume``."""
-    folder = RunFolder.open(path, writable=True)
+def resume(
+    path: str | Path,
+    options: RunOptions,
+    registry: Registry,
+    given: Given,
+    ranks: Ranks | None = None,
+    kind: type[RunSession] | None = None,
+) -> Run:
+    """Compute what a run lacks, and what failed if that is asked for; see ``tartan.resume`` and ``start``."""
+    kind = kind or RunSession
+    folder = kind.opened_folder(Path(path))
     if folder.has_leftovers:
         with folder.lock():
             collect_statistics(folder)
     if folder.n_left == 0 and not folder.healing:
-        _mend(folder)
+        kind.mend(folder)
     retried = failed_items(folder) if given.retry_failed else []
     retry = bool(retried) or (given.retry_failed and folder.has_failures)
     if retry or not folder.finished:
         asked = reopened(folder, options, registry, given)
         refuse_other(folder, asked, mended=retried)
-        with RunSession(asked, ranks) as session:
+        with kind(asked, ranks) as session:
             if retry:
                 session.heal(folder)
             if not folder.finished:
                 session.execute(folder)
-    return declared_run(path, registry)
+    return declared_run(path, registry) if kind is RunSession else kind.result(Path(path))
 
 
 def _mend(folder: RunFolder) -> None:
@@ -229,6 +248,22 @@ class Ranks(Protocol):
         """Compute what a folder lacks."""
 
 
+class Left(Wanted, Protocol):
+    """What is left of a run.
+
+    Attributes
+    ----------
+    share : collection of chunks, or None
+        Those to which the execution is restricted.
+    """
+
+    @property
+    def share(self) -> Collection[Chunk] | None: ...
+
+    def wanted_pairs(self) -> np.ndarray:
+        """Count the pairs to compute in every chunk."""
+
+
 class RunSession:
     """A request and what this rank has to fulfil it; a context manager.
 
@@ -239,6 +274,8 @@ class RunSession:
         Who computes what a folder lacks; default: this process.
     """
 
+    unit = "pairs"
+
     def __init__(self, asked: Request, ranks: Ranks | None = None) -> None:
         self.asked = asked
         self._ranks = ranks
@@ -248,7 +285,23 @@ class RunSession:
         self._facts: ItemFacts | None = None
         self._known: KnownForm | None = None
 
-    def __enter__(self) -> RunSession:
+    @staticmethod
+    def opened_folder(path: Path) -> RunFolder:
+        """Open a run folder for writing."""
+        return RunFolder.open(path, writable=True)
+
+    @staticmethod
+    def mend(folder: RunFolder, *, thorough: bool = True) -> None:
+        """Take what is damaged out of a complete run; unless ``thorough``, only where its merged result is damaged."""
+        if thorough or not result_is_whole(folder):
+            _mend(folder)
+
+    @staticmethod
+    def result(path: Path) -> Run:
+        """Open a run as its user sees it."""
+        return Run(path)
+
+    def __enter__(self) -> Self:
         self._open()
         return self
 
@@ -281,9 +334,14 @@ class RunSession:
         """What a few items show; learnt when first asked."""
         if self._facts is None:
             asked = self.asked
-            n_pairs = asked.pairs().n_pairs
+            n_pairs = self._n_probed
             self._facts = learn(asked.app, asked.source, self.rank.executor, self._options, n_pairs, self._known)
         return self._facts
+
+    @property
+    def _n_probed(self) -> int | None:
+        """Pairs of the run; None where it compares none."""
+        return self.asked.pairs().n_pairs
 
     def expect(self, folder: RunFolder) -> None:
         """Take the form of items from a run that exists, instead of learning it."""
@@ -308,7 +366,7 @@ class RunSession:
         return self._opened_again(path)
 
     def _opened_again(self, path: Path) -> RunFolder:
-        folder = RunFolder.open(path, writable=True)
+        folder = self.opened_folder(path)
         refuse_other(folder, self.asked)
         return folder
 
@@ -316,22 +374,30 @@ class RunSession:
         """Create the run folder, after what can be known beforehand was checked."""
         _refuse_unwritable(path)
         asked, manifest, table = self.asked, self.asked.manifest(), self.asked.items()
-        workload, form = asked.pairs(), self.facts.form
+        form = self.facts.form
         if form is not None:
             manifest.application["item"] = {"dtype": form.dtype.str, "shape": list(form.shape)}
         manifest.application["meaning"] = declared(asked.app, manifest)
-        grid = plan_grid(
-            workload,
+        manifest.grid = self._cut().parameters()
+        refuse_too_large(path, plain_bytes(manifest, manifest.n_items))
+        return self._created(path, manifest, table, candidates=asked.candidates, held=held)
+
+    _created: Callable[..., RunFolder] = staticmethod(RunFolder.create)
+
+    def _cut(self) -> Grid:
+        """Cut what a new run compares."""
+        return plan_grid(
+            self.asked.pairs(),
             self.facts,
             self._options,
             self.rank.capacity,
-            asked.app,
-            reduced=asked.reduce is not None,
+            self.asked.app,
+            reduced=self.asked.reduce is not None,
             n_ranks=1 if self._ranks is None else self._ranks.n_expected,
         )
-        manifest.grid = grid.parameters()
-        refuse_too_large(path, plain_bytes(manifest, manifest.n_items))
-        return RunFolder.create(path, manifest, table, candidates=asked.candidates, held=held)
+
+    def _grid(self, folder: RunFolder) -> Grid:
+        return folder_grid(folder)
 
     def strips_stream(self, folder: RunFolder, n_ranks: int) -> bool:
         """Whether rows may stream past columns on ranks like this one."""
@@ -369,7 +435,10 @@ class RunSession:
             collect_statistics(folder)
             self.compute(folder)
             if folder.manifest.reduce is not None:
-                merge_parts(folder)
+                self._merge(folder)
+
+    def _merge(self, folder: RunFolder) -> None:
+        merge_parts(folder)
 
     def execute_share(self, path: Path, share: Share) -> None:
         """Compute one part of a run, beside other processes that compute other parts; the first one creates the folder.
@@ -396,10 +465,10 @@ class RunSession:
     def compute(self, folder: RunFolder, share: Sequence[Chunk] | None = None) -> None:
         """Compute what a folder lacks, or what it lacks of some chunks; the caller may write to it."""
         self.expect(folder)
-        grid = folder_grid(folder)
+        grid = self._grid(folder)
         with self._progress(folder, share) as progress:
             for remaining_tries in reversed(range(DEVICE_MEMORY_TRIES)):
-                remaining = Remaining(folder, grid, share)
+                remaining = self._remaining(folder, grid, share)
                 plan = self._plan(grid, remaining)
                 try:
                     self._run(folder, remaining, plan, progress)
@@ -410,13 +479,16 @@ class RunSession:
                         raise
                     self._open_again(max(least, plan.device_slots // 2))
 
+    def _remaining(self, folder: RunFolder, grid: Grid, share: Sequence[Chunk] | None) -> Left:
+        return Remaining(folder, grid, share)
+
     def _open_again(self, device_slots: int) -> None:
         """Open the rank with fewer slots on devices: what is committed stays, the rest is planned anew."""
         self._opened.close()
         self._options = replace(self._options, device_cache=Size(device_slots, in_items=True))
         self._open()
 
-    def _plan(self, grid: Grid, remaining: Remaining) -> MemoryPlan:
+    def _plan(self, grid: Grid, remaining: Left) -> MemoryPlan:
         return plan_run(grid, remaining.workload, self.facts, self._options, self.rank.capacity, self.asked.app)
 
     def _sizing(self, folder: RunFolder, plan: MemoryPlan) -> dict[str, Any]:
@@ -427,9 +499,10 @@ class RunSession:
     def _progress(self, folder: RunFolder, share: Sequence[Chunk] | None) -> Progress:
         counts = folder.counts(share)
         total = int(counts.sum())
-        return Progress(total, total - int(counts[NOT_COMPUTED]), quiet=self._options.quiet)
+        done = total - int(counts[NOT_COMPUTED])
+        return Progress(total, done, quiet=self._options.quiet, unit=self.unit)
 
-    def _run(self, folder: RunFolder, remaining: Remaining, plan: MemoryPlan, progress: Progress) -> None:
+    def _run(self, folder: RunFolder, remaining: Left, plan: MemoryPlan, progress: Progress) -> None:
         if folder.manifest.reduce is not None:
             folder.forget_result()
         tracer = Tracer() if self._options.trace else NO_TRACER
@@ -443,8 +516,8 @@ class RunSession:
             statistics.write(stats())
 
         lead = self._lead(folder, remaining, plan, progress)
-        sink = Committer(folder, tracer, write_statistics)
-        node = Node(self._execution(folder, plan, sink, lead, tracer))
+        sink = self._sink(folder, tracer, write_statistics)
+        node = self._node(folder, self._execution(folder, plan, sink, lead, tracer))
         lead.counting(stats)
         write_statistics()  # an execution counts, however it ends
         try:
@@ -456,22 +529,30 @@ class RunSession:
                 with contextlib.suppress(OSError, TartanError):
                     self._write_trace(folder, tracer)
 
+    def _sink(self, folder: RunFolder, tracer: Tracer, flushed: Callable[[], None]) -> ChunkSink | TripleCommitter:
+        return Committer(folder, tracer, flushed)
+
+    def _node(self, folder: RunFolder, execution: Execution) -> Node:
+        return Node(execution)
+
     def _write_trace(self, folder: RunFolder, tracer: Tracer) -> None:
         tracer.write(folder.path / TRACE_NAME)
 
-    def _lead(self, folder: RunFolder, remaining: Remaining, plan: MemoryPlan, progress: Progress) -> Lead:
+    def _lead(self, folder: RunFolder, remaining: Left, plan: MemoryPlan, progress: Progress) -> Lead:
         """Return what stands above the node: here the whole order, and the verdict on what failed."""
-        rules = FailureRules(self._options.on_error, self._options.max_failures)
+        rules = FailureRules(self._options.on_error, self._options.max_failures, self.unit)
         return Lead(remaining, Oversight(folder, rules, progress, remaining.share).report)
 
-    def _execution(self, folder: RunFolder, plan: MemoryPlan, sink: ChunkSink, lead: Lead, tracer: Tracer) -> Execution:
+    def _execution(
+        self, folder: RunFolder, plan: MemoryPlan, sink: ChunkSink | TripleCommitter, lead: Lead, tracer: Tracer
+    ) -> Execution:
         options, rank = self._options, self.rank
         return Execution(
             source=self.asked.source,
             app=self.asked.app,
             outputs=folder.manifest.outputs,
             both_ways=folder.pairs.both_ways,
-            grid=folder_grid(folder),
+            grid=self._grid(folder),
             remaining=lead.remaining,
             layout=plan.layout,
             item_plan=plan.item_plan,

@@ -113,15 +113,16 @@ def learn(
     source: Source,
     executor: Executor,
     options: RunOptions,
-    n_pairs: int,
+    n_pairs: int | None,
     known: KnownForm | None = None,
 ) -> ItemFacts:
     """Load a few items and compare one with itself.
 
     Parameters
     ----------
-    n_pairs : int
-        Pairs of the run: at most a hundredth as many, and at least one, are compared to learn what a pair costs.
+    n_pairs : int or None
+        Pairs of the run: at most a hundredth as many, and at least one, are compared to learn what a pair costs. None:
+        no pair is compared.
     known : KnownForm, optional
         Of a run that exists: its items keep their form, whatever new ones look like.
 
@@ -132,9 +133,9 @@ def learn(
     """
     probes = _probe_rows(app, source, executor, known) or _probe_items(app, source, executor, options, known)
     form, parsed = _common_form(app, probes, known)
-    costs = (
-        Costs() if known is not None else _costs(app, executor, _smallest(probes), form is not None, options, n_pairs)
-    )
+    costs = Costs()
+    if known is None and n_pairs is not None:
+        costs = _costs(app, executor, _smallest(probes), form is not None, options, n_pairs)
     mean_bytes, largest_bytes = _sizes(probes, source if form is None else None)
     return ItemFacts(
         form,
@@ -442,7 +443,7 @@ def _plan_ragged(
 
 def _check_ragged(grid: Grid, capacity: int, item_size: int, in_items: bool) -> None:
     """Refuse a host cache that cannot hold the items of one tile."""
-    least = min(grid.longest_strip + grid.longest_span, grid.n_items) * item_size
+    least = grid.most_items * item_size
     if capacity < least:
         unit = "items" if in_items else ""
         raise ConfigError(

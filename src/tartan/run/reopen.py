@@ -67,7 +67,7 @@ def reopened(folder: RunFolder, options: RunOptions, registry: Registry, given: 
     manifest = folder.manifest
     about = manifest.application
     if given.app is not None:
-        application = as_application(given.app)
+        application = as_application(given.app, manifest.arity)
         described = describe_application(application, registry)
     elif about["kind"] == "object":
         raise ConfigError(
@@ -76,7 +76,7 @@ def reopened(folder: RunFolder, options: RunOptions, registry: Registry, given: 
         )
     else:
         _check_code(folder, trust=given.trust)
-        application, described = load_application(about["source"], about["parameters"], registry)
+        application, described = load_application(about["source"], about["parameters"], registry, manifest.arity)
     if given.items is not None:
         source = open_source(given.items, suffixes=application.item_suffixes, split=splitter(application))
     else:

@@ -171,7 +171,7 @@ def request(
         given = _indices(pairs)
         workload = {"kind": "candidates", "file": "candidates.npy", "digest": digest(given)}
         candidates = np.sort(given, axis=1)
-    kept = None if reduce is None else _reduction(reduce, output_dtypes(application))
+    kept = None if reduce is None else reduction(reduce, output_dtypes(application))
     described = described or describe_application(application, registry)
     return Request(application, described, source, options, workload, candidates, kept)
 
@@ -220,7 +220,7 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _reduction(reduce: Any, dtypes: Mapping[str, np.dtype[Any]]) -> dict[str, Any]:
+def reduction(reduce: Any, dtypes: Mapping[str, np.dtype[Any]]) -> dict[str, Any]:
     """Check what a run is to keep; return it with every entry that counts."""
     outputs = tuple(dtypes)
     example = 'write {"kind": "top-k", "k": 10, "largest": True} or {"kind": "threshold", "threshold": 0.3}'

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tartan.core.bound import workload_bound
 from tartan.core.model import StageTimes, system_efficiency
+from tartan.core.triples import triples_bound
 from tartan.errors import TartanError
 from tartan.store.folder import RunFolder
 
@@ -72,7 +73,7 @@ class Statistics:
             "n_items": n,
             "load_factor": counts["loads"] / n,
             # Of the largest room that any execution had: with less, more loads would be needed.
-            "load_factor_bound": workload_bound(self._folder.pairs.workload, slots),
+            "load_factor_bound": _bound(self._folder, slots),
             "host_slots": slots,
             "host_peak": new.host_peak,
             "result_buffer_bytes": new.result_buffer_bytes,
@@ -87,6 +88,12 @@ class Statistics:
     def _total(self, name: str, new: NodeStats) -> dict[str, Any]:
         old = self._before.get(name) or {}
         return {key: old.get(key, 0) + value for key, value in getattr(new, name).items()}
+
+
+def _bound(folder: RunFolder, slots: int) -> float:
+    """Return R_min."""
+    n = folder.manifest.n_items
+    return workload_bound(folder.pairs.workload, slots) if folder.arity == 2 else triples_bound(n, slots) / n
 
 
 def statistics_of(folder: RunFolder) -> dict[str, Any]:
@@ -117,7 +124,7 @@ def _sum(folder: RunFolder, one: dict[str, Any], other: dict[str, Any]) -> dict[
         **counts,
         "n_items": n,
         "load_factor": counts["loads"] / n,
-        "load_factor_bound": workload_bound(folder.pairs.workload, max(2, largest["host_slots"])),
+        "load_factor_bound": _bound(folder, max(2, largest["host_slots"])),
         **largest,
         **_sum_of_ranks(one, other, counts["parses"] / n),
         "sizing": one.get("sizing") or other.get("sizing"),

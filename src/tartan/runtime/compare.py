@@ -100,7 +100,7 @@ def compare_block(
     return check_scores(result, (len(left), len(right)), dtypes)
 
 
-def check_scores(result: Any, shape: tuple[int, int], dtypes: Mapping[str, np.dtype[Any]]) -> dict[str, Any]:
+def check_scores(result: Any, shape: tuple[int, ...], dtypes: Mapping[str, np.dtype[Any]]) -> dict[str, Any]:
     """Check what compare returned.
 
     Raises
@@ -274,7 +274,7 @@ def write_block(
     changed = type(app).postprocess is not Application.postprocess
     for name, block in scores.items():
         finished = app.postprocess(block) if changed else block
-        misfits = None if finished is out[name] else _copy(finished, out[name], name)
+        misfits = None if finished is out[name] else copy_scores(finished, out[name], name)
         bad = _nan_pairs(out[name], codes) if misfits is None else _counted(misfits, codes)
         if bad is None:
             continue
@@ -339,7 +339,7 @@ def _diagonal(cells: np.ndarray, offset: int) -> np.ndarray:
     return np.diagonal(cells, offset) if inside else cells[:0, 0]
 
 
-def _copy(finished: Any, target: np.ndarray, name: str) -> np.ndarray | None:
+def copy_scores(finished: Any, target: np.ndarray, name: str) -> np.ndarray | None:
     """Copy scores into a buffer; return which of them its dtype cannot hold, None when it holds all."""
     values = np.asarray(finished)
     if values.shape != target.shape:

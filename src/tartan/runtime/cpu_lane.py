@@ -65,21 +65,33 @@ class CpuLane:
             self._wiring.post(self._failed(part, outcome))
 
     def _failed(self, part: Part, outcome: Raised | Died | TimedOut | Cancelled) -> Event:
-        match outcome:
-            case Raised(InternalError() | RunFailedError() as fatal):
-                # Not the application's: no worker can be started, or a defect of ours.
-                return NodeBroken(fatal)
-            case Raised():
-                kind = "memory" if isinstance(outcome.error, MemoryError | DeviceMemoryError) else "raised"
-                error = PairFailure(0, 0, line_of(outcome.name, outcome.message), outcome.traceback)
-                return PartFailed(part, self._device, error, kind)
-            case Died():
-                error = PairFailure(0, 0, f"compare ended its worker: {outcome.how}", outcome.traceback)
-                return PartFailed(part, self._device, error, "died")
-            case TimedOut():
-                return PartFailed(part, self._device, late(outcome.seconds), "late")
-            case Cancelled():
-                return PartDropped(part)
+        found = failed_call(outcome)
+        if found is None:
+            return PartDropped(part)
+        if isinstance(found, NodeBroken):
+            return found
+        kind, reason, traceback = found
+        return PartFailed(part, self._device, PairFailure(0, 0, reason, traceback), kind)
+
+
+def failed_call(outcome: Raised | Died | TimedOut | Cancelled) -> NodeBroken | tuple[str, str, str] | None:
+    """Return how a compare call failed: its kind, as of ``PartFailed``, its reason and traceback.
+
+    None where the executor closes; NodeBroken where that is not the application's: no worker can be started, or there
+    is a defect in Tartan.
+    """
+    match outcome:
+        case Raised(InternalError() | RunFailedError() as fatal):
+            return NodeBroken(fatal)
+        case Raised():
+            kind = "memory" if isinstance(outcome.error, MemoryError | DeviceMemoryError) else "raised"
+            return kind, line_of(outcome.name, outcome.message), outcome.traceback
+        case Died():
+            return "died", f"compare ended its worker: {outcome.how}", outcome.traceback
+        case TimedOut():
+            return "late", late(outcome.seconds).reason, ""
+        case Cancelled():
+            return None
 
 
 def late(seconds: float) -> PairFailure:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tartan.core.actions import Origin
 from tartan.core.order import Segment
 from tartan.core.verdict import PairCounts
+from tartan.runtime.boxes import BoxFound, BoxPart
 from tartan.runtime.compare import PairFailure
 from tartan.runtime.host import Place
 from tartan.runtime.items import ItemFailure
@@ -95,6 +96,28 @@ class PartDropped(NamedTuple):
     part: Part
 
 
+class BoxCompared(NamedTuple):
+    """A part of a tile of triples was compared."""
+
+    part: BoxPart
+    found: BoxFound
+
+
+class BoxFailed(NamedTuple):
+    """A part of a tile of triples failed as a whole; ``kind`` as of ``PartFailed``."""
+
+    part: BoxPart
+    kind: str
+    reason: str
+    traceback: str
+
+
+class BoxDropped(NamedTuple):
+    """A part of a tile of triples was not compared, because its executor closes."""
+
+    part: BoxPart
+
+
 class ChunkCommitted(NamedTuple):
     """A chunk is committed; its buffers may be used again."""
 
@@ -123,6 +146,9 @@ Event = (
     | PartCompared
     | PartFailed
     | PartDropped
+    | BoxCompared
+    | BoxFailed
+    | BoxDropped
     | ChunkCommitted
     | SegmentsGranted
     | NodeBroken

@@ -16,6 +16,7 @@ from tartan.core.sizing import Layout
 from tartan.core.verdict import NodeReport
 from tartan.core.workload import Workload
 from tartan.devices.protocol import Device
+from tartan.runtime.committer import TripleCommitter
 from tartan.runtime.exchange import Exchange
 from tartan.runtime.loader import RemoteStorage
 from tartan.runtime.segments import SegmentSource
@@ -68,7 +69,7 @@ class Execution:
         Size of the host arena.
     span_bytes : callable or None
         Expected bytes of a span, for items of unequal size.
-    sink : ChunkSink
+    sink : ChunkSink or TripleCommitter
         Gets finished chunks.
     report : callable
         Adds up what happened since the last report; raises RunFailedError if the run must stop.
@@ -105,7 +106,7 @@ class Execution:
     device_rooms: Sequence[Room | None]
     host_bytes: int
     span_bytes: Callable[[int], int] | None
-    sink: ChunkSink
+    sink: ChunkSink | TripleCommitter
     report: Callable[[NodeReport], None]
     timeout_seconds: float | None
     tracer: Tracer

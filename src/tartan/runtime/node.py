@@ -17,8 +17,10 @@ from typing import Any
 from tartan.base.daemon_pool import DaemonPool
 from tartan.core.actions import Action, AskSegments, Commit, Compare, Evict, Load, Move, Prepare, Upload
 from tartan.core.setup import RunSetup, make_scheduler, make_segments
-from tartan.errors import RunCancelledError
+from tartan.errors import InternalError, RunCancelledError
+from tartan.runtime.box_desk import BoxDesk
 from tartan.runtime.chunk_desk import ChunkBuffers, ChunkDesk
+from tartan.runtime.committer import TripleCommitter
 from tartan.runtime.cpu_lane import CpuLane
 from tartan.runtime.device_lane import DeviceLane
 from tartan.runtime.disk_level import DiskLevel
@@ -125,19 +127,10 @@ class Node:
         x = self._x
         self._opened.callback(x.sink.close)
         wiring = self._wire()
-        buffers = ChunkBuffers(
-            x.grid.chunk,
-            x.outputs if wiring.keeper is None else {},
-            x.layout.open_chunks + 3,
-            mirrored=x.both_ways,
-            counted_twice=x.both_ways and not x.app.directed,
-            shared=x.executor.in_processes,
-        )
-        self._arenas[CHUNK_ARENA] = self._buffers = buffers.arena
+        self._open_buffers(wiring)
         for name, arena in self._arenas.items():
             x.executor.share(name, arena)
-        self._device_lanes = self._open_devices(wiring, buffers)
-        lanes = [self._device_lanes.get(index) or CpuLane(index, wiring) for index in range(len(x.devices))]
+        self._device_lanes = self._open_devices(wiring)
         self._opened.callback(self._end, x.executor)
         io = DaemonPool(IO_THREADS, "tartan-io")
         disk = None
@@ -152,11 +145,26 @@ class Node:
         self._items = ItemDesk(
             wiring, x.grid, self._scheduler, self._loader, disk, x.exchange, self._device_lanes, x.report, measured
         )
-        self._chunks = ChunkDesk(x.grid, self._scheduler, buffers, x.remaining, x.sink, self._inbox.put)
-        self._tiles = TileDesk(
-            x.grid, self._scheduler, x.remaining, self._items, self._chunks, lanes, x.source.keys, x.report
+        self._carry_out: dict[type, Callable[[Any], None]] = {AskSegments: self._ask}
+        self._handle: dict[type, Callable[[Any], list[Action]]] = {
+            SegmentsGranted: self._granted,
+            NodeBroken: self._stop,
+        }
+        self._assign_items()
+        self._open_desks(wiring)
+
+    def _open_buffers(self, wiring: Wiring) -> None:
+        """Take memory for the scores of open chunks."""
+        x = self._x
+        self._buffers = ChunkBuffers(
+            x.grid.chunk,
+            x.outputs if wiring.keeper is None else {},
+            x.layout.open_chunks + 3,
+            mirrored=x.both_ways,
+            counted_twice=x.both_ways and not x.app.directed,
+            shared=x.executor.in_processes,
         )
-        self._assign()
+        self._arenas[CHUNK_ARENA] = self._buffers.arena
 
     def _wire(self) -> Wiring:
         x, plan = self._x, self._x.item_plan
@@ -170,40 +178,48 @@ class Node:
             x.app, x.source, x.executor, plan, self._arenas, self._inbox.put, x.tracer, x.timeout_seconds, keeper
         )
 
-    def _open_devices(self, wiring: Wiring, buffers: ChunkBuffers) -> dict[int, DeviceLane]:
+    def _open_devices(self, wiring: Wiring) -> dict[int, DeviceLane]:
         """Start a lane for each device with memory of its own."""
         lanes = {}
         for index, (device, room) in enumerate(zip(self._x.devices, self._x.device_rooms, strict=True)):
             if room is not None:
-                lane = lanes[index] = DeviceLane(index, device, room, wiring, buffers, self._x.substitute)
+                lane = lanes[index] = DeviceLane(index, device, room, wiring, self._buffers, self._x.substitute)
                 self._opened.callback(self._end, lane)
         return lanes
 
-    def _assign(self) -> None:
-        """Say which desk carries out which actions and handles which events."""
-        items, tiles, chunks = self._items, self._tiles, self._chunks
-        self._carry_out: dict[type, Callable[[Any], None]] = {
-            AskSegments: self._ask,
+    def _assign_items(self) -> None:
+        """Let the desk of items carry out its actions and handle its events."""
+        items = self._items
+        self._carry_out |= {
             Load: items.load,
             Move: items.move,
             Evict: items.evict,
             Prepare: items.prepare,
             Upload: items.upload,
-            Compare: tiles.compare,
-            Commit: chunks.commit,
         }
-        self._handle: dict[type, Callable[[Any], list[Action]]] = {
+        self._handle |= {
             SpanFilled: items.filled,
             SpanMoved: items.moved,
             SpanUploaded: items.uploaded,
             SpanPrepared: items.prepared,
             SpanStored: items.stored,
+        }
+
+    def _open_desks(self, wiring: Wiring) -> None:
+        """Open the desks of tiles and chunks, which carry out and handle the rest."""
+        x, sink = self._x, self._x.sink
+        if isinstance(sink, TripleCommitter):
+            raise InternalError("a node of pairs cannot commit triples")
+        lanes = [self._device_lanes.get(index) or CpuLane(index, wiring) for index in range(len(x.devices))]
+        chunks = ChunkDesk(x.grid, self._scheduler, self._buffers, x.remaining, sink, self._inbox.put)
+        tiles = TileDesk(x.grid, self._scheduler, x.remaining, self._items, chunks, lanes, x.source.keys, x.report)
+        self._tiles: TileDesk | BoxDesk = tiles
+        self._carry_out |= {Compare: tiles.compare, Commit: chunks.commit}
+        self._handle |= {
             PartCompared: tiles.compared,
             PartFailed: tiles.failed,
             PartDropped: tiles.dropped,
             ChunkCommitted: chunks.committed,
-            SegmentsGranted: self._granted,
-            NodeBroken: self._stop,
         }
 
     def _end(self, worker: Executor | DeviceLane) -> None:
@@ -270,5 +286,9 @@ class Node:
             seconds_per_stage=seconds,
             wall_seconds=wall_seconds,
             host_peak=scheduler.host.stats.peak,
-            result_buffer_bytes=self._buffers.n_bytes,
+            result_buffer_bytes=self._buffer_bytes,
         )
+
+    @property
+    def _buffer_bytes(self) -> int:
+        return int(self._buffers.arena.n_bytes)

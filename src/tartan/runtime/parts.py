@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -160,7 +160,15 @@ def _cut(part: Part, rows: slice, columns: slice) -> Part:
     )
 
 
-class HalvedTiles:
+class _Halved(Protocol):
+    @property
+    def depth(self) -> int: ...
+
+
+P = TypeVar("P", bound=_Halved)
+
+
+class HalvedTiles(Generic[P]):
     """Parts of halved tiles that wait: the latest goes first, and few are under way at once.
 
     So the way to a guilty pair is a path and not the whole tree, however late the ends of parts become known.
@@ -174,21 +182,21 @@ class HalvedTiles:
     def __init__(self, most: int) -> None:
         self._most = most
         self._under_way = 0
-        self._waiting: list[Part] = []
+        self._waiting: list[P] = []
 
-    def add(self, parts: Sequence[Part]) -> None:
+    def add(self, parts: Sequence[P]) -> None:
         """Let parts wait; the first of them goes first."""
         self._waiting += reversed(parts)
 
-    def add_last(self, part: Part) -> None:
+    def add_last(self, part: P) -> None:
         """Let a part wait until no other does."""
         self._waiting.insert(0, part)
 
-    def ended(self, part: Part) -> None:
+    def ended(self, part: P) -> None:
         """Note the end of any part; whole tiles do not count."""
         self._under_way -= part.depth > 0
 
-    def next(self) -> Iterator[Part]:
+    def next(self) -> Iterator[P]:
         """Take the parts that may start now."""
         while self._waiting and self._under_way < self._most:
             self._under_way += 1

@@ -101,7 +101,7 @@ class TileDesk:
         self._keys = keys
         self._report = report
         self._works: dict[Tile, _TileWork] = {}
-        self._halved = [HalvedTiles(HALVES_A_WORKER * lane.n_workers) for lane in lanes]
+        self._halved = [HalvedTiles[Part](HALVES_A_WORKER * lane.n_workers) for lane in lanes]
         self._n_listed = 0
         self._scouted = False
         self._loads_reported = 0

@@ -49,7 +49,7 @@ class FailureLog:
         if not new:
             return
         # the newline in front ends a line that a kill tore; without it the next one would be lost too
-        lines = "\n" + "".join(json.dumps(asdict(f)) + "\n" for f in new)
+        lines = "\n" + "".join(json.dumps(_entries(f)) + "\n" for f in new)
         self._writer.append(self._log, lines.encode())
         with self._lock:
             self._known_items |= {f.i for f in new if f.j is None}
@@ -67,7 +67,7 @@ class FailureLog:
     def _replace(self, failures: Sequence[Failure]) -> None:
         import pyarrow as pa
 
-        table = pa.Table.from_pylist([asdict(f) for f in failures], _schema(pa))
+        table = pa.Table.from_pylist([_entries(f) for f in failures], _schema(pa, failures))
         parquet.write_table(self._folder / FILE_NAME, table, self._writer)
         self._writer.sync()  # remove the log only when its contents are safe
         self._writer.remove(self._log)
@@ -87,8 +87,16 @@ def read_failures(folder: Path, more: Iterable[Failure] = ()) -> list[Failure]:
     CorruptResultError
         If ``failures.parquet`` is damaged.
     """
-    found = {(f.i, f.j): f for f in (*more, *_read_table(folder / FILE_NAME), *read_log(folder / LOG_NAME))}
-    return sorted(found.values(), key=lambda f: (f.j is not None, f.i, -1 if f.j is None else f.j))
+    found = {(f.i, f.j, f.k): f for f in (*more, *_read_table(folder / FILE_NAME), *read_log(folder / LOG_NAME))}
+    return sorted(found.values(), key=lambda f: (f.j is not None, f.i, -1 if f.j is None else f.j, f.k or -1))
+
+
+def _entries(failure: Failure) -> dict[str, Any]:
+    """Return what is written of a failure; of one that is no triple no third item."""
+    entries = asdict(failure)
+    if failure.k is None:
+        del entries["k"]
+    return entries
 
 
 def _read_table(path: Path) -> Iterable[Failure]:
@@ -116,8 +124,9 @@ def read_log(path: Path) -> Iterable[Failure]:
     return found
 
 
-def _schema(pa: Any) -> Any:
+def _schema(pa: Any, failures: Sequence[Failure]) -> Any:
     text, index = pa.string(), pa.int64()
+    third = [("k", index)] if any(failure.k is not None for failure in failures) else []
     return pa.schema(
-        [("i", index), ("j", index), ("stage", text), ("reason", text), ("traceback", text)],
+        [("i", index), ("j", index), ("stage", text), ("reason", text), ("traceback", text), *third],
     )

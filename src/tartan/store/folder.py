@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -61,6 +61,8 @@ class RunFolder(Ledger):
     pairs : WantedPairs
         Pairs and chunks that the run computes.
     """
+
+    arity: ClassVar[int] = 2
 
     def __init__(self, path: Path, manifest: Manifest, writer: FileWriter | None) -> None:
         super().__init__(path, manifest, writer)
@@ -138,6 +140,13 @@ class RunFolder(Ledger):
         """
         path = path_of("path", path)
         description = Manifest.load(path)
+        if description.arity != cls.arity:
+            kinds = {2: "pairs", 3: "triples"}
+            raise ConfigError(
+                f"{path} is a run of {kinds[description.arity]}, and this is for runs of {kinds[cls.arity]}",
+                code="other-arity",
+                context={"path": str(path)},
+            )
         if writable:
             with disk_errors(path):
                 writer = writer or FileWriter(path)

@@ -22,6 +22,7 @@ STATUS = "status"
 CANDIDATES_NAME = "candidates.npy"
 _BEFORE_MANIFEST = {"tmp", CANDIDATES_NAME, lock.FILE_NAME, lock.LEASE_NAME, items.FILE_NAME, seal.FILE_NAME}
 _RESERVED = {STATUS, "i", "j", "key_i", "key_j"}
+_RESERVED_OF_TRIPLES = {*_RESERVED, "k", "key_k"}
 
 
 def lay_out(
@@ -40,8 +41,9 @@ def lay_out(
             np.save(stream, np.ascontiguousarray(candidates, np.int64))
     if description.reduce is None:
         Dense.create(path, description, writer, samples)
-    status = ChunkArray(path / f"{STATUS}.zarr", np.dtype(np.uint8), description.chunk, compressed=True)
-    status.describe(writer, description.n_items)
+    if description.arity == 2:
+        status = ChunkArray(path / f"{STATUS}.zarr", np.dtype(np.uint8), description.chunk, compressed=True)
+        status.describe(writer, description.n_items)
     text = description.to_json().encode()
     seal.write_seal(path, text, writer)
     writer.sync()
@@ -52,8 +54,9 @@ def check_request(description: Manifest, table: ItemTable | None) -> None:
     """Refuse a request that cannot become a folder."""
     if table is not None and len(table) != description.n_items:
         raise InternalError(f"{description.n_items} items, {len(table)} keys")
+    reserved = _RESERVED if description.arity == 2 else _RESERVED_OF_TRIPLES
     for name in description.outputs:
-        if name in _RESERVED or not name.replace("_", "").replace("-", "").isalnum():
+        if name in reserved or not name.replace("_", "").replace("-", "").isalnum():
             raise ConfigError(f"output {name!r} cannot be a file name here; use letters, digits, _ and -")
 
 

@@ -74,8 +74,11 @@ class Ledger:
         self._log = FailureLog(path, writer) if writer is not None else None
         self._may_forget = False  # set by the holder of the run lock
         self._claims: Claims | None = None  # set where this is one of several writers
-        self._status = ChunkArray.open(path / f"{STATUS}.zarr")
+        self._open_status()
         self._adopt(manifest)
+
+    def _open_status(self) -> None:
+        self._status = ChunkArray.open(self.path / f"{STATUS}.zarr")
 
     def _adopt(self, manifest: Manifest) -> None:
         self.manifest = manifest

@@ -37,7 +37,7 @@ class Manifest:
         output, what the application says of its scores: distance, why, cut, cut_why, linkage, tree).
     workload : dict
         ``{"kind": "all"}``, ``{"kind": "rectangle", "n_left": a}`` or
-        ``{"kind": "candidates", "file": "candidates.npy"}``.
+        ``{"kind": "candidates", "file": "candidates.npy"}``; ``{"kind": "triples"}`` compares three items at a time.
     n_items : int
     generations : list of int
         Number of items after the creation and after each extension; the last is ``n_items``.
@@ -70,6 +70,11 @@ class Manifest:
     def outputs(self) -> dict[str, np.dtype[Any]]:
         """Named outputs with their dtypes, in order."""
         return {name: np.dtype(text) for name, text in self.application["outputs"].items()}
+
+    @property
+    def arity(self) -> int:
+        """How many items are compared at a time: 2, or 3 in a run of triples."""
+        return 3 if self.workload["kind"] == "triples" else 2
 
     @property
     def chunk(self) -> int:

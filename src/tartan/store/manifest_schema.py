@@ -40,7 +40,7 @@ class _ManifestApplication(TypedDict):
 
 
 class _ManifestWorkload(TypedDict):
-    kind: Literal["all", "rectangle", "candidates"]
+    kind: Literal["all", "rectangle", "candidates", "triples"]
     n_left: NotRequired[_Size]
     file: NotRequired[str]
 
@@ -91,6 +91,8 @@ def _missing(body: dict[str, Any]) -> str | None:
     for part in (body["workload"], body["reduce"] or {}):
         if (entry := needed.get(part.get("kind", ""))) is not None and entry not in part:
             return f"{part['kind']} needs {entry!r}"
+    if body["workload"]["kind"] == "triples" and body["reduce"] is None:
+        return "a run of triples needs an entry 'reduce'"
     return None if body["grid"].get("chunk") else "the grid has no chunks"
 
 

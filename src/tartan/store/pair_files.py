@@ -1,7 +1,8 @@
-"""Pairs of a run in files: Parquet, or text with one pair a line."""
+"""Pairs or triples of a run in files: Parquet, or text with one of them a line."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,15 @@ SEPARATORS = {"csv": ",", "tsv": "\t"}
 KEYS = ("key_i", "key_j")
 
 
-def write_pairs(reader: pa.RecordBatchReader, path: Path, kind: str, *, keys: bool = True, **ways: Any) -> None:
+def write_pairs(
+    reader: pa.RecordBatchReader,
+    path: Path,
+    kind: str,
+    *,
+    keys: bool = True,
+    key_names: Sequence[str] = KEYS,
+    **ways: Any,
+) -> None:
     """Write all pairs of a reader to a file, a batch at a time.
 
     Parameters
@@ -27,6 +36,8 @@ def write_pairs(reader: pa.RecordBatchReader, path: Path, kind: str, *, keys: bo
     kind : {"parquet", "csv", "tsv"}
     keys : bool
         Whether text has the names of the items too, in its last columns; Parquet always has them.
+    key_names : sequence of str
+        Columns of the names.
     **ways
         How Parquet is written: ``compression``, ``use_dictionary``. Text ignores them.
     """
@@ -34,7 +45,7 @@ def write_pairs(reader: pa.RecordBatchReader, path: Path, kind: str, *, keys: bo
         write_batches(path, reader, **ways)
         return
     separator = SEPARATORS[kind]
-    columns = [name for name in reader.schema.names if name not in KEYS] + (list(KEYS) if keys else [])
+    columns = [name for name in reader.schema.names if name not in key_names] + (list(key_names) if keys else [])
     with reader, arrow_file(path, "wb") as file:
         file.write((separator.join(columns) + "\n").encode())
         for batch in reader:

@@ -30,6 +30,8 @@ def pair_schema(folder: RunFolder, outputs: list[str]) -> pa.Schema:
     """Return the schema of a run's pairs; a single output is called ``score``."""
     import pyarrow as pa
 
+    if folder.manifest.arity != 2:
+        raise ConfigError(f"{folder.path} keeps {folder.kept}, and no pairs: triples() has what it keeps")
     for name in outputs:
         require_real(name, folder.manifest.outputs[name], "a table of pairs holds")
     types = [pa.from_numpy_dtype(folder.manifest.outputs[name]) for name in outputs]

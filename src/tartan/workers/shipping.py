@@ -74,7 +74,7 @@ def source_hash(spec: str) -> str | None:
 
 
 def load_application(
-    spec: str, parameters: Mapping[str, Any], registry: Registry | None = None
+    spec: str, parameters: Mapping[str, Any], registry: Registry | None = None, arity: int = 2
 ) -> tuple[Application, dict[str, Any]]:
     """Find an application by name and build it; of a file or a module this runs its code.
 
@@ -87,6 +87,8 @@ def load_application(
         Arguments of the class by name; texts are read as the constructor's annotations or defaults say.
     registry : Registry, optional
         Where built-in names are looked up.
+    arity : {2, 3}
+        Whether it is to compare pairs or triples.
 
     Returns
     -------
@@ -108,7 +110,7 @@ def load_application(
     elif parameters:
         names = ", ".join(parameters)
         raise ConfigError(f"{spec} is no class, so {names} cannot be set; name the class instead")
-    app = as_application(target)
+    app = as_application(target, arity)
     return app, _description(app, found)
 
 

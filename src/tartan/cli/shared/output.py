@@ -57,19 +57,30 @@ def print_table(rows: Iterable[tuple[str, str]]) -> None:
 
 def describe_run(run: Any) -> dict[str, Any]:
     """Return everything that ``info --json`` says of a run."""
-    failures = run.failures
+    failures, unit = run.failures, unit_of(run)
     counted = {
         "n_failed_items": sum(failure.kind == "item" for failure in failures),
-        "n_failed_pairs": sum(failure.kind == "pair" for failure in failures),
+        f"n_failed_{unit}": sum(failure.kind != "item" for failure in failures),
     }
-    about: dict[str, Any] = dict.fromkeys(STATISTICS) | counted | dict(run.stats)
+    named = (name.replace("pairs", unit) for name in STATISTICS)
+    about: dict[str, Any] = dict.fromkeys(named) | counted | dict(run.stats)
     return {
         "path": str(run.path),
         **about,
         "n_items": run.n_items,
-        "n_pairs": run.n_pairs,
-        "n_pairs_done": run.n_pairs_done,
+        f"n_{unit}": getattr(run, f"n_{unit}"),
+        f"n_{unit}_done": getattr(run, f"n_{unit}_done"),
     }
+
+
+def unit_of(run: Any) -> str:
+    """Return what a run compares: "pairs" or "triples"."""
+    return "triples" if run.manifest.arity == 3 else "pairs"
+
+
+def n_left(run: Any) -> int:
+    """Return how many pairs or triples are still to be compared."""
+    return int(getattr(run, f"n_{unit_of(run)}_left"))
 
 
 def describe_parts(run: Any) -> list[dict[str, Any]]:
@@ -89,10 +100,12 @@ def describe_parts(run: Any) -> list[dict[str, Any]]:
 
 def summary(about: Mapping[str, Any]) -> str:
     """Write what a run did in one or two lines."""
-    text = f"{about['n_pairs_done']:,} of {about['n_pairs']:,} pairs of {about['n_items']:,} items"
+    unit = "triples" if "n_triples" in about else "pairs"
+    done = about[f"n_{unit}_done"]
+    text = f"{done:,} of {about[f'n_{unit}']:,} {unit} of {about['n_items']:,} items"
     seconds = about.get("wall_seconds")
     if seconds:
-        text += f" in {format_duration(seconds)} ({format_rate(about['n_pairs_done'] / seconds)})"
+        text += f" in {format_duration(seconds)} ({format_rate(done / seconds, unit)})"
     if about.get("load_factor") is not None:
         loads = f"{format_count(about['loads'])} loads, R"
         if about.get("storage_load_factor") is not None:
@@ -112,10 +125,11 @@ def _factor(about: Mapping[str, Any], name: str) -> str:
 
 def warn_unfinished(run: Any) -> None:
     """Warn where a run is not finished: what is made of it lacks scores."""
-    left = run.n_pairs_left
+    left, unit = n_left(run), unit_of(run)
     if left:
         print(
-            f"tartan: warning: {run.path} is not finished: {left:,} of {run.n_pairs:,} pairs are missing here; "
+            f"tartan: warning: {run.path} is not finished: {left:,} of {getattr(run, f'n_{unit}'):,} {unit} are "
+            "missing here; "
             f"`tartan resume {shlex.quote(str(run.path))}` computes them",
             file=sys.stderr,
         )
@@ -162,4 +176,5 @@ def _list_failures(failures: Sequence[Any], keys: Sequence[str]) -> None:
 def _who(failure: Any, keys: Sequence[str]) -> str:
     if failure.j is None:
         return f"item {keys[failure.i]}"
-    return f"pair {keys[failure.i]}, {keys[failure.j]}"
+    ends = [keys[end] for end in (failure.i, failure.j, failure.k) if end is not None]
+    return f"{failure.kind} {', '.join(ends)}"

@@ -1,0 +1,188 @@
+"""A run of triples as its user sees it, finished or not: what it keeps, its numbers and its failures."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tartan.base.checks import path_of
+from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR
+from tartan.errors import ConfigError
+from tartan.run.result import Run
+from tartan.run.statistics import statistics_of
+from tartan.store.manifest import Manifest
+from tartan.store.triples import TripleFolder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class TripleRun(Run):
+    """The result of a run of triples.
+
+    Parameters
+    ----------
+    folder : TripleFolder or path
+
+    Raises
+    ------
+    RunNotFoundError
+        If there is no run at the path.
+
+    Notes
+    -----
+    It keeps no pairs and no matrix; what a ``Run`` makes of these is refused with a ConfigError.
+    """
+
+    folder: TripleFolder
+
+    def __init__(self, folder: TripleFolder | str | Path) -> None:
+        self.folder = folder if isinstance(folder, TripleFolder) else opened_folder(folder)
+
+    @property
+    def n_triples(self) -> int:
+        """Number of triples i < j < k."""
+        return self.folder.pairs.n_pairs
+
+    @property
+    def n_triples_done(self) -> int:
+        """Number of triples that were compared. Read anew each time: the run may not be finished."""
+        return int(self.folder.counts()[DONE])
+
+    @property
+    def n_triples_failed(self) -> int:
+        """Number of triples without a score, because they or one of their items failed."""
+        return int(self.folder.counts()[[FAILED_ITEM, FAILED_PAIR]].sum())
+
+    @property
+    def n_triples_left(self) -> int:
+        """Number of triples that are still to be compared. Read anew each time."""
+        return self.folder.n_left
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Loads, times and bytes of the run; empty before they are written."""
+        found = statistics_of(self.folder)
+        if "pairs_computed" in found:
+            found["triples_computed"] = found.pop("pairs_computed")
+            found["loads_bound"] = found["load_factor_bound"] * self.n_items
+        return found
+
+    def triples(
+        self, output: str | None = None, *, ascending: bool | None = None, limit: int | None = None
+    ) -> pa.RecordBatchReader:
+        """Stream the triples that the run keeps: i, j, k, key_i, key_j, key_k, score.
+
+        Parameters
+        ----------
+        output : str, optional
+            With several outputs there is a column for each, unless one is named.
+        ascending : bool, optional
+            Sort by scores, in memory: small ones first, or large ones. Equal ones are in the order of i, j, k.
+            Default: in a top-k run the order of i, j, k, else that of the chunks.
+        limit : int, optional
+            At most this many triples, the best ones of all.
+
+        Notes
+        -----
+        A top-k run keeps each triple that is among the k best of one of its items, once. The k best of all are the
+        first k of them in the order of their scores.
+        """
+        from tartan.store.triples import triple_reader
+
+        if limit is not None:
+            if limit < 1:
+                raise ConfigError(f"limit is {limit}; it must be 1 or more")
+            ascending = not self.folder.rule.largest if ascending is None else ascending
+        return triple_reader(self.folder, output, ascending=ascending, limit=limit)
+
+    def export(
+        self,
+        path: str | Path,
+        format: str | None = None,  # noqa: A002
+        *,
+        sort: bool = False,
+        count: int | None = None,
+        ascending: bool | None = None,
+        **options: Any,
+    ) -> Path:
+        """Write the triples that the run keeps as Parquet, CSV or TSV.
+
+        Parameters
+        ----------
+        path : path
+            Its suffix chooses the format.
+        format : {"parquet", "csv", "tsv"}, optional
+        sort : bool
+            In the order of the scores, the best first.
+        count : int, optional
+            The best so many of all, in that order.
+        ascending : bool, optional
+            Whether small scores come first; default: the best do.
+        **options
+            ``output``, ``names`` ("full" or "stem") and ``overwrite``, as for runs of pairs.
+
+        Raises
+        ------
+        ConfigError
+            If the format or an option is for matrices.
+        StoreError
+            If the file exists.
+        """
+        from tartan.store.export import ExportOptions
+        from tartan.store.triples import export_triples
+
+        known = {"output", "names", "overwrite", "pairs", "diagonal", "missing", "clip"}
+        unknown = sorted(options.keys() - known)
+        if unknown:
+            raise ConfigError(f"{unknown[0]} is for runs of pairs; this one keeps triples")
+        if count is not None and count < 1:
+            raise ConfigError(f"count is {count}; it must be 1 or more")
+        if ascending is None and (sort or count is not None):
+            ascending = not self.folder.rule.largest
+        chosen = ExportOptions(**options)
+        return export_triples(self.folder, path_of("path", path), format, chosen, ascending=ascending, limit=count)
+
+    def __repr__(self) -> str:
+        facts = f"{self.n_items:,} items, {self.n_triples - self.n_triples_left:,} of {self.n_triples:,} triples"
+        return f"<TripleRun {self.path.name}: {self.manifest.application.get('name')}, {facts}>"
+
+    def _repr_png_(self) -> None:
+        """Show no picture: there is no matrix."""
+
+    def _repr_html_(self) -> str:
+        return f"<code>{escape(repr(self))}</code>"
+
+
+def opened_folder(path: str | Path) -> TripleFolder:
+    """Open the folder of a run of triples for reading."""
+    folder = TripleFolder.open(path)
+    assert isinstance(folder, TripleFolder)
+    return folder
+
+
+def opened_triples(path: str | Path) -> TripleRun | None:
+    """Open a run of triples; None where a folder holds another one."""
+    return TripleRun(path) if Manifest.load(path_of("path", path)).arity == 3 else None
+
+
+_MEANINGFUL = {
+    "path", "manifest", "outputs", "keys", "n_items", "finished", "failures", "larger_is_nearer", "folder",
+}  # fmt: skip
+
+
+def _refused(name: str) -> property:
+    def refuse(run: TripleRun) -> Any:
+        raise ConfigError(
+            f"{run.path} keeps {run.folder.kept}, and {name} is for runs of pairs; triples() and `tartan export` have "
+            "what it keeps",
+            code="other-arity",
+        )
+
+    return property(refuse, doc="Refused: it is for runs of pairs.")
+
+
+for _name in dir(Run):
+    if not _name.startswith("_") and _name not in _MEANINGFUL and _name not in vars(TripleRun):
+        setattr(TripleRun, _name, _refused(_name))
