@@ -73,7 +73,7 @@ class FakeApi:
         return self.opened
 
     def load_application(
-        self, spec: str, parameters: dict[str, Any], registry: Any
+        self, spec: str, parameters: dict[str, Any], registry: Any, arity: int = 2
     ) -> tuple[Application, dict[str, Any]]:
         self.loaded = (spec, dict(parameters))
         return self.application, {"source": spec}

@@ -28,7 +28,7 @@ MATRIX = {"--output", "--similarity", "--transform", "--missing", "--drop-failed
 # Written out by hand on purpose: an option that vanishes breaks somebody's script.
 OPTIONS = {
     "run": EXECUTION
-    | {"--out", "--part", "--set", "--against", "--pairs", "--tile", "--top-k", "--threshold"}
+    | {"--out", "--part", "--set", "--arity", "--against", "--pairs", "--tile", "--top-k", "--threshold"}
     | {"--largest", "--smallest"},
     "resume": EXECUTION | {"--retry-failed", "--trust"},
     "add": EXECUTION | {"--no-map", "--trust"},

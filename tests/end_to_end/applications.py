@@ -153,3 +153,38 @@ class Stuck(Distances):
 
 class StuckInThreads(Stuck):
     releases_gil = True
+
+
+class Spans(Distances):
+    """The span of three numbers: the largest less the smallest; pairs have theirs, too."""
+
+    similarity = False
+
+    def compare_triples(self, a: Any, b: Any, c: Any, xp: Any) -> Any:
+        first, second, third = a[:, 0][:, None, None], b[:, 0][None, :, None], c[:, 0][None, None, :]
+        largest, smallest = (choose(choose(first, second), third) for choose in (np.maximum, np.minimum))
+        return largest - smallest
+
+
+class HaltingSpans(Spans):
+    """Says so by the FIFO that the environment names, after some compare calls, and waits for its end."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+
+    def parameters(self) -> dict[str, Any]:
+        return {}
+
+    def compare_triples(self, a: Any, b: Any, c: Any, xp: Any) -> Any:
+        fifo = os.environ.get("TARTAN_TEST_FIFO")
+        self._calls += 1
+        if fifo and self._calls > 40:
+            Path(fifo).write_text("halted")
+            threading.Event().wait()
+        return super().compare_triples(a, b, c, xp)
+
+
+def spread(a: bytes, b: bytes, c: bytes) -> float:
+    """Return the span of three numbers in files, by a plain function."""
+    numbers = [float(one) for one in (a, b, c)]
+    return max(numbers) - min(numbers)

@@ -139,6 +139,7 @@ class Scheduler:
         self._committing = 0
         self._stopped = False
         self._needs = Needs(grid, host)
+        self._lone: dict[int, Need] = {}
 
     def _device_state(self, slots: DeviceSlots) -> _DeviceState:
         if slots.room is None:
@@ -304,8 +305,15 @@ class Scheduler:
 
     def _host_needs(self, tile: Tile, spans: tuple[int, ...], resident_rows: range) -> list[Need]:
         if not self.host.room.rows:
-            return [Need(span, self._size(span), -1, 0, 0) for span in spans]
+            return [self._alone(span) for span in spans]
         return self._needs.of(tile, resident_rows)
+
+    def _alone(self, span: int) -> Need:
+        """Return the need of a span that lies by itself; remembered, because every tile asks."""
+        need = self._lone.get(span)
+        if need is None:
+            need = self._lone[span] = Need(span, self._size(span), -1, 0, 0)
+        return need
 
     def _fill(self, arrivals: list[Arrival], actions: list[Action]) -> None:
         for arrival in arrivals:

@@ -175,8 +175,8 @@ _MEANINGFUL = {
 def _refused(name: str) -> property:
     def refuse(run: TripleRun) -> Any:
         raise ConfigError(
-            f"{run.path} keeps {run.folder.kept}, and {name} is for runs of pairs; triples() and `tartan export` have "
-            "what it keeps",
+            f"{run.path} is a run of triples, and {name} is of runs of pairs; triples() and `tartan export` have what "
+            "it keeps",
             code="other-arity",
         )
 

@@ -129,7 +129,7 @@ def refuse_ranks(given: bool) -> None:
     """
     if given:
         raise ConfigError(
-            "--cluster is for pairs; triples are compared in one process", context={"option": "--cluster"}
+            "--cluster is for pairs; triples are compared on one machine", context={"option": "--cluster"}
         )
 
 

@@ -146,7 +146,7 @@ def _limits(keys: np.ndarray, bars: Bars, k: int) -> np.ndarray:
         if lines.shape[1] > k:
             bar = np.minimum(bar, np.partition(lines, k - 1, axis=1)[:, k - 1])
         limits.append(np.expand_dims(bar, [other for other in range(3) if other != axis]))
-    return np.maximum(np.maximum(limits[0], limits[1]), limits[2])
+    return np.asarray(np.maximum(np.maximum(limits[0], limits[1]), limits[2]))
 
 
 class TripleKeeper:

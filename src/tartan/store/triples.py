@@ -33,7 +33,7 @@ from tartan.store.manifest import Manifest
 from tartan.store.pair_files import write_pairs
 from tartan.store.pairs import WantedPairs
 from tartan.store.parquet import write_batches
-from tartan.store.reduced import RESULT_NAME
+from tartan.store.reduced import RESULT_NAME, Parts
 from tartan.store.tables import key_column
 from tartan.store.triple_keeper import ENDS, TripleRule, merged
 from tartan.store.view import output_name, require_real
@@ -74,6 +74,14 @@ class WantedTriples(WantedPairs):
         return self.grid.chunk_count((row, column))
 
 
+class _NoPairs(Parts):
+    """What a run of triples has in place of parts with pairs."""
+
+    def bands(self, chunks: Iterator[Chunk]) -> Iterator[Rows]:
+        folder = self._folder.parent
+        raise ConfigError(f"{folder} is a run of triples, and keeps no pairs; `tartan export` has what it keeps")
+
+
 class TripleFolder(RunFolder):
     """A run of triples on disk; use ``create`` or ``open``."""
 
@@ -86,6 +94,7 @@ class TripleFolder(RunFolder):
     def _adopt(self, manifest: Manifest) -> None:
         super()._adopt(manifest)
         self.pairs = WantedTriples(manifest, self.path)
+        self.results = _NoPairs(self.path, manifest)
         self.rule = TripleRule.of(manifest)
 
     def _describe_arrays(self, n_items: int) -> None:

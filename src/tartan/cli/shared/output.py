@@ -75,7 +75,7 @@ def describe_run(run: Any) -> dict[str, Any]:
 
 def unit_of(run: Any) -> str:
     """Return what a run compares: "pairs" or "triples"."""
-    return "triples" if run.manifest.arity == 3 else "pairs"
+    return "triples" if hasattr(run, "n_triples") else "pairs"
 
 
 def n_left(run: Any) -> int:
