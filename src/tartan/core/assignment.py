@@ -35,7 +35,7 @@ SMALL = 30_000
 #: Divisions that are improved by exchanging pieces.
 IMPROVED = 2
 #: Layouts of near-square shares that are tried where there are few pieces, and many.
-LAYOUTS = 6, 2
+LAYOUTS = 4, 2
 #: Pieces times ranks up to which the least sum of single pieces is exact; units a piece up to which many stay unmerged.
 EXACT = 1_000_000
 FEW_UNITS = 16
@@ -246,13 +246,19 @@ def _runs(starts: np.ndarray, values: np.ndarray, numbers: np.ndarray) -> np.nda
 
 def _auto(task: Assignment) -> np.ndarray:
     """Return the best of all divisions that are tried."""
-    small = task.demand.n_pieces * task.n_ranks <= SMALL
-    few_units = len(task.demand.units) <= FEW_UNITS * task.demand.n_pieces
+    size = task.demand.n_pieces * task.n_ranks
+    small, few_units = size <= SMALL, len(task.demand.units) <= FEW_UNITS * task.demand.n_pieces
     merged = task.merged() if small or not few_units else task
-    found = [owners for owners in _divisions(merged, small=small) if task.within_bounds(owners)]
-    if small:
-        found += [dealt_by_score(task, score) for score in ("local", "transfers", "remote")]
-        found += [dealt_by_marginal(task), dealt_at_random(task)]
+    grid = None if task.index is None else PieceGrid.of(task.index)
+    form = None if grid is None else ProductForm.of(merged.demand, grid)
+    found = [] if grid is None else [*_near_square(merged, grid, form, LAYOUTS[0 if small else 1])]
+    found = [owners for owners in found if task.within_bounds(owners)]
+    if form is None or not form.alone or task.extra is not None:
+        found += _by_single_costs(merged, small=small)
+        found += [dealt_by_marginal(task)] if small else []
+    scores: tuple[Affinity, ...] = ("local", "transfers", "remote") if small else ("local", "remote")
+    found += [dealt_by_score(task, score) for score in scores if size <= EXACT]
+    found.append(dealt_at_random(task))
     found.sort(key=merged.cost)
     if small:
         found = [*(_improved(merged, owners) for owners in found[:IMPROVED]), *found]
@@ -263,22 +269,16 @@ def _improved(task: Assignment, owners: np.ndarray) -> np.ndarray:
     return exchanged(task.demand, task.missing, task.extra, owners, *task.bounds)
 
 
-def _divisions(task: Assignment, *, small: bool) -> Iterator[np.ndarray]:
-    """Yield the divisions that look at the whole task."""
-    grid = None if task.index is None else PieceGrid.of(task.index)
-    form = None if grid is None else ProductForm.of(task.demand, grid)
-    if grid is not None:
-        yield from _near_square(task, grid, form, LAYOUTS[0 if small else 1])
-    if small or form is None or task.extra is not None or len(task.demand.units) > 2 * task.demand.n_pieces:
-        solve: Callable[..., np.ndarray] = transport if task.demand.n_pieces * task.n_ranks <= EXACT else by_regret
-        yield solve(task.single_costs(), *task.bounds)
-        if small:
-            yield solve(task.single_costs(shared=True), *task.bounds)
+def _by_single_costs(task: Assignment, *, small: bool) -> list[np.ndarray]:
+    """Return the divisions of the least sum of the bytes of single pieces, as if no piece shared anything."""
+    solve: Callable[..., np.ndarray] = transport if task.demand.n_pieces * task.n_ranks <= EXACT else by_regret
+    ways = (False, True) if small else (False,)
+    return [solve(task.single_costs(shared=shared), *task.bounds) for shared in ways]
 
 
 def _near_square(task: Assignment, grid: PieceGrid, form: ProductForm | None, n_layouts: int) -> Iterator[np.ndarray]:
     for layout in islice(layouts(grid.shape, task.counts), n_layouts):
-        if form is None or len(task.demand.units) > 2 * task.demand.n_pieces or task.extra is not None:
+        if form is None or not form.alone or task.extra is not None:
             yield laid_on_ranks(layout, grid, task.demand, task.missing, task.extra)
         if form is not None:
             yield permuted(layout, grid, form, task.missing)

@@ -59,16 +59,19 @@ class PieceGrid:
 
 @dataclass(frozen=True, eq=False)
 class ProductForm:
-    """A task in which a piece needs what belongs to its row, what belongs to its column, and nothing else.
+    """A task in which pieces share what belongs to a row, or to a column, and nothing else.
 
     Attributes
     ----------
     row_units, column_units : ndarray of int64
         The unit of each row and column of the grid; -1 where it has none.
+    alone : bool
+        Whether pieces need nothing else.
     """
 
     row_units: np.ndarray
     column_units: np.ndarray
+    alone: bool
 
     @classmethod
     def of(cls, demand: TaskNeeds, grid: PieceGrid) -> ProductForm | None:
@@ -89,7 +92,7 @@ class ProductForm:
             return None
         found = np.full(n_rows, -1), np.full(n_columns, -1)
         found[0][rows[of_row]], found[1][columns[of_column]] = used[of_row], used[of_column]
-        return cls(*found)
+        return cls(*found, alone=len(rest) == 0)
 
 
 def _common(places: np.ndarray, starts: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ A product of two index ranges, of which a rank has whole lines at least in parts
 lines come in so that the part that can be computed grows as a square, because that lets the device begin early and
 wait the least. Where it does not fit, some rows stay and the columns stream past them, as ``core/order.py`` has it.
 Pieces of other tasks come by next use: the next one is among those that need the fewest bytes besides what came for
-the pieces before it.
+the pieces before it; where there are many, what is there already comes first, then the rest in the order of indices.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from tartan.core.grid import Grid
 from tartan.core.order import panel_order
 from tartan.core.shares_of_grid import PieceGrid, ProductForm
 from tartan.core.workload import Rectangle
+
+#: Units of all pieces of a rank up to which each next piece is looked for among all.
+MANY_NEEDS = 20_000
 
 
 class PieceOrder:
@@ -59,7 +62,8 @@ class PieceOrder:
         pieces = np.sort(pieces)
         part = self._demand.part(pieces)
         if self._grid is None or len(pieces) < 2:
-            return np.asarray(pieces[_by_next_use(part, missing)])
+            few = len(part.units) <= MANY_NEEDS
+            return np.asarray(pieces[_by_next_use(part, missing) if few else _by_missing(part, missing)])
         lines = [
             np.unique(line[pieces], return_inverse=True)[1].ravel() for line in (self._grid.rows, self._grid.columns)
         ]
@@ -105,6 +109,11 @@ def _panels(n_rows: int, n_columns: int, resident: int) -> list[tuple[int, int]]
     grid = Grid(n_rows + n_columns, n_rows + n_columns, 0, 1, 1)
     order = panel_order(grid, Rectangle(n_rows, n_rows + n_columns), resident, lambda tile: True)
     return [(tile.strip, tile.span - n_rows) for segment in order for tile in segment.tiles]
+
+
+def _by_missing(demand: TaskNeeds, missing: np.ndarray) -> np.ndarray:
+    """Return the pieces that need the fewest missing bytes first; of equal ones the order stays."""
+    return np.argsort(demand.sums(missing), kind="stable")
 
 
 def _by_next_use(demand: TaskNeeds, missing: np.ndarray) -> np.ndarray:
