@@ -83,6 +83,28 @@ def test_every_rank_gets_its_share(affinity: str) -> None:
     assert np.abs(counts - 136 * np.array([1, 2, 4, 0]) / 7).max() < 1
 
 
+def test_halves_are_rounded_so_that_whole_shares_stay() -> None:
+    task = pairs_task(4, 4)
+    uneven = replace(task, speeds=np.array([1.0, 1.0, 2.0, 2.0, 2.0, 2.0]), held=np.zeros((6, task.demand.n_units)))
+    for affinity in AFFINITIES:
+        assert uneven.within_bounds(assign(uneven, affinity)), affinity
+    assert np.bincount(assign(uneven, "none")).tolist() == [1, 1, 2, 2, 2, 2]
+    halves = replace(uneven, speeds=np.array([0.5, 1.0, 1.0, 1.0, 1.0, 5.5]))
+    assert np.bincount(assign(halves, "local")).tolist()[1:5] == [1, 1, 1, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [0, 50])
+def test_unlike_ranks_get_their_shares(first: int) -> None:
+    for seed in range(first, first + 50):
+        task = random_task(seed)
+        speeds = np.random.default_rng(seed).choice([0.0, 1.0, 2.0, 5.0], task.n_ranks)
+        task = replace(task, speeds=speeds + (np.arange(task.n_ranks) == 0))
+        owners = assign(task)
+        assert task.within_bounds(owners), seed
+        assert moved(task, owners) <= moved(task, assign(task, "none")), seed
+
+
 def test_what_a_rank_is_bound_to_fetch_counts() -> None:
     """With the blocks of all pairs in turn on the ranks, looking at what lies there does not help."""
     task = pairs_task(32, 8)

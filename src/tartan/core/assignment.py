@@ -24,7 +24,7 @@ import numpy as np
 
 from tartan.core.affinity import TaskNeeds, moved_bytes
 from tartan.core.exchange import exchanged
-from tartan.core.shares_of_grid import PieceGrid, ProductForm, laid_on_ranks, layouts, permuted
+from tartan.core.shares_of_grid import PieceGrid, ProductForm, laid_on_ranks, layouts, permuted, whole_shares
 from tartan.core.transport import by_regret, transport
 
 Affinity = Literal["auto", "marginal", "local", "transfers", "remote", "none"]
@@ -88,7 +88,7 @@ class Assignment:
     @cached_property
     def counts(self) -> np.ndarray:
         """Pieces of each rank: its share, rounded up or down so that they sum to all pieces."""
-        return np.diff(np.round(np.cumsum(self.shares)).astype(np.int64), prepend=0)
+        return whole_shares(self.shares)
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from tartan.core.affinity import TaskNeeds, moved_bytes
-from tartan.core.shares_of_grid import layouts
+from tartan.core.shares_of_grid import layouts, whole_shares
 from tartan.errors import ConfigError
 
 Placement = Literal["source", "centralized", "row cyclic", "column cyclic", "random", "grid"]
@@ -282,7 +282,7 @@ def product_bound(row_held: np.ndarray, column_held: np.ndarray, line_bytes: flo
 
 def halo_bound(workload: BlockWorkload, n_ranks: int) -> float:
     """Return the bytes that stencils move between near-square shares of equal size that lie where they are computed."""
-    counts = np.diff(np.round(np.arange(n_ranks + 1) * workload.shape[0] * workload.shape[1] / n_ranks)).astype(int)
+    counts = whole_shares(np.full(n_ranks, workload.shape[0] * workload.shape[1] / n_ranks))
     owners = next(layouts(workload.shape, counts)).ravel()
     total, held = 0.0, np.zeros((n_ranks, len(workload.sizes)))
     held[owners[workload.blocks], workload.units] = workload.part_bytes

@@ -101,6 +101,18 @@ def _common(places: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return np.where(least == most, least, -1)
 
 
+def whole_shares(shares: np.ndarray) -> np.ndarray:
+    """Round exact shares up or down to whole numbers of the same sum, which is whole.
+
+    Examples
+    --------
+    >>> whole_shares(np.array([2.5, 2.5, 1.0, 1.0])).tolist()
+    [3, 2, 1, 1]
+    """
+    # Not numpy's rounding, which takes halves to even numbers: then a whole share may be changed by one.
+    return np.diff(np.floor(np.cumsum(shares) + 0.5 + 1e-9).astype(np.int64), prepend=0)
+
+
 def layouts(shape: tuple[int, int], counts: np.ndarray) -> Iterator[np.ndarray]:
     """Yield ways to cut a grid into shares of given numbers of pieces, those first that touch the fewest lines.
 

@@ -20,6 +20,7 @@ from tartan.core.block_workloads import (
     product_of_blocks,
     stencil_of_blocks,
 )
+from tartan.core.shares_of_grid import whole_shares
 from tartan.plan.cluster import clock
 
 Kind = Literal["product", "lu", "stencil"]
@@ -81,8 +82,8 @@ class Computation:
         n = self.blocks[0]
         workload = product_of_blocks(n, self.side, self.item_bytes, lines=True)
         held = workload.held(placement, nodes, seed)
-        shares = np.diff(np.round(np.arange(nodes + 1) * n * n / nodes)).astype(int)
-        return product_bound(held[:, :n], held[:, n:], float(workload.sizes[0]), shares)
+        counts = whole_shares(np.full(nodes, n * n / nodes))
+        return product_bound(held[:, :n], held[:, n:], float(workload.sizes[0]), counts)
 
 
 @dataclass(frozen=True)
