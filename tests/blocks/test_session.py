@@ -14,7 +14,7 @@ import zarr
 from numpy.typing import NDArray
 
 from tartan import blocks
-from tartan.errors import ConfigError, ResourceError, StoreError, SubtaskError
+from tartan.errors import ConfigError, DiskFullError, ResourceError, StoreError, SubtaskError
 
 Array = NDArray[Any]
 
@@ -196,6 +196,22 @@ def test_a_product_beyond_memory_reads_little_more_than_it_must(tmp_path: Path) 
         np.testing.assert_allclose(C.array(), a @ b)
         words = (s.total.bytes_read + s.total.bytes_spilled + s.total.bytes_restored) / 8
         assert words <= 3 * n**2 + 2 * n**3 / room**0.5
+
+
+def test_a_disk_that_is_full_while_blocks_go_there(tmp_path: Path) -> None:
+    values = np.ones((32, 1024))
+    with session(host_cache=100_000, folder=tmp_path) as s:
+        (place,) = tmp_path.iterdir()
+        for number in range(100):
+            (place / f"piece-{number}.bin").symlink_to("/dev/full")
+        A = s.space(values, block=(4, 1024))
+        own = task(double, range(8), lambda i: (A.read[A.block(i, 0)], A.write[A.block(i, 0)]))
+        with pytest.raises(DiskFullError):
+            s.run(own)
+        for link in place.iterdir():
+            link.unlink()
+        s.run(own)
+        np.testing.assert_array_equal(A.array(), 2.0)
 
 
 def test_blocks_that_never_fit_name_the_least_room() -> None:

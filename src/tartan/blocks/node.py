@@ -307,15 +307,14 @@ class BlockNode:
         """Give every array of an order its place; None, with nothing taken, where there is not room for all."""
         begun = _Begun(order)
         fresh: dict[GatheredRange, tuple[PartOrigin, ...]] = {}
-        for wanted, origins in order.origins.items():
-            if not self._place_range(begun, GatheredRange.of(wanted, origins), origins, fresh):
-                self._undo(begun, fresh)
-                return None
-        for piece, wanted in order.outputs():
-            if not self._store.add(piece, shape_of(wanted.box), self._dtype(wanted), forgettable=False):
-                self._undo(begun, fresh)
-                return None
-            begun.outputs.append(piece)
+        try:
+            placed = self._place_arrays(begun, fresh)
+        except BaseException:  # the disk is full
+            self._undo(begun, fresh)
+            raise
+        if not placed:
+            self._undo(begun, fresh)
+            return None
         for key, origins in fresh.items():
             self._filling[key] = []
             self._fetchers.submit(self._fill, key, origins)
@@ -325,6 +324,16 @@ class BlockNode:
                 begun.waits.add(key)
                 self._filling[key].append(begun)
         return begun
+
+    def _place_arrays(self, begun: _Begun, fresh: dict[GatheredRange, tuple[PartOrigin, ...]]) -> bool:
+        for wanted, origins in begun.order.origins.items():
+            if not self._place_range(begun, GatheredRange.of(wanted, origins), origins, fresh):
+                return False
+        for piece, wanted in begun.order.outputs():
+            if not self._store.add(piece, shape_of(wanted.box), self._dtype(wanted), forgettable=False):
+                return False
+            begun.outputs.append(piece)
+        return True
 
     def _place_range(
         self,

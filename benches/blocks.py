@@ -1,0 +1,154 @@
+"""Block tasks against NumPy, SciPy and Dask array: product, LU, convolution.
+
+On one rank against NumPy's product and SciPy's ``lu_factor`` with all cores; on several ranks of this machine against
+Dask array on as many worker processes of one thread, operands spread before the clock starts. Bytes are those that move
+between processes; of Dask the sums of ``transfer_incoming_log``. The bound of the product is the two-dimensional one
+less what ranks hold.
+
+Words: ``only=product`` (or ``lu``, ``convolve``, ``ranks``) ``n=8192`` ``block=1024`` ``ranks=4`` ``rounds=2``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from _measure import alternate, options_of, print_table
+from tartan.blocks import Session
+from tartan.blocks.applications.convolve import convolve
+from tartan.blocks.applications.lu import lu
+from tartan.blocks.applications.matmul import matmul
+
+Row = list[Any]
+
+
+def main(words: list[str]) -> dict[str, Any]:
+    """Measure, print one table, return the numbers."""
+    options = options_of(words, only="", n=8192, block=1024, ranks=4, rounds=2)
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((options.n, options.n), dtype=np.float32) for _ in "ab")
+    parts: dict[str, Callable[[Any, np.ndarray, np.ndarray], dict[str, Any]]] = {
+        "product": product,
+        "lu": factors,
+        "convolve": filtered,
+        "ranks": ranks,
+    }
+    results = {name: part(options, a, b) for name, part in parts.items() if options.only in ("", name)}
+    rows = [[name, key, f"{value:,.3f}"] for name, found in results.items() for key, value in found.items()]
+    print_table("block tasks", rows, ("part", "figure", "value"))
+    return results
+
+
+def product(options: Any, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
+    """Multiply on one rank."""
+
+    def ours() -> float:
+        with Session() as session:
+            return matmul(session, a, b, block=options.block)[1].seconds
+
+    def peer() -> float:
+        begin = time.perf_counter()
+        np.matmul(a, b)
+        return time.perf_counter() - begin
+
+    contest = alternate(ours, peer, options.rounds)
+    return {"times NumPy's speed (bar 0.90)": contest.best_ratio, "seconds": min(contest.ours)}
+
+
+def factors(options: Any, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
+    """Factor on one rank; say also how far the factors are from the matrix."""
+    import scipy.linalg
+
+    matrix = a + np.diag(np.full(len(a), 4 * len(a) ** 0.5 * 10, np.float32))
+    errors: list[float] = []
+
+    def ours() -> float:
+        with Session() as session:
+            found, report = lu(session, matrix, block=options.block)
+            if not errors:
+                errors.append(_lu_error(matrix, found.array()))
+        return report.seconds
+
+    def peer() -> float:
+        begin = time.perf_counter()
+        scipy.linalg.lu_factor(matrix, check_finite=False)
+        return time.perf_counter() - begin
+
+    contest = alternate(ours, peer, options.rounds)
+    return {"times SciPy's speed (bar 0.8)": contest.best_ratio, "error / (n eps max) (bar 10)": errors[0]}
+
+
+def _lu_error(matrix: np.ndarray, found: np.ndarray) -> float:
+    lower = np.tril(found, -1)
+    np.fill_diagonal(lower, 1)
+    error = float(np.abs(matrix - lower @ np.triu(found)).max())
+    return error / (len(matrix) * float(np.finfo(matrix.dtype).eps) * float(np.abs(matrix).max()))
+
+
+def filtered(options: Any, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
+    """Convolve three times with 31 x 31, on several ranks; Dask with the same function."""
+    from scipy.signal import fftconvolve
+
+    kernel = np.full((31, 31), 1 / 961, np.float32)
+    with Session(f"local:{options.ranks}") as session:
+        report = convolve(session, a, [kernel] * 3, block=options.block, boundary="reflect")[1]
+    with _dask(options.ranks) as (dask_array, client):
+        image = client.persist(dask_array.from_array(a, chunks=options.block))
+        _wait(image)
+        begin = time.perf_counter()
+        for _ in range(3):
+            image = image.map_overlap(
+                lambda window: fftconvolve(window, kernel, mode="same").astype("f4"), depth=15, boundary="reflect"
+            )
+        image = client.persist(image)
+        _wait(image)
+        seconds = time.perf_counter() - begin
+    return {"times Dask's speed (bar 1)": seconds / report.seconds, "bytes moved": report.bytes_moved}
+
+
+def ranks(options: Any, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
+    """Multiply on several ranks, operands spread; Dask array the same."""
+    with Session(f"local:{options.ranks}") as session:
+        _, report, bound = matmul(session, a, b, block=options.block, place="random")
+    with _dask(options.ranks) as (dask_array, client):
+        left, right = (client.persist(dask_array.from_array(one, chunks=options.block)) for one in (a, b))
+        _wait(left)
+        _wait(right)
+        before = _received(client)
+        begin = time.perf_counter()
+        _wait(client.persist(left @ right))
+        seconds, received = time.perf_counter() - begin, _received(client) - before
+    return {
+        "times Dask's speed (bar 3)": seconds / report.seconds,
+        "bytes / Dask's (bar 0.5)": report.bytes_moved / max(1, received),
+        "bytes / bound (bar 1.2)": report.bytes_moved / max(1, bound),
+        "seconds": report.seconds,
+        "bytes moved": report.bytes_moved,
+    }
+
+
+@contextmanager
+def _dask(n_workers: int) -> Iterator[tuple[Any, Any]]:
+    import dask.array
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        yield dask.array, client
+
+
+def _wait(array: Any) -> None:
+    from distributed import wait
+
+    wait(array)
+
+
+def _received(client: Any) -> int:
+    logs = client.run(lambda dask_worker: [one["total"] for one in dask_worker.transfer_incoming_log])
+    return sum(sum(log) for log in logs.values())
