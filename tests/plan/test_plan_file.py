@@ -89,7 +89,7 @@ def test_pairs_with_themselves() -> None:
         ("compare = 0.001", "", "workload.compare", "is missing"),
         ("host_slots = 20", "", "machine.host_slots (or host_cache)", "is missing"),
         ("[machine]", "[machines]", "machine", "is missing"),
-        ("n_items = 60", "n_items = 60\nn_itmes = 3", "workload.n_itmes", "unknown; known here: compare, diagonal"),
+        ("n_items = 60", "n_items = 60\nn_itmes = 3", "workload.n_itmes", "unknown; known here: arity, compare"),
         ("host_slots = 20", "host_slots = 20\nslots = 3", "machine.slots", "unknown"),
         ("[workload]", "[extra]\n[workload]", "extra", "unknown"),
         ("n_items = 60", 'n_items = "many"', "workload.n_items", "must be a whole number from 2 to"),

@@ -11,13 +11,14 @@ from functools import partial
 from pathlib import Path
 
 from tartan.errors import ConfigError
-from tartan.plan.blocks import BlockPlan, BlockRow, block_variants, predict_blocks
+from tartan.plan.blocks import BlockPlan, block_variants, predict_blocks
 from tartan.plan.cache_curve import CacheCurve, cache_curves
-from tartan.plan.cluster import ClusterRow, variants
+from tartan.plan.cluster import variants
 from tartan.plan.file import read_plan
 from tartan.plan.from_run import MeasuredRun
 from tartan.plan.report import VARIANTS, Plan, PlanReport, Prediction, predict, predict_nodes
 from tartan.plan.side_by_side import PredictionCall, predict_all
+from tartan.plan.triples import TriplePlan, predict_triples
 
 __all__ = ["plan_report", "read_plan", "shipped_plans"]
 
@@ -54,9 +55,10 @@ def cache_report(
         If a plan cannot be read, is of several nodes, or describes block tasks.
     """
     plans = [] if run is not None else [read_plan(_found(path)) for path in files or shipped_plans()]
-    blocks = next((plan for plan in plans if isinstance(plan, BlockPlan)), None)
-    if blocks is not None:
-        raise ConfigError(f"{blocks.name} describes block tasks: caches of all sizes are for pairs of items")
+    other = next((plan for plan in plans if not isinstance(plan, Plan)), None)
+    if other is not None:
+        what = "block tasks" if isinstance(other, BlockPlan) else "triples"
+        raise ConfigError(f"{other.name} describes {what}: caches of all sizes are for pairs of items")
     sources = [run] if run is not None else [plan for plan in plans if isinstance(plan, Plan)]
     return cache_curves(sources, processes=processes or len(os.sched_getaffinity(0)))
 
@@ -89,7 +91,7 @@ def plan_report(files: Sequence[Path] = (), *, processes: int | None = None, fai
     >>> print(report.as_text())  # doctest: +SKIP
     """
     plans = [read_plan(_found(path)) for path in files or shipped_plans()]
-    alone = next((plan for plan in plans if isinstance(plan, Plan) and plan.cluster is None), None)
+    alone = next((p for p in plans if isinstance(p, TriplePlan) or (isinstance(p, Plan) and p.cluster is None)), None)
     if fail and alone is not None:
         raise ConfigError(
             f"{alone.name} has one node, so none can be lost: --fail is for plans with [cluster] or [blocks]"
@@ -98,10 +100,12 @@ def plan_report(files: Sequence[Path] = (), *, processes: int | None = None, fai
     processes = processes or len(os.sched_getaffinity(0))
     found = [task() for task in tasks] if processes == 1 else predict_all(tasks, processes)
     predictions = [one for one in found if isinstance(one, Prediction)]
-    return PlanReport(plans, predictions, [row for row in found if isinstance(row, ClusterRow | BlockRow)])
+    return PlanReport(plans, predictions, [row for row in found if not isinstance(row, Prediction)])
 
 
-def _tasks(plan: Plan | BlockPlan, fail: int) -> list[PredictionCall]:
+def _tasks(plan: Plan | BlockPlan | TriplePlan, fail: int) -> list[PredictionCall]:
+    if isinstance(plan, TriplePlan):
+        return [partial(predict_triples, plan)]
     if isinstance(plan, BlockPlan):
         return [partial(predict_blocks, plan, variant, fail) for variant in block_variants(plan)]
     if plan.cluster is None:

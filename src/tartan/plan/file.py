@@ -20,11 +20,13 @@ from tartan.core.affinity import Steal
 from tartan.core.assignment import AFFINITIES, Affinity
 from tartan.core.block_workloads import Placement
 from tartan.core.replay import Cost, Machine, WorkloadCosts
+from tartan.core.triples import LEAST_ITEMS
 from tartan.errors import ConfigError
 from tartan.options import parse_bytes
 from tartan.plan.blocks import BlockPlan, Computation, Kind, PublishedBlocks
 from tartan.plan.cluster import ClusterPlan, PublishedCluster
 from tartan.plan.report import Plan, Published, PublishedCache
+from tartan.plan.triples import TriplePlan
 
 _FINITE = sys.float_info.max
 _MOST_ITEMS = 2**31
@@ -99,6 +101,7 @@ class WorkloadTable(Struct):
 
     n_items: Items
     compare: Seconds
+    arity: Annotated[int, Meta(ge=2, le=3, description="2 or 3")] = 2
     n_left: Whole | None = None
     diagonal: Flag = False
     file_bytes: Bytes = ByteCount()
@@ -239,7 +242,7 @@ class PublishedBlocksTable(Struct):
 T = TypeVar("T", bound=Struct)
 
 
-def read_plan(path: Path) -> Plan | BlockPlan:
+def read_plan(path: Path) -> Plan | BlockPlan | TriplePlan:
     """Read a plan.
 
     Raises
@@ -254,7 +257,7 @@ def read_plan(path: Path) -> Plan | BlockPlan:
     return parse_plan(text, str(path))
 
 
-def parse_plan(text: str, file: str = "plan") -> Plan | BlockPlan:
+def parse_plan(text: str, file: str = "plan") -> Plan | BlockPlan | TriplePlan:
     """Read a plan from its text; ``file`` names it in messages."""
     return _PlanReader(file).plan(text)
 
@@ -265,7 +268,7 @@ class _PlanReader:
     def __init__(self, file: str) -> None:
         self._file = file
 
-    def plan(self, text: str) -> Plan | BlockPlan:
+    def plan(self, text: str) -> Plan | BlockPlan | TriplePlan:
         try:
             data = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -280,6 +283,8 @@ class _PlanReader:
             raise self._wrong("workload.n_left", work.n_left, f"less than n_items ({work.n_items})")
         if work.n_left is not None and work.diagonal:
             raise self._wrong("workload.diagonal", True, "false where n_left is given: A x B has no diagonal")
+        if work.arity == 3:
+            return self._triples(top, work, machine)
         return Plan(
             name=Path(self._file).stem if top.name is None else top.name,
             costs=_costs(work),
@@ -289,6 +294,20 @@ class _PlanReader:
             published=None if published is None else self._published(published),
             cluster=None if top.cluster is None else self._cluster(self._table(ClusterTable, top.cluster, "cluster")),
         )
+
+    def _triples(self, top: PlanTable, work: WorkloadTable, machine: Machine) -> TriplePlan:
+        """Return a plan of triples; refuse what these cannot have."""
+        given = {"cluster": top.cluster, "published": top.published, "workload.n_left": work.n_left}
+        for key, value in (given | {"workload.diagonal": work.diagonal or None}).items():
+            if value is not None:
+                raise self._wrong(key, value, "absent where workload.arity is 3")
+        if work.n_items < LEAST_ITEMS:
+            raise self._wrong("workload.n_items", work.n_items, "3 or more where workload.arity is 3")
+        if machine.host_slots < LEAST_ITEMS:
+            raise self._wrong("machine.host_slots", machine.host_slots, "3 or more where workload.arity is 3")
+        if machine.device_slots != (None,):
+            raise self._wrong("machine.devices", list(machine.device_slots), "absent: triples are compared on the CPU")
+        return TriplePlan(Path(self._file).stem if top.name is None else top.name, _costs(work), machine)
 
     def _published(self, table: PublishedTable) -> Published:
         names = [f"published.caches[{number}]" for number in range(len(table.caches))]

@@ -24,6 +24,7 @@ from tartan.plan.cluster import (
     predict_cluster,
     throughput_lines,
 )
+from tartan.plan.triples import TRIPLE_COLUMNS, TriplePlan, TripleRow, triple_cells, triple_title
 
 #: Order and disk level of the four replays of a plan.
 VARIANTS = (("panel", False), ("panel", True), ("quadrant", False), ("quadrant", True))
@@ -143,9 +144,9 @@ def predict_nodes(plan: Plan, variant: ClusterVariant, fail: int = 0) -> Cluster
 class PlanReport:
     """Plans, and what was predicted for one node and for several, in the order of the plans."""
 
-    plans: Sequence[Plan | BlockPlan]
+    plans: Sequence[Plan | BlockPlan | TriplePlan]
     predictions: Sequence[Prediction]
-    rows: Sequence[ClusterRow | BlockRow] = ()
+    rows: Sequence[ClusterRow | BlockRow | TripleRow] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values: one entry a plan, with its predictions and the published figures."""
@@ -155,9 +156,12 @@ class PlanReport:
         """Return one table for each plan."""
         return "\n\n".join(self._text(plan) for plan in self.plans)
 
-    def _text(self, plan: Plan | BlockPlan) -> str:
+    def _text(self, plan: Plan | BlockPlan | TriplePlan) -> str:
         if isinstance(plan, BlockPlan):
             return _block_table(plan, self._block_rows(plan))
+        if isinstance(plan, TriplePlan):
+            rows = self._triple_rows(plan)
+            return "\n  ".join([triple_title(plan, rows), *_lines([list(TRIPLE_COLUMNS), *triple_cells(rows)])])
         if plan.cluster is None:
             return _table(plan, self._of(plan))
         return _cluster_table(plan, plan.cluster, self._rows(plan))
@@ -171,10 +175,17 @@ class PlanReport:
     def _block_rows(self, plan: BlockPlan) -> list[BlockRow]:
         return [row for row in self.rows if isinstance(row, BlockRow) and row.name == plan.name]
 
-    def _entry(self, plan: Plan | BlockPlan) -> dict[str, Any]:
+    def _triple_rows(self, plan: TriplePlan) -> list[TripleRow]:
+        return [row for row in self.rows if isinstance(row, TripleRow) and row.name == plan.name]
+
+    def _entry(self, plan: Plan | BlockPlan | TriplePlan) -> dict[str, Any]:
         if isinstance(plan, BlockPlan):
             rows = [row.as_dict() for row in self._block_rows(plan)]
             return {"name": plan.name, "blocks": asdict(plan), "predictions": rows}
+        if isinstance(plan, TriplePlan):
+            found = [row.as_dict() for row in self._triple_rows(plan)]
+            sizes = {"n_items": plan.costs.n_items, "host_slots": plan.machine.host_slots}
+            return {"name": plan.name, **sizes, "arity": 3, "predictions": found}
         return {
             "name": plan.name,
             "n_items": plan.costs.n_items,

@@ -17,9 +17,10 @@ from tartan.errors import InternalError, TartanError
 from tartan.plan.blocks import BlockRow
 from tartan.plan.cluster import ClusterRow
 from tartan.plan.report import Prediction
+from tartan.plan.triples import TripleRow
 
-AnyPrediction = Prediction | ClusterRow | BlockRow
-PredictionCall = partial[Prediction] | partial[ClusterRow] | partial[BlockRow]
+AnyPrediction = Prediction | ClusterRow | BlockRow | TripleRow
+PredictionCall = partial[Prediction] | partial[ClusterRow] | partial[BlockRow] | partial[TripleRow]
 
 
 def predict_all(tasks: Sequence[PredictionCall], processes: int) -> list[AnyPrediction]:

@@ -63,7 +63,7 @@ class TripleRun(Run):
     @property
     def stats(self) -> dict[str, Any]:
         """Loads, times and bytes of the run; empty before they are written."""
-        found = statistics_of(self.folder)
+        found = {name: value for name, value in statistics_of(self.folder).items() if name != "sizing"}
         if "pairs_computed" in found:
             found["triples_computed"] = found.pop("pairs_computed")
             found["loads_bound"] = found["load_factor_bound"] * self.n_items
