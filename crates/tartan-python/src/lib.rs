@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod best;
 mod chisq;
+mod comm;
 mod dense;
 mod in_order;
 mod linkage;
@@ -24,6 +25,7 @@ mod tree;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     best::register(module)?;
     chisq::register(module)?;
+    comm::register(module)?;
     dense::register(module)?;
     linkage::register(module)?;
     matrix::register(module)?;

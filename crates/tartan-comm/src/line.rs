@@ -1,0 +1,134 @@
+//! Request and reply lines: 64 bytes each, one writer each.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Lines of a ring. A rank has one blocking call at most; requests that need not wait are answered at once.
+pub const RING: u64 = 8;
+/// Payload that travels inside a line.
+pub const INLINE: usize = 24;
+
+/// Any source; any tag.
+pub const ANY: i32 = -1;
+
+/// What a rank can ask for.
+pub mod op {
+    pub const SEND: u16 = 1;
+    pub const RECV: u16 = 2;
+    pub const WAIT: u16 = 3;
+    pub const TEST: u16 = 4;
+    pub const PROBE: u16 = 5;
+    pub const MEET: u16 = 6;
+}
+
+/// Bits of the upper half of the flags of a request; the lower half describes an inline payload to its receiver.
+pub mod flag {
+    /// Answer at once; the outcome is asked for by WAIT or TEST.
+    pub const DEFER: u16 = 1 << 15;
+    /// The payload lies in the line.
+    pub const INLINE: u16 = 1 << 14;
+    /// Of PROBE: answer at once, whether there is a message or not.
+    pub const NOW: u16 = 1 << 13;
+}
+
+/// How a request ended.
+pub mod status {
+    pub const DONE: i32 = 0;
+    /// The message is longer than the buffer; nothing was written.
+    pub const TOO_LONG: i32 = 1;
+    /// Deferred, or not yet done.
+    pub const PENDING: i32 = 2;
+    /// The proxy knows no such request.
+    pub const UNKNOWN: i32 = 3;
+}
+
+/// A request, without its number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Request {
+    pub op: u16,
+    pub flags: u16,
+    pub peer: i32,
+    pub tag: i32,
+    pub group: u32,
+    pub address: u64,
+    pub bytes: u64,
+    pub inline: [u8; INLINE],
+}
+
+/// A reply, without its number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Reply {
+    pub status: i32,
+    pub source: i32,
+    pub tag: i32,
+    pub flags: u32,
+    pub bytes: u64,
+    pub address: u64,
+    pub inline: [u8; INLINE],
+}
+
+/// The line of a request.
+#[repr(C, align(64))]
+pub struct RequestLine {
+    seq: AtomicU64,
+    request: std::cell::UnsafeCell<Request>,
+}
+
+/// The line of a reply.
+#[repr(C, align(64))]
+pub struct ReplyLine {
+    ack: AtomicU64,
+    reply: std::cell::UnsafeCell<Reply>,
+}
+
+const _: () = assert!(size_of::<RequestLine>() == 64 && size_of::<ReplyLine>() == 64);
+
+impl RequestLine {
+    /// Write the words, then the number with release (R1).
+    ///
+    /// # Safety
+    /// Only the rank that the line belongs to writes it, after the request before in this line was answered.
+    pub unsafe fn publish(&self, seq: u64, request: Request) {
+        *self.request.get() = request;
+        self.seq.store(seq, Ordering::Release);
+    }
+
+    /// Read the request of this number, if it was published (R2).
+    ///
+    /// # Safety
+    /// Only the proxy reads, and a line is not written again before it was answered.
+    pub unsafe fn take(&self, seq: u64) -> Option<Request> {
+        if self.seq.load(Ordering::Acquire) != seq {
+            return None;
+        }
+        Some(*self.request.get())
+    }
+}
+
+impl ReplyLine {
+    /// Write the words, then the acknowledgement with release (R3).
+    ///
+    /// # Safety
+    /// Only the proxy writes, once for each request.
+    pub unsafe fn publish(&self, seq: u64, reply: Reply) {
+        *self.reply.get() = reply;
+        self.ack.store(seq, Ordering::Release);
+    }
+
+    /// Read the reply to the request of this number, if there is one (R4).
+    ///
+    /// # Safety
+    /// Only the asker reads, before it publishes the request `RING` later.
+    pub unsafe fn take(&self, seq: u64) -> Option<Reply> {
+        if self.ack.load(Ordering::Acquire) != seq {
+            return None;
+        }
+        Some(*self.reply.get())
+    }
+
+    /// The latest request of this line that was answered.
+    pub fn acknowledged(&self) -> u64 {
+        self.ack.load(Ordering::Acquire)
+    }
+}

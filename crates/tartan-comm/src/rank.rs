@@ -1,0 +1,188 @@
+//! The side of a rank: post requests, sleep until they are answered.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+
+use crate::arena::{Arena, Waiting, ENDED, IN_BASE};
+use crate::heap::{give_back, payload_at, Heap};
+use crate::line::{Reply, Request, RING};
+use crate::wait::{sleep_unless, wake_sleepers};
+
+/// Why a wait has ended without what was waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The arena was aborted; `Arena::reason` says why.
+    Aborted,
+    /// The check said so.
+    Interrupted,
+    /// There is no room for a payload of so many bytes.
+    NoRoom(usize),
+}
+
+/// Called now and then in long waits; false ends them.
+pub type Check<'a> = &'a mut dyn FnMut() -> bool;
+
+/// One rank of a node.
+pub struct Rank {
+    pub arena: Arc<Arena>,
+    me: usize,
+    seq: u64,
+    heap: Heap,
+    spins: u32,
+}
+
+impl Rank {
+    /// The rank of this number on its node, which looks `spins` times for an answer before it sleeps.
+    pub fn new(arena: Arc<Arena>, me: usize, spins: u32) -> Self {
+        let layout = arena.layout;
+        Self {
+            heap: Heap::new(layout.heap_at(me), layout.heap),
+            arena,
+            me,
+            seq: 0,
+            spins,
+        }
+    }
+
+    /// Publish a request (R1) and return its number.
+    ///
+    /// # Errors
+    /// Where all lines are in use and the wait for one is ended.
+    pub fn post(&mut self, request: Request, check: Check<'_>) -> Result<u64, Stop> {
+        if self.arena.aborted() {
+            return Err(Stop::Aborted);
+        }
+        let seq = self.seq + 1;
+        if seq > RING {
+            self.answered(seq - RING, &request, check)?;
+        }
+        self.seq = seq;
+        // SAFETY: the line is this rank's, and the request before in it was answered, as just seen.
+        unsafe { (*self.arena.request(self.me, seq)).publish(seq, request) };
+        let bell = self.arena.doorbell();
+        bell.fetch_add(1, Ordering::SeqCst);
+        wake_sleepers(bell, self.arena.proxy_sleeps());
+        Ok(seq)
+    }
+
+    /// Publish a request and wait for its reply.
+    ///
+    /// # Errors
+    /// Where the wait is ended.
+    pub fn ask(&mut self, request: Request, check: Check<'_>) -> Result<Reply, Stop> {
+        let seq = self.post(request, check)?;
+        self.answered(seq, &request, check)
+    }
+
+    fn answered(&self, seq: u64, request: &Request, check: Check<'_>) -> Result<Reply, Stop> {
+        let line = self.arena.reply(self.me, seq);
+        // SAFETY: the line is answered for this rank alone, which reads it before it asks in it again.
+        let take = || unsafe { (*line).take(seq) };
+        let at = self.arena.ack_at(self.me, seq);
+        let waiting = || Waiting {
+            epoch: 0,
+            call: u32::from(request.op),
+            peer: request.peer,
+            tag: request.tag,
+            slot: IN_BASE,
+            offset: at as u64,
+            expected: seq.saturating_sub(RING) as u32,
+            text: String::new(),
+        };
+        let ready = || take().is_some();
+        let sleepers = self.arena.sleeps(self.me);
+        self.sleep(self.arena.base.word(at), sleepers, &ready, &waiting, check)?;
+        take().ok_or(Stop::Interrupted)
+    }
+
+    /// Wait until something is ready; `word` changes then.
+    ///
+    /// # Errors
+    /// Where the wait is ended.
+    pub fn sleep(
+        &self,
+        word: &AtomicU32,
+        sleepers: &AtomicU32,
+        ready: &dyn Fn() -> bool,
+        waiting: &dyn Fn() -> Waiting,
+        check: Check<'_>,
+    ) -> Result<(), Stop> {
+        for _ in 0..self.spins {
+            if ready() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        if ready() {
+            return Ok(());
+        }
+        let told = waiting();
+        self.begin_wait(&told);
+        let ended = loop {
+            let value = word.load(Ordering::SeqCst);
+            sleep_unless(word, value, sleepers, || ready() || self.arena.aborted());
+            if ready() {
+                break Ok(());
+            }
+            if self.arena.aborted() {
+                break Err(Stop::Aborted);
+            }
+            if !check() {
+                break Err(Stop::Interrupted);
+            }
+        };
+        self.arena.epoch(self.me).fetch_add(1, Ordering::SeqCst);
+        ended
+    }
+
+    fn begin_wait(&self, told: &Waiting) {
+        self.arena.describe(self.me, told);
+        self.arena.epoch(self.me).fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Say that this rank has returned and asks for nothing any more.
+    pub fn end(&self) {
+        let told = Waiting {
+            epoch: 0,
+            call: ENDED,
+            peer: 0,
+            tag: 0,
+            slot: IN_BASE,
+            offset: 0,
+            expected: 0,
+            text: String::new(),
+        };
+        self.begin_wait(&told);
+    }
+
+    /// Put a payload and its description into a block for the receiver.
+    ///
+    /// # Errors
+    /// Where there is no room.
+    pub fn lay_out(&mut self, description: &[u8], payload: &[u8]) -> Result<u64, Stop> {
+        let begin = payload_at(description.len());
+        let base = &self.arena.base;
+        let bytes = begin + payload.len();
+        let block = self.heap.take(base, bytes).ok_or(Stop::NoRoom(bytes))?;
+        base.write(block + 4, &(description.len() as u32).to_ne_bytes());
+        base.write(block + 64, description);
+        base.write(block + begin, payload);
+        Ok(block as u64)
+    }
+
+    /// The description in a block, and where its payload begins.
+    pub fn description(&self, block: u64) -> (Vec<u8>, usize) {
+        let block = block as usize;
+        let mut length = [0; 4];
+        self.arena.base.read(block + 4, &mut length);
+        let mut description = vec![0; u32::from_ne_bytes(length) as usize];
+        self.arena.base.read(block + 64, &mut description);
+        let begin = block + payload_at(description.len());
+        (description, begin)
+    }
+
+    /// Give a block back that was received.
+    pub fn give_back(&self, block: u64) {
+        give_back(&self.arena.base, block as usize);
+    }
+}

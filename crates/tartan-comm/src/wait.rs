@@ -1,0 +1,57 @@
+//! Sleep until another process has written a word (R6).
+//!
+//! A sleeper says that it sleeps, passes a SeqCst fence, reads the word again and only then sleeps; a waker writes the
+//! word, passes a SeqCst fence and reads whether anyone sleeps. One of the two then sees what the other wrote.
+
+use std::sync::atomic::{fence, AtomicU32, Ordering};
+
+/// The longest sleep at a time, in milliseconds: signals and the abort word are looked at in between.
+pub const TURN_MILLISECONDS: i64 = 100;
+
+/// Sleep as long as a word has a value; also ends by a wake, by a signal, or after a turn.
+pub fn sleep_while(word: &AtomicU32, value: u32, milliseconds: i64) {
+    let limit = libc::timespec {
+        tv_sec: milliseconds / 1000,
+        tv_nsec: (milliseconds % 1000) * 1_000_000,
+    };
+    // SAFETY: a word of shared memory that outlives the call, and a limit on the stack.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT,
+            value,
+            &raw const limit,
+        )
+    };
+}
+
+/// Wake all that sleep on a word.
+pub fn wake(word: &AtomicU32) {
+    // SAFETY: a word of shared memory; the call reads nothing else.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+}
+
+/// Sleep until `ready` holds, `word` having changed then, or a turn is over. `sleepers` is counted up meanwhile.
+pub fn sleep_unless(word: &AtomicU32, value: u32, sleepers: &AtomicU32, ready: impl Fn() -> bool) {
+    sleepers.fetch_add(1, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
+    if !ready() {
+        sleep_while(word, value, TURN_MILLISECONDS);
+    }
+    sleepers.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Wake those who sleep on a word that was written before this call.
+pub fn wake_sleepers(word: &AtomicU32, sleepers: &AtomicU32) {
+    fence(Ordering::SeqCst);
+    if sleepers.load(Ordering::Relaxed) != 0 {
+        wake(word);
+    }
+}
+
+/// Let naps end after microseconds, not after the system's usual slack of 50.
+pub fn sharpen_timer() {
+    // SAFETY: changes the slack of this thread alone.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000_u64) };
+}

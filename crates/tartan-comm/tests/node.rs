@@ -1,0 +1,264 @@
+//! Ranks as threads against the real proxy: messages, collectives, the end of all.
+
+use std::sync::Arc;
+use std::thread;
+
+use tartan_comm::arena::{Arena, Layout, SMALL};
+use tartan_comm::desk::Places;
+use tartan_comm::group::{found, Failure, Group};
+use tartan_comm::line::{flag, op, status, Request, ANY};
+use tartan_comm::proxy::Proxy;
+use tartan_comm::rank::{Rank, Stop};
+
+struct Node {
+    arena: Arc<Arena>,
+    proxy: Proxy,
+    ranks: usize,
+}
+
+fn node(ranks: usize) -> Node {
+    let layout = Layout {
+        ranks,
+        members: ranks,
+        heap: 1 << 20,
+        half: 1 << 24,
+    };
+    let arena = Arc::new(Arena::new(layout).unwrap());
+    let all: Vec<u32> = (0..ranks as u32).collect();
+    found(&arena.window(0).unwrap(), &all);
+    let places = Places {
+        node: vec![0; ranks],
+        me: 0,
+        first: 0,
+    };
+    let proxy = Proxy::start(Arc::clone(&arena), places).unwrap();
+    Node {
+        arena,
+        proxy,
+        ranks,
+    }
+}
+
+impl Node {
+    fn run<T: Send>(&self, work: impl Fn(usize, &mut Rank) -> T + Sync) -> Vec<T> {
+        thread::scope(|scope| {
+            let work = &work;
+            let start = |me| {
+                let arena = Arc::clone(&self.arena);
+                scope.spawn(move || work(me, &mut Rank::new(arena, me, 0)))
+            };
+            let threads: Vec<_> = (0..self.ranks).map(start).collect();
+            threads.into_iter().map(|one| one.join().unwrap()).collect()
+        })
+    }
+}
+
+fn on() -> bool {
+    true
+}
+
+fn inline(to: usize, tag: i32, number: u64) -> Request {
+    let mut request = Request {
+        op: op::SEND,
+        flags: flag::INLINE,
+        peer: to as i32,
+        tag,
+        bytes: 8,
+        ..Request::default()
+    };
+    request.inline[..8].copy_from_slice(&number.to_ne_bytes());
+    request
+}
+
+fn receive(source: i32, tag: i32, bytes: u64) -> Request {
+    Request {
+        op: op::RECV,
+        peer: source,
+        tag,
+        bytes,
+        ..Request::default()
+    }
+}
+
+#[test]
+fn messages_of_many_senders_keep_their_order() {
+    let node = node(4);
+    let counts = node.run(|me, rank| {
+        if me > 0 {
+            for number in 0..300 {
+                let reply = rank.ask(inline(0, me as i32, number), &mut on).unwrap();
+                assert_eq!(reply.status, status::DONE);
+            }
+            return [300; 3];
+        }
+        let mut next = [0_u64; 3];
+        for _ in 0..900 {
+            let reply = rank.ask(receive(ANY, ANY, 8), &mut on).unwrap();
+            let sender = reply.source as usize - 1;
+            assert_eq!(reply.tag, reply.source);
+            assert_eq!(reply.inline[..8], next[sender].to_ne_bytes());
+            next[sender] += 1;
+        }
+        next
+    });
+    assert_eq!(counts[0], [300; 3]);
+}
+
+#[test]
+fn payloads_are_read_where_the_sender_has_put_them() {
+    let node = node(2);
+    node.run(|me, rank| {
+        for step in 0..200_usize {
+            let payload = vec![step as u8; step * 97];
+            if me == 0 {
+                let address = rank.lay_out(b"text", &payload).unwrap();
+                let request = Request {
+                    op: op::SEND,
+                    peer: 1,
+                    bytes: payload.len() as u64,
+                    address,
+                    ..Request::default()
+                };
+                rank.ask(request, &mut on).unwrap();
+            } else {
+                let reply = rank.ask(receive(0, 0, u64::MAX), &mut on).unwrap();
+                let (text, begin) = rank.description(reply.address);
+                let mut found = vec![0; reply.bytes as usize];
+                rank.arena.base.read(begin, &mut found);
+                rank.give_back(reply.address);
+                assert_eq!((text.as_slice(), found), (b"text".as_slice(), payload));
+            }
+        }
+    });
+}
+
+#[test]
+fn both_are_told_that_a_message_is_too_long() {
+    let node = node(2);
+    let outcomes = node.run(|me, rank| {
+        let request = if me == 0 {
+            inline(1, 0, 7)
+        } else {
+            receive(0, 0, 4)
+        };
+        rank.ask(request, &mut on).unwrap().status
+    });
+    assert_eq!(outcomes, [status::TOO_LONG; 2]);
+}
+
+#[test]
+fn twenty_deferred_receives_need_no_more_lines() {
+    let node = node(2);
+    node.run(|me, rank| {
+        let deferred: Vec<u64> = (0..20)
+            .map(|tag| {
+                let mut request = if me == 0 {
+                    inline(1, tag, 5)
+                } else {
+                    receive(0, tag, 8)
+                };
+                request.flags |= flag::DEFER;
+                rank.post(request, &mut on).unwrap()
+            })
+            .collect();
+        for address in deferred.into_iter().rev() {
+            let wait = Request {
+                op: op::WAIT,
+                address,
+                ..Request::default()
+            };
+            assert_eq!(rank.ask(wait, &mut on).unwrap().status, status::DONE);
+            assert_eq!(rank.ask(wait, &mut on).unwrap().status, status::UNKNOWN);
+        }
+    });
+}
+
+#[test]
+fn contributions_lie_in_the_order_of_the_ranks() {
+    let node = node(4);
+    node.run(|me, rank| {
+        let mut group = Group::new(Arc::clone(&rank.arena), 0, 0, me, 4).unwrap();
+        for step in 0..300 {
+            let bytes = if step % 3 == 0 { SMALL } else { 1 } * me;
+            let mine = vec![(me + step) as u8; bytes + step % 2 * SMALL];
+            group.exchange(rank, b"gather", &mine, &mut on).unwrap();
+            for (other, &(at, bytes)) in group.places.iter().enumerate() {
+                let mut found = vec![0; bytes];
+                group.window.read(at, &mut found);
+                let length = if step % 3 == 0 { SMALL } else { 1 } * other + step % 2 * SMALL;
+                assert_eq!(found, vec![(other + step) as u8; length]);
+            }
+        }
+    });
+}
+
+#[test]
+fn all_find_that_they_call_different_things() {
+    let node = node(3);
+    let texts = node.run(|me, rank| {
+        let mut group = Group::new(Arc::clone(&rank.arena), 0, 0, me, 3).unwrap();
+        let call: &[u8] = if me == 1 { b"reduce" } else { b"gather" };
+        match group.exchange(rank, call, b"", &mut on) {
+            Err(Failure::Mismatch(texts)) => texts,
+            other => panic!("{other:?}"),
+        }
+    });
+    assert_eq!(texts, vec![["gather", "reduce", "gather"]; 3]);
+}
+
+#[test]
+fn a_wait_ends_with_the_reason() {
+    let node = node(3);
+    let stops = node.run(|me, rank| {
+        if me == 2 {
+            rank.arena.abort(4, "rank 2 is lost");
+            return None;
+        }
+        let mut group = Group::new(Arc::clone(&rank.arena), 0, 0, me, 3).unwrap();
+        let stop = if me == 0 {
+            rank.ask(receive(2, ANY, 8), &mut on).unwrap_err()
+        } else {
+            match group.exchange(rank, b"", b"", &mut on) {
+                Err(Failure::Stop(stop)) => stop,
+                other => panic!("{other:?}"),
+            }
+        };
+        Some((stop, rank.arena.reason().unwrap()))
+    });
+    let told = Some((Stop::Aborted, (4, "rank 2 is lost".to_string())));
+    assert_eq!(stops, [told.clone(), told, None]);
+}
+
+#[test]
+fn ranks_that_wait_for_each_other_are_stuck() {
+    let node = node(3);
+    thread::scope(|scope| {
+        let proxy = &node.proxy;
+        let arena = &node.arena;
+        scope.spawn(move || {
+            let mut last = None;
+            loop {
+                let stamp = proxy.with(|desk| desk.stuck());
+                if stamp.is_some() && stamp == last {
+                    return arena.abort(2, "stuck");
+                }
+                last = stamp;
+                thread::yield_now();
+            }
+        });
+        node.run(|me, rank| {
+            if me == 2 {
+                return rank.end();
+            }
+            let other = 1 - me;
+            if me == 0 {
+                rank.ask(inline(1, 0, 1), &mut on).unwrap();
+            } else {
+                rank.ask(receive(0, 0, 8), &mut on).unwrap();
+            }
+            let stop = rank.ask(receive(other as i32, 0, 8), &mut on).unwrap_err();
+            assert_eq!(stop, Stop::Aborted);
+        });
+    });
+    assert_eq!(node.arena.reason(), Some((2, "stuck".to_string())));
+}

@@ -1,0 +1,571 @@
+//! Messages among ranks: `tartan_comm` on NumPy arrays of bytes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+
+use numpy::ndarray::ArrayView1;
+use numpy::{PyArray1, PyReadonlyArray1, PyReadwriteArray1};
+use pyo3::create_exception;
+use pyo3::exceptions::{PyException, PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use tartan_comm::arena::{Arena, Layout, Window};
+use tartan_comm::desk::{Meeting, Places};
+use tartan_comm::group::{found, Failure, Group};
+use tartan_comm::line::{flag, op, Reply, Request, INLINE};
+use tartan_comm::proxy::Proxy;
+use tartan_comm::rank::{Rank, Stop};
+
+use crate::in_order::{InOrder, InOrderMut};
+
+create_exception!(
+    _native,
+    CommFailure,
+    PyException,
+    "Why a call of a communicator ended: its arguments are a kind and a detail."
+);
+
+/// Add the classes of this family to the native module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("CommFailure", module.py().get_type::<CommFailure>())?;
+    module.add("COMM_INLINE", INLINE)?;
+    module.add_class::<CommArena>()?;
+    module.add_class::<CommRank>()?;
+    module.add_class::<CommGroup>()?;
+    module.add_class::<CommProxy>()
+}
+
+fn os_error(error: std::io::Error) -> PyErr {
+    PyOSError::new_err(error.to_string())
+}
+
+fn failure(kind: &'static str, detail: impl ToString) -> PyErr {
+    CommFailure::new_err((kind, detail.to_string()))
+}
+
+/// Look at signals as Python does; keep what they raise.
+fn check(raised: &mut Option<PyErr>) -> bool {
+    Python::attach(|py| match py.check_signals() {
+        Ok(()) => true,
+        Err(error) => {
+            *raised = Some(error);
+            false
+        }
+    })
+}
+
+fn view<'py>(
+    owner: Bound<'py, PyAny>,
+    window: &Window,
+    at: usize,
+    bytes: usize,
+) -> PyResult<Bound<'py, PyArray1<u8>>> {
+    if at > window.len() || bytes > window.len() - at {
+        return Err(PyValueError::new_err("outside the memory of the node"));
+    }
+    // SAFETY: inside the window, which lives as long as its owner, the base of the array.
+    unsafe {
+        let bytes = ArrayView1::from_shape_ptr(bytes, window.at(at, bytes).cast_const());
+        Ok(PyArray1::borrow_from_array(&bytes, owner))
+    }
+}
+
+/// The memory that the processes of a node share.
+#[pyclass(frozen, module = "tartan._native")]
+struct CommArena {
+    arena: Arc<Arena>,
+}
+
+#[pymethods]
+impl CommArena {
+    #[new]
+    fn new(ranks: usize, members: usize, heap_bytes: usize, half_bytes: usize) -> PyResult<Self> {
+        let layout = Layout {
+            ranks,
+            members,
+            heap: heap_bytes.next_multiple_of(4096),
+            half: half_bytes.next_multiple_of(4096),
+        };
+        let arena = Arena::new(layout).map_err(os_error)?;
+        Ok(Self {
+            arena: Arc::new(arena),
+        })
+    }
+
+    fn abort(&self, kind: u32, reason: &str) {
+        self.arena.abort(kind, reason);
+    }
+
+    fn reason(&self) -> Option<(u32, String)> {
+        self.arena.reason()
+    }
+
+    fn found(&self, slot: usize, members: Vec<u32>) -> PyResult<()> {
+        if members.len() > self.arena.layout.members {
+            return Err(PyValueError::new_err("more members than ranks"));
+        }
+        let window = self.arena.window(slot).map_err(os_error)?;
+        found(&window, &members);
+        Ok(())
+    }
+
+    fn take_slot(&self) -> usize {
+        self.arena.take_slot()
+    }
+
+    /// What a rank waits for: its epoch (odd: it waits), the call, peer, tag and text.
+    fn waiting(&self, rank: usize) -> PyResult<(u32, u32, i32, i32, String)> {
+        if rank >= self.arena.layout.ranks {
+            return Err(PyValueError::new_err("no rank of this node"));
+        }
+        let told = self.arena.told(rank);
+        Ok((told.epoch, told.call, told.peer, told.tag, told.text))
+    }
+}
+
+/// One rank of a node.
+#[pyclass(frozen, module = "tartan._native")]
+struct CommRank {
+    rank: Mutex<Rank>,
+    arena: Arc<Arena>,
+    broken: AtomicBool,
+}
+
+type Answer = (i32, i32, i32, u32, u64, u64, Py<PyBytes>);
+
+fn answer(py: Python<'_>, reply: &Reply) -> Answer {
+    let inline = PyBytes::new(py, &reply.inline[..(reply.bytes as usize).min(INLINE)]);
+    let (source, tag) = (reply.source, reply.tag);
+    (
+        reply.status,
+        source,
+        tag,
+        reply.flags,
+        reply.bytes,
+        reply.address,
+        inline.unbind(),
+    )
+}
+
+impl CommRank {
+    fn lock(&self) -> PyResult<MutexGuard<'_, Rank>> {
+        if self.broken.load(Ordering::Relaxed) {
+            return Err(failure("broken", ""));
+        }
+        match self.rank.try_lock() {
+            Ok(rank) => Ok(rank),
+            Err(TryLockError::Poisoned(rank)) => Ok(rank.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(failure("busy", "")),
+        }
+    }
+
+    fn stopped(&self, stop: Stop, raised: Option<PyErr>) -> PyErr {
+        match stop {
+            Stop::Aborted => failure("stopped", ""),
+            Stop::NoRoom(bytes) => failure("no-room", bytes),
+            Stop::Interrupted => {
+                self.broken.store(true, Ordering::Relaxed);
+                raised.unwrap_or_else(|| failure("broken", ""))
+            }
+        }
+    }
+
+    fn ask(&self, py: Python<'_>, request: Request) -> PyResult<Answer> {
+        let mut rank = self.lock()?;
+        let mut raised = None;
+        let rank = &mut *rank;
+        let result = py.detach(|| rank.ask(request, &mut || check(&mut raised)));
+        result
+            .map(|reply| answer(py, &reply))
+            .map_err(|stop| self.stopped(stop, raised))
+    }
+
+    fn post(&self, py: Python<'_>, request: Request) -> PyResult<u64> {
+        let mut rank = self.lock()?;
+        let mut raised = None;
+        let rank = &mut *rank;
+        py.detach(|| rank.post(request, &mut || check(&mut raised)))
+            .map_err(|stop| self.stopped(stop, raised))
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the words of a line")]
+    fn sending(
+        &self,
+        payload: &[u8],
+        description: &[u8],
+        kind: u16,
+        to: i32,
+        tag: i32,
+        group: u32,
+    ) -> PyResult<Request> {
+        let mut request = Request {
+            op: op::SEND,
+            flags: kind,
+            peer: to,
+            tag,
+            group,
+            bytes: payload.len() as u64,
+            ..Request::default()
+        };
+        if description.is_empty() && payload.len() <= INLINE {
+            request.flags |= flag::INLINE;
+            request.inline[..payload.len()].copy_from_slice(payload);
+        } else {
+            let laid = self.lock()?.lay_out(description, payload);
+            request.address = laid.map_err(|stop| self.stopped(stop, None))?;
+        }
+        Ok(request)
+    }
+}
+
+fn receiving(source: i32, tag: i32, group: u32, capacity: u64) -> Request {
+    Request {
+        op: op::RECV,
+        peer: source,
+        tag,
+        group,
+        bytes: capacity,
+        ..Request::default()
+    }
+}
+
+fn deferred(mut request: Request) -> Request {
+    request.flags |= flag::DEFER;
+    request
+}
+
+#[pymethods]
+impl CommRank {
+    #[new]
+    fn new(arena: &CommArena, me: usize, spins: u32) -> Self {
+        Self {
+            rank: Mutex::new(Rank::new(Arc::clone(&arena.arena), me, spins)),
+            arena: Arc::clone(&arena.arena),
+            broken: AtomicBool::new(false),
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the words of a line")]
+    fn send(
+        &self,
+        py: Python<'_>,
+        payload: PyReadonlyArray1<'_, u8>,
+        description: &[u8],
+        kind: u16,
+        to: i32,
+        tag: i32,
+        group: u32,
+    ) -> PyResult<Answer> {
+        let request = self.sending(payload.in_order()?, description, kind, to, tag, group)?;
+        self.ask(py, request)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the words of a line")]
+    fn isend(
+        &self,
+        py: Python<'_>,
+        payload: PyReadonlyArray1<'_, u8>,
+        description: &[u8],
+        kind: u16,
+        to: i32,
+        tag: i32,
+        group: u32,
+    ) -> PyResult<u64> {
+        let request = self.sending(payload.in_order()?, description, kind, to, tag, group)?;
+        self.post(py, deferred(request))
+    }
+
+    fn recv(
+        &self,
+        py: Python<'_>,
+        source: i32,
+        tag: i32,
+        group: u32,
+        capacity: u64,
+    ) -> PyResult<Answer> {
+        self.ask(py, receiving(source, tag, group, capacity))
+    }
+
+    fn irecv(
+        &self,
+        py: Python<'_>,
+        source: i32,
+        tag: i32,
+        group: u32,
+        capacity: u64,
+    ) -> PyResult<u64> {
+        self.post(py, deferred(receiving(source, tag, group, capacity)))
+    }
+
+    fn wait(&self, py: Python<'_>, request: u64, now: bool) -> PyResult<Answer> {
+        let asked = Request {
+            op: if now { op::TEST } else { op::WAIT },
+            address: request,
+            ..Request::default()
+        };
+        self.ask(py, asked)
+    }
+
+    fn probe(
+        &self,
+        py: Python<'_>,
+        source: i32,
+        tag: i32,
+        group: u32,
+        now: bool,
+    ) -> PyResult<Answer> {
+        let asked = Request {
+            op: op::PROBE,
+            flags: if now { flag::NOW } else { 0 },
+            ..receiving(source, tag, group, 0)
+        };
+        self.ask(py, asked)
+    }
+
+    /// The description of a received block, and where its payload begins.
+    fn description(&self, py: Python<'_>, block: u64) -> PyResult<(Py<PyBytes>, usize)> {
+        let (text, begin) = self.lock()?.description(block);
+        Ok((PyBytes::new(py, &text).unbind(), begin))
+    }
+
+    /// Copy a payload out of the arena and give its block back.
+    fn fetch(
+        &self,
+        py: Python<'_>,
+        block: u64,
+        begin: usize,
+        mut out: PyReadwriteArray1<'_, u8>,
+    ) -> PyResult<()> {
+        let out = out.in_order_mut()?;
+        let rank = self.lock()?;
+        let rank = &*rank;
+        py.detach(|| rank.arena.base.read(begin, out));
+        rank.give_back(block);
+        Ok(())
+    }
+
+    fn give_back(&self, block: u64) -> PyResult<()> {
+        self.lock()?.give_back(block);
+        Ok(())
+    }
+
+    fn view(
+        slf: Bound<'_, Self>,
+        begin: usize,
+        n_bytes: usize,
+    ) -> PyResult<Bound<'_, PyArray1<u8>>> {
+        view(
+            slf.clone().into_any(),
+            &slf.get().arena.base,
+            begin,
+            n_bytes,
+        )
+    }
+
+    fn end(&self) -> PyResult<()> {
+        self.lock()?.end();
+        Ok(())
+    }
+}
+
+/// The ranks of a group, as one of them sees it.
+#[pyclass(frozen, module = "tartan._native")]
+struct CommGroup {
+    group: Mutex<Group>,
+    window: Arc<Window>,
+    rank: Py<CommRank>,
+}
+
+impl CommGroup {
+    fn lock(&self) -> PyResult<MutexGuard<'_, Group>> {
+        match self.group.try_lock() {
+            Ok(group) => Ok(group),
+            Err(TryLockError::Poisoned(group)) => Ok(group.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(failure("busy", "")),
+        }
+    }
+
+    fn raise(&self, py: Python<'_>, failed: Failure, raised: Option<PyErr>) -> PyErr {
+        match failed {
+            Failure::Stop(stop) => self.rank.bind(py).get().stopped(stop, raised),
+            Failure::TooLarge(bytes) => failure("too-large", bytes),
+            Failure::Mismatch(calls) => CommFailure::new_err(("mismatch", calls)),
+        }
+    }
+}
+
+#[pymethods]
+impl CommGroup {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        rank: Py<CommRank>,
+        group: u32,
+        slot: usize,
+        mine: usize,
+        n_local: u32,
+    ) -> PyResult<Self> {
+        let arena = Arc::clone(&rank.bind(py).get().arena);
+        let group = Group::new(arena, group, slot, mine, n_local).map_err(os_error)?;
+        Ok(Self {
+            window: Arc::clone(&group.window),
+            group: Mutex::new(group),
+            rank,
+        })
+    }
+
+    /// Exchange contributions; return where they lie, and whether one behind the other.
+    fn exchange(
+        &self,
+        py: Python<'_>,
+        signature: &[u8],
+        contribution: PyReadonlyArray1<'_, u8>,
+    ) -> PyResult<(bool, Vec<(usize, usize)>)> {
+        let contribution = contribution.in_order()?;
+        let rank = self.rank.bind(py).get();
+        let (mut rank, mut group) = (rank.lock()?, self.lock()?);
+        let mut raised = None;
+        let (one, all) = (&mut *rank, &mut *group);
+        let result =
+            py.detach(|| all.exchange(one, signature, contribution, &mut || check(&mut raised)));
+        match result {
+            Ok(()) => Ok((group.joined, group.places.clone())),
+            Err(failed) => Err(self.raise(py, failed, raised)),
+        }
+    }
+
+    fn meet_here(&self, py: Python<'_>, signature: &[u8]) -> PyResult<()> {
+        let rank = self.rank.bind(py).get();
+        let (mut rank, mut group) = (rank.lock()?, self.lock()?);
+        let mut raised = None;
+        let (one, all) = (&mut *rank, &mut *group);
+        py.detach(|| all.meet_here(one, signature, &mut || check(&mut raised)))
+            .map_err(|failed| self.raise(py, failed, raised))
+    }
+
+    /// Room for a result of so many bytes behind the contributions.
+    fn room(&self, n_bytes: usize) -> PyResult<Option<usize>> {
+        Ok(self.lock()?.room(n_bytes))
+    }
+
+    /// Copy all contributions, one behind the other.
+    fn copy(&self, py: Python<'_>, mut out: PyReadwriteArray1<'_, u8>) -> PyResult<()> {
+        let out = out.in_order_mut()?;
+        let group = self.lock()?;
+        let group = &*group;
+        if group.places.iter().map(|place| place.1).sum::<usize>() != out.len() {
+            return Err(PyValueError::new_err("the result has another size"));
+        }
+        py.detach(|| {
+            let mut rest = out;
+            for &(at, bytes) in &group.places {
+                let (part, after) = rest.split_at_mut(bytes);
+                group.window.read(at, part);
+                rest = after;
+            }
+        });
+        Ok(())
+    }
+
+    fn view(slf: Bound<'_, Self>, at: usize, n_bytes: usize) -> PyResult<Bound<'_, PyArray1<u8>>> {
+        view(slf.clone().into_any(), &slf.get().window, at, n_bytes)
+    }
+}
+
+/// The proxy of a node.
+#[pyclass(frozen, module = "tartan._native")]
+struct CommProxy {
+    proxy: Proxy,
+}
+
+type Messages = Vec<(u32, Py<PyBytes>, Py<PyBytes>)>;
+/// Number of the group, its window, half, phase, round.
+type Place = (u32, u32, u32, u32, u32);
+
+fn meeting((group, slot, half, phase, round): Place) -> Meeting {
+    Meeting {
+        group,
+        slot,
+        half,
+        phase,
+        round,
+    }
+}
+
+#[pymethods]
+impl CommProxy {
+    #[new]
+    fn new(arena: &CommArena, nodes: Vec<u32>, me: u32, first: usize) -> PyResult<Self> {
+        let places = Places {
+            node: nodes,
+            me,
+            first,
+        };
+        let proxy = Proxy::start(Arc::clone(&arena.arena), places).map_err(os_error)?;
+        Ok(Self { proxy })
+    }
+
+    /// The descriptor that becomes readable when there is something for other nodes.
+    #[getter]
+    fn outbox_fd(&self) -> i32 {
+        self.proxy.outbox()
+    }
+
+    /// Messages for other nodes, and meetings that all ranks of this node have come to.
+    fn take(&self, py: Python<'_>) -> PyResult<(Messages, Vec<Place>)> {
+        let (messages, meetings) = py.detach(|| self.proxy.with(tartan_comm::desk::Desk::take));
+        let bytes = |text: &[u8]| PyBytes::new(py, text).unbind();
+        let messages = messages
+            .iter()
+            .map(|(to, head, block)| (*to, bytes(head), bytes(block)));
+        let meetings = meetings
+            .iter()
+            .map(|one| (one.group, one.slot, one.half, one.phase, one.round));
+        Ok((messages.collect(), meetings.collect()))
+    }
+
+    fn deliver(&self, py: Python<'_>, head: &[u8], block: &[u8]) -> PyResult<()> {
+        py.detach(|| self.proxy.with(|desk| desk.deliver(head, block)))
+            .map_err(os_error)
+    }
+
+    fn members(&self, slot: u32) -> PyResult<Vec<u32>> {
+        self.proxy.with(|desk| desk.members(slot)).map_err(os_error)
+    }
+
+    fn pack<'py>(
+        &self,
+        py: Python<'py>,
+        place: Place,
+        members: Vec<usize>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let packed = py
+            .detach(|| self.proxy.with(|desk| desk.pack(meeting(place), &members)))
+            .map_err(os_error)?;
+        Ok(PyBytes::new(py, &packed))
+    }
+
+    fn unpack(
+        &self,
+        py: Python<'_>,
+        place: Place,
+        members: Vec<usize>,
+        packed: &[u8],
+    ) -> PyResult<()> {
+        py.detach(|| {
+            self.proxy
+                .with(|desk| desk.unpack(meeting(place), &members, packed))
+        })
+        .map_err(os_error)
+    }
+
+    fn release(&self, slot: u32, turn: u32) -> PyResult<()> {
+        self.proxy
+            .with(|desk| desk.release(slot, turn))
+            .map_err(os_error)
+    }
+
+    fn stuck(&self) -> Option<u64> {
+        self.proxy.with(tartan_comm::desk::Desk::stuck)
+    }
+}
