@@ -11,7 +11,8 @@
     ├── DeviceError                  a device failed or is not there
     ├── ClusterError
     │   ├── TransportError
-    │   └── RankLostError
+    │   ├── RankLostError
+    │   └── DeadlockError            all ranks wait for each other, or call different collectives
     ├── StoreError                   the run folder
     │   ├── RunNotFoundError
     │   └── CorruptResultError
@@ -36,6 +37,7 @@ __all__ = [
     "ConfigError",
     "CorruptResultError",
     "CorruptRunFileError",
+    "DeadlockError",
     "DeviceError",
     "DeviceMemoryError",
     "DiskFullError",
@@ -159,6 +161,12 @@ class RankLostError(ClusterError):
     """A rank is gone."""
 
     default_code = "rank-lost"
+
+
+class DeadlockError(ClusterError):
+    """All ranks wait and nothing is under way, or the ranks call different collectives."""
+
+    default_code = "deadlock"
 
 
 class StoreError(TartanError):

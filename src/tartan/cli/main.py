@@ -42,6 +42,7 @@ _COMMANDS = {
     "sort": "sort files of numbers or records, larger than memory; run it again to resume",
     "blocks": "multiply, factor or convolve arrays by block tasks, or rank pages; larger than memory, on several ranks",
     "simulate": "write inputs with known truth: photos, particles, proteomes, vectors or LC-MS peaks",
+    "ranks": "run a script on several ranks that send each other messages",
     "plan": "predict time, loads and efficiency of a run before it is started",
     "cluster-certs": "write certificates for a cluster of several machines",
     "demo": "simulate photos of several cameras, compare all of them and write a report",

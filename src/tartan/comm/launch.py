@@ -1,0 +1,326 @@
+"""Start ranks on this machine, watch them, end them together."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import os
+import pickle
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import cloudpickle
+
+from tartan.base.checks import whole
+from tartan.base.machine import memory, usable_cores
+from tartan.comm.channel import Channel, ending
+from tartan.comm.communicator import partition
+from tartan.comm.node import GRACE_SECONDS, NodeTask
+from tartan.comm.program import Program, Report, followed
+from tartan.comm.rank import RankCommunicator
+from tartan.comm.state import LOST
+from tartan.errors import ConfigError, DeadlockError, RankLostError, ResourceError
+
+T = TypeVar("T")
+
+# What a rank takes at least: a Python process with NumPy, most of it shared with its node process.
+_RANK_BYTES = 32 << 20
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
+    "from tartan.comm.node import main; main(int(sys.argv[1]))"
+)
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "RAYON_NUM_THREADS")
+
+
+def run(
+    function: Callable[[RankCommunicator], T],
+    *,
+    cpus: int = 1,
+    nodes: int = 1,
+    groups: int = 1,
+    modules: Sequence[str] = (),
+    grace_seconds: float = GRACE_SECONDS,
+) -> list[T]:
+    """Run a function once on each rank, at the same time, and return what each returned.
+
+    Parameters
+    ----------
+    function : callable
+        Takes the communicator of its rank. It travels as a pickle; so does what it returns.
+    cpus : int
+        Ranks of a node, each a process.
+    nodes : int
+        Nodes to simulate on this machine, each with a memory and a leader of its own.
+    groups : int
+        Memory groups of a node, each with a leader.
+    modules : sequence of str
+        Imported once a node, before its ranks begin: what takes long to import is better named here.
+    grace_seconds : float
+        How long ranks may take to end after one of them has failed, or after Ctrl-C.
+
+    Raises
+    ------
+    Exception
+        What the first rank that failed by itself has raised.
+    RankLostError
+        If the process of a rank or a node has ended without a report.
+    DeadlockError
+        If all ranks wait for each other, or call different collectives.
+    ConfigError
+        If the function cannot be pickled, or a number is wrong.
+    ResourceError
+        If so many ranks do not fit into memory.
+
+    Notes
+    -----
+    The threads of native code are divided among the ranks of the machine, unless RAYON_NUM_THREADS says otherwise.
+
+    Examples
+    --------
+    >>> run(lambda ranks: ranks.rank * 10, cpus=3)  # doctest: +SKIP
+    [0, 10, 20]
+    """
+    try:
+        pickled = cloudpickle.dumps(function)
+    except Exception as error:
+        raise ConfigError(f"the function cannot be sent to the ranks: {type(error).__name__}: {error}") from error
+    reports = _Launch(Program(pickled, tuple(modules)), divided(cpus, nodes, groups), grace_seconds).supervise()
+    failure = first_failure(reports)
+    if failure is not None:
+        raise failure
+    return [pickle.loads(report.result) for report in reports]
+
+
+def run_script(
+    script: str, arguments: Sequence[str], *, cpus: int = 1, nodes: int = 1, groups: int = 1
+) -> list[Report]:
+    """Run a script once on each rank; return how each has ended. See ``run``."""
+    if not Path(script).is_file():
+        raise ConfigError(f"there is no script {script}")
+    program = Program(script=script, arguments=tuple(arguments))
+    return _Launch(program, divided(cpus, nodes, groups), GRACE_SECONDS).supervise()
+
+
+def divided(cpus: int, nodes: int, groups: int) -> tuple[int, ...]:
+    """Return the leader of each rank: ranks are consecutive within a node and a memory group.
+
+    Raises
+    ------
+    ConfigError
+        If a number is wrong, or a group has no rank.
+    ResourceError
+        If so many ranks do not fit into memory.
+    """
+    whole("cpus", cpus, 1, option="--cpus")
+    whole("nodes", nodes, 1, option="--nodes")
+    whole("groups", groups, 1, option="--groups")
+    if groups > cpus:
+        raise ConfigError(f"{groups} groups of {cpus} ranks: a group has at least one rank (--groups)")
+    needed, available = cpus * nodes * _RANK_BYTES, memory().available_bytes
+    if needed > available:
+        raise ResourceError(
+            f"{cpus * nodes} ranks need at least {needed >> 20} MiB, and {available >> 20} MiB are available; use fewer"
+        )
+    sizes = [stop - start for start, stop in partition(cpus, groups)] * nodes
+    return tuple(itertools.chain.from_iterable([leader] * size for leader, size in enumerate(sizes)))
+
+
+def first_failure(reports: Sequence[Report]) -> BaseException | None:
+    """Return why the ranks have failed: what a rank raised by itself, before what others raised because of it."""
+    failed = [report for report in reports if report.failure is not None or report.lost]
+    if not failed:
+        return None
+    errors = [(report, report.exception()) for report in failed]
+
+    def weight(pair: tuple[Report, BaseException]) -> tuple[int, int]:
+        report, error = pair
+        if report.lost:
+            return 1, report.rank
+        follows = isinstance(error, RankLostError | KeyboardInterrupt)
+        return 3 if follows else 2 if isinstance(error, DeadlockError) else 0, report.rank
+
+    return min(errors, key=weight)[1]
+
+
+class _Node:
+    """A node process, as the launcher sees it."""
+
+    def __init__(self, number: int, process: subprocess.Popen[bytes], channel: Channel) -> None:
+        self.number, self.process, self.channel = number, process, channel
+        self.pidfd = os.pidfd_open(process.pid)
+        self.ended = self.lost = False
+        self.lives = True
+
+    def status(self) -> int:
+        """Return how the process has ended, as a return code; it stays a zombie, so that its group keeps its number."""
+        found = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOWAIT)
+        assert found is not None
+        return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+
+    def gone(self) -> None:
+        """Forget the process."""
+        if self.lives:
+            self.lives = False
+            self.process.wait()
+            self.channel.close()
+            os.close(self.pidfd)
+
+    def kill(self) -> None:
+        """Kill the process and its ranks: they are a process group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+class _Launch:
+    """The node processes of one program, from their start to their end."""
+
+    def __init__(self, program: Program, nodes: tuple[int, ...], grace_seconds: float) -> None:
+        self._grace_seconds = grace_seconds
+        self._size = len(nodes)
+        self._reports: dict[int, Report] = {}
+        self._selector = selectors.DefaultSelector()
+        self._places = nodes
+        self._deadline: float | None = None
+        self._loss: str | None = None
+        self._interrupted = False
+        self._nodes: list[_Node] = []
+        links = _sockets(nodes[-1] + 1)
+        try:
+            for number, sockets in enumerate(links):
+                self._nodes.append(self._started(number, NodeTask(number, nodes, program, {}, grace_seconds), sockets))
+        except BaseException:
+            self._kill()
+            for node in self._nodes:
+                node.gone()
+            raise
+        finally:
+            for sockets in links:
+                for one in sockets.values():
+                    one.close()
+
+    def _started(self, number: int, task: NodeTask, sockets: dict[int, socket.socket]) -> _Node:
+        mine, its = socket.socketpair()
+        descriptors = {other: one.fileno() for other, one in sockets.items()}
+        cores = max(1, usable_cores() // self._size)
+        environment = {name: str(cores) for name in _THREADS} | os.environ
+        command = [sys.executable, "-c", _BOOT, str(its.fileno()), json.dumps(sys.path)]
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            pass_fds=[its.fileno(), *descriptors.values()],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        its.close()
+        node = _Node(number, process, Channel(mine))
+        filled = NodeTask(task.me, task.nodes, task.program, descriptors, task.grace_seconds)
+        node.channel.send(cloudpickle.dumps(filled))
+        self._selector.register(node.pidfd, selectors.EVENT_READ, node)
+        self._selector.register(node.channel, selectors.EVENT_READ, node)
+        return node
+
+    def supervise(self) -> list[Report]:
+        """Wait for all ranks; return their reports, in order."""
+        try:
+            while any(node.lives for node in self._nodes):
+                try:
+                    self._turn()
+                except KeyboardInterrupt:
+                    self._interrupt()
+        finally:
+            self._kill()
+            for node in self._nodes:
+                node.gone()
+            self._selector.close()
+        if self._interrupted and not any(_is_own(report) for report in self._reports.values()):
+            raise KeyboardInterrupt
+        missing = (
+            Report(rank, lost=f"node process {self._places[rank]} has ended without a report of rank {rank}")
+            for rank in range(self._size)
+            if rank not in self._reports
+        )
+        return [report for _, report in sorted(self._reports.items())] + list(missing)
+
+    def _interrupt(self) -> None:
+        """Let all ranks raise KeyboardInterrupt; the second Ctrl-C kills them."""
+        if self._interrupted:
+            self._kill()
+            raise KeyboardInterrupt
+        self._interrupted = True
+        self._deadline = time.monotonic() + self._grace_seconds
+        for node in self._nodes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(node.process.pid, signal.SIGINT)
+
+    def _turn(self) -> None:
+        limit = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        for key, _ in self._selector.select(limit):
+            node: _Node = key.data
+            if key.fd != node.pidfd:
+                self._hear(node, node.channel.receive())
+            elif node.lives:
+                self._reap(node)
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            self._kill()
+
+    def _hear(self, node: _Node, messages: list[Any]) -> None:
+        if node.channel.closed:
+            self._selector.unregister(node.channel)
+        for kind, content in messages:
+            if kind == "rank":
+                self._reports[content.rank] = content
+            else:
+                node.ended = True
+
+    def _reap(self, node: _Node) -> None:
+        """Take note that a node process has ended; its ranks see it themselves, and are killed when they do not."""
+        self._selector.unregister(node.pidfd)
+        if not node.channel.closed:
+            self._hear(node, node.channel.drain())
+        if node.ended:
+            node.gone()
+            return
+        reason = f"node process {node.number} {ending(node.status())}"
+        if self._loss is None:
+            self._loss = reason
+        for rank, place in enumerate(self._places):
+            if place == node.number and rank not in self._reports:
+                self._reports[rank] = Report(rank, lost=reason) if reason == self._loss else followed(rank, self._loss)
+        for other in self._nodes:
+            if other.lives and other is not node:
+                other.channel.send((LOST, reason))
+        # Its ranks end by themselves, as a rule; none of them is left when the time is over.
+        node.lost = True
+        self._deadline = min(self._deadline or math.inf, time.monotonic() + self._grace_seconds)
+
+    def _kill(self) -> None:
+        """Kill all that is left."""
+        self._deadline = None
+        for node in self._nodes:
+            if node.lives:
+                self._loss = self._loss or f"node process {node.number} did not end in time"
+                node.kill()
+            if node.lost:
+                node.gone()
+
+
+def _is_own(report: Report) -> bool:
+    """Whether a rank has something to say that is more than the stop by Ctrl-C."""
+    return bool(report.error) and not isinstance(report.exception(), KeyboardInterrupt | RankLostError)
+
+
+def _sockets(n_nodes: int) -> list[dict[int, socket.socket]]:
+    """Return a socket for each pair of nodes, by node and other node."""
+    found: list[dict[int, socket.socket]] = [{} for _ in range(n_nodes)]
+    for one, other in itertools.combinations(range(n_nodes), 2):
+        found[one][other], found[other][one] = socket.socketpair()
+    return found

@@ -1,0 +1,244 @@
+"""Messages from one rank to another: send, receive, and requests that are waited for later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan._native import CommFailure
+from tartan.comm.payload import as_bytes, buffer, given, of_line, packed, parsed
+from tartan.errors import ConfigError, InternalError
+
+if TYPE_CHECKING:
+    from tartan.comm.state import RankState
+
+ANY_SOURCE = -1
+ANY_TAG = -1
+_MOST_TAG = 2**31 - 1
+_NO_LIMIT = 2**64 - 1
+_DONE, _TOO_LONG, _PENDING = range(3)
+_IN_LINE = 1 << 14
+
+Reply = tuple[int, int, int, int, int, int, bytes]
+
+
+class Status:
+    """Where a received message came from.
+
+    Attributes
+    ----------
+    source, tag : int
+        The sender's rank in the communicator, and the tag.
+    n_bytes : int
+        Of the message.
+    """
+
+    source: int = ANY_SOURCE
+    tag: int = ANY_TAG
+    n_bytes: int = 0
+
+    def __repr__(self) -> str:
+        return f"Status(source={self.source}, tag={self.tag}, n_bytes={self.n_bytes})"
+
+
+class Mailbox:
+    """The messages of one communicator: its ranks as others know them, and its number.
+
+    Parameters
+    ----------
+    state : RankState
+    members : tuple of int
+        Global numbers of the ranks.
+    group : int
+        Number of the communicator.
+    """
+
+    def __init__(self, state: RankState, members: tuple[int, ...], group: int) -> None:
+        self._state, self._members, self._group = state, members, group
+        self._places = {member: place for place, member in enumerate(members)}
+
+    def send(self, data: Any, to: int, tag: int) -> None:
+        """Send, and wait until a receive has taken the message."""
+        array, to, tag = given(data), self._peer("to", to), _tag(tag)
+        description, kind = packed(array)
+        try:
+            reply = self._state.line.send(as_bytes(array), description, kind, to, tag, self._group)
+        except CommFailure as failure:
+            raise self._state.error(failure) from None
+        self._sent(reply, to)
+
+    def isend(self, data: Any, to: int, tag: int) -> Pending:
+        """Send without waiting."""
+        array, to, tag = given(data), self._peer("to", to), _tag(tag)
+        description, kind = packed(array)
+        try:
+            number = self._state.line.isend(as_bytes(array), description, kind, to, tag, self._group)
+        except CommFailure as failure:
+            raise self._state.error(failure) from None
+        return Pending(self, number, to=to)
+
+    def recv(self, out: Any, source: int, tag: int, status: Status | None) -> NDArray[Any]:
+        """Wait for a message; return it, in ``out`` where that is given."""
+        into = None if out is None else buffer("out", out)
+        wanted = self._wanted(source, tag)
+        try:
+            reply = self._state.line.recv(*wanted, self._group, _NO_LIMIT if into is None else into.nbytes)
+        except CommFailure as failure:
+            raise self._state.error(failure) from None
+        return self._received(reply, into, status)
+
+    def irecv(self, out: Any, source: int, tag: int) -> Pending:
+        """Receive without waiting."""
+        into = None if out is None else buffer("out", out)
+        wanted = self._wanted(source, tag)
+        try:
+            number = self._state.line.irecv(*wanted, self._group, _NO_LIMIT if into is None else into.nbytes)
+        except CommFailure as failure:
+            raise self._state.error(failure) from None
+        return Pending(self, number, into=into)
+
+    def probe(self, source: int, tag: int, wait: bool) -> Status | None:
+        """Return where the message comes from that a receive would take."""
+        wanted = self._wanted(source, tag)
+        try:
+            reply = self._state.line.probe(*wanted, self._group, not wait)
+        except CommFailure as failure:
+            raise self._state.error(failure) from None
+        return None if reply[0] == _PENDING else self._tell(Status(), reply)
+
+    def finish(self, pending: Pending, now: bool) -> bool:
+        """Take the outcome of a request, if there is one now or ``now`` is false."""
+        try:
+            reply = self._state.line.wait(pending.number, now)
+        except CommFailure as failure:
+            raise self._state.error(failure) from None
+        if reply[0] == _PENDING:
+            return False
+        pending.done = True
+        if pending.to is not None:
+            self._sent(reply, pending.to)
+        else:
+            pending.result = self._received(reply, pending.into, pending.status)
+        return True
+
+    def _peer(self, name: str, rank: int) -> int:
+        if not isinstance(rank, int | np.integer) or not 0 <= rank < len(self._members):
+            raise ConfigError(f"{name}: rank {rank} does not exist; there are {len(self._members)}, from 0")
+        self._state.require_own_process()
+        return self._members[rank]
+
+    def _wanted(self, source: int, tag: int) -> tuple[int, int]:
+        self._state.require_own_process()
+        peer = ANY_SOURCE if source == ANY_SOURCE else self._peer("source", source)
+        return peer, ANY_TAG if tag == ANY_TAG else _tag(tag)
+
+    def _sent(self, reply: Reply, to: int) -> None:
+        status, _, tag, _, n_bytes, _, _ = reply
+        if status == _TOO_LONG:
+            place = self._places[to]
+            raise ConfigError(
+                f"the message of {n_bytes} bytes with tag {tag} is longer than the buffer in which rank {place} "
+                "receives it; nothing was written"
+            )
+        if status != _DONE:
+            raise InternalError(f"a message ended with status {status}")
+
+    def _received(self, reply: Reply, into: NDArray[Any] | None, status: Status | None) -> NDArray[Any]:
+        code, _source, tag, flags, n_bytes, block, inline = reply
+        told = self._tell(Status() if status is None else status, reply)
+        if code == _TOO_LONG:
+            room = 0 if into is None else into.nbytes
+            raise ConfigError(
+                f"the message of {n_bytes} bytes from rank {told.source} with tag {tag} is longer than the buffer of "
+                f"{room} bytes; nothing was written"
+            )
+        if code != _DONE:
+            raise InternalError(f"a receive ended with status {code}")
+        if flags & _IN_LINE:
+            dtype, shape = of_line(flags, n_bytes)
+            return _placed(np.frombuffer(inline, dtype).reshape(shape), into, told)
+        return self._fetched(block, n_bytes, into, told)
+
+    def _fetched(self, block: int, n_bytes: int, into: NDArray[Any] | None, told: Status) -> NDArray[Any]:
+        line = self._state.line
+        description, begin = line.description(block)
+        dtype, shape = parsed(description)
+        if into is not None and into.dtype != dtype:
+            line.give_back(block)
+            raise _unlike(into, dtype, told)
+        result = np.empty(shape, dtype) if into is None else into
+        line.fetch(block, begin, as_bytes(result)[:n_bytes])
+        return result
+
+    def _tell(self, status: Status, reply: Reply) -> Status:
+        status.source, status.tag, status.n_bytes = self._places[reply[1]], reply[2], reply[4]
+        return status
+
+
+class Pending:
+    """A send or a receive that was begun; ``wait`` ends it.
+
+    A receive that was not waited for keeps its message in the memory of the node.
+    """
+
+    def __init__(
+        self, mailbox: Mailbox, number: int, *, to: int | None = None, into: NDArray[Any] | None = None
+    ) -> None:
+        self._mailbox, self.number, self.to, self.into = mailbox, number, to, into
+        self.status = Status()
+        self.result: NDArray[Any] | None = None
+        self.done = self._freed = False
+
+    def wait(self) -> NDArray[Any] | None:
+        """Wait; return what was received, None for a send.
+
+        Raises
+        ------
+        ConfigError
+            If it was waited for already.
+        """
+        self._require_held()
+        if not self.done:
+            self._freed = True
+            self._mailbox.finish(self, now=False)
+        self._freed = True
+        return self.result
+
+    def test(self) -> bool:
+        """Return whether ``wait`` would return at once."""
+        self._require_held()
+        return self.done or self._mailbox.finish(self, now=True)
+
+    def _require_held(self) -> None:
+        if self._freed:
+            raise ConfigError("this request was waited for already; begin another one")
+
+
+def wait_all(requests: Iterable[Pending]) -> list[NDArray[Any] | None]:
+    """Wait for several requests; return what each received, None for sends."""
+    return [request.wait() for request in requests]
+
+
+def _tag(tag: int) -> int:
+    if not isinstance(tag, int | np.integer) or not 0 <= tag <= _MOST_TAG:
+        raise ConfigError(f"tag {tag} is not a whole number from 0 to {_MOST_TAG}")
+    return int(tag)
+
+
+def _placed(message: NDArray[Any], into: NDArray[Any] | None, told: Status) -> NDArray[Any]:
+    if into is None:
+        return message.copy()
+    if into.dtype != message.dtype:
+        raise _unlike(into, message.dtype, told)
+    into.reshape(-1)[: message.size] = message.reshape(-1)
+    return into
+
+
+def _unlike(into: NDArray[Any], dtype: np.dtype[Any], told: Status) -> ConfigError:
+    return ConfigError(
+        f"the message from rank {told.source} with tag {told.tag} is of {dtype}, the buffer of {into.dtype}; "
+        "receive into an array of its dtype, or without one"
+    )

@@ -1,0 +1,223 @@
+"""The node process: starts the CPU ranks of a node, watches them, runs the proxy and the leader, ends all together.
+
+Ranks are forks of it, made before it has a thread: they share its memory by inheritance, and start in milliseconds.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from tartan._native import CommArena, CommProxy
+from tartan.comm import program
+from tartan.comm.channel import Channel, ending
+from tartan.comm.leader import Leader, NodeLink, SocketLink
+from tartan.comm.process import new_arena, waits
+from tartan.comm.state import DEADLOCK, LOST
+
+_TURN_SECONDS = 0.1
+GRACE_SECONDS = 0.6
+
+
+@dataclass(frozen=True)
+class NodeTask:
+    """What a node process is to do.
+
+    Attributes
+    ----------
+    me : int
+        Number of the node.
+    nodes : tuple of int
+        The node of each rank.
+    program : tartan.comm.program.Program
+        What each rank does.
+    links : dict of int to int
+        Descriptors of the sockets to other nodes.
+    grace_seconds : float
+        How long the ranks may take to end once one has failed or a signal came.
+    """
+
+    me: int
+    nodes: tuple[int, ...]
+    program: program.Program
+    links: dict[int, int]
+    grace_seconds: float = GRACE_SECONDS
+
+
+@dataclass
+class _Child:
+    """A rank, as its node sees it."""
+
+    rank: int
+    pid: int
+    pidfd: int
+    channel: Channel
+    report: program.Report | None = None
+    lives: bool = True
+
+
+class NodeProcess:
+    """Starts the ranks of a node and supervises them.
+
+    Parameters
+    ----------
+    task : NodeTask
+    launcher : Channel, optional
+        Receives the report of each rank; what it sends, or its end, stops the node.
+    """
+
+    def __init__(self, task: NodeTask, launcher: Channel | None) -> None:
+        self._task, self._launcher = task, launcher
+        self._ranks = [rank for rank, node in enumerate(task.nodes) if node == task.me]
+        self._arena: CommArena = new_arena(len(self._ranks), len(task.nodes))
+        self._selector = selectors.DefaultSelector()
+        self._deadline: float | None = None
+        self._children: list[_Child] = []
+        self._late: set[int] = set()
+        self.reports: dict[int, program.Report] = {}
+        for local in range(len(self._ranks)):
+            self._children.append(self._fork(local))
+        self._proxy = CommProxy(self._arena, list(task.nodes), task.me, self._ranks[0])
+        self._leader: Leader | None = None
+
+    def _fork(self, local: int) -> _Child:
+        mine, its = socket.socketpair()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads of libraries that rest
+            pid = os.fork()
+        if pid == 0:
+            self._close_inherited(mine)
+            program.run_rank(self._task.program, self._arena, local, self._ranks[local], self._task.nodes, its)
+        its.close()
+        return _Child(self._ranks[local], pid, os.pidfd_open(pid), Channel(mine))
+
+    def _close_inherited(self, mine: socket.socket) -> None:
+        """Close what only the node process holds: the end of a process shows by the end of its sockets."""
+        mine.close()
+        for child in self._children:
+            child.channel.close()
+            os.close(child.pidfd)
+        if self._launcher is not None:
+            self._launcher.close()
+        for descriptor in self._task.links.values():
+            os.close(descriptor)
+
+    def serve(self, link: NodeLink | None) -> None:
+        """Supervise until all ranks have ended and, without a failure, those of other nodes have too."""
+        if link is not None:
+            self._leader = Leader(link, self._proxy, self._task.nodes, self._task.me, self._stop_here)
+        for child in self._children:
+            self._selector.register(child.pidfd, selectors.EVENT_READ, child)
+            self._selector.register(child.channel, selectors.EVENT_READ, child)
+        if self._launcher is not None:
+            self._selector.register(self._launcher, selectors.EVENT_READ, None)
+        last = None
+        while any(child.lives for child in self._children):
+            self._turn()
+            last = self._look_for_deadlock(last)
+        if self._leader is not None:
+            self._leader.end()
+        self._tell(("ended", self._task.me))
+
+    def _turn(self) -> None:
+        for key, _ in self._selector.select(_TURN_SECONDS):
+            if key.data is None:
+                self._hear_launcher()
+            elif key.fd == key.data.pidfd:
+                self._reap(key.data)
+            elif key.data.lives:
+                self._hear(key.data, key.data.channel.receive())
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            self._deadline = None
+            for child in self._children:
+                if child.lives:
+                    self._late.add(child.rank)
+                    os.kill(child.pid, signal.SIGKILL)
+
+    def _hear_launcher(self) -> None:
+        assert self._launcher is not None
+        for kind, reason in self._launcher.receive():
+            self._stop(kind, reason)
+        if self._launcher.closed:
+            self._selector.unregister(self._launcher)
+            self._stop(LOST, "the process that started the ranks is gone")
+
+    def _hear(self, child: _Child, messages: list[Any]) -> None:
+        if child.channel.closed:
+            self._selector.unregister(child.channel)
+        for report in messages:
+            child.report = report
+            if report.failure is not None:
+                self._stop(LOST, f"rank {child.rank} has failed: {report.failure}")
+
+    def _reap(self, child: _Child) -> None:
+        self._selector.unregister(child.pidfd)
+        if not child.channel.closed:
+            self._hear(child, child.channel.drain())
+        _, status = os.waitpid(child.pid, 0)
+        child.lives = False
+        os.close(child.pidfd)
+        if child.report is None:
+            text = f"rank {child.rank} {ending(os.waitstatus_to_exitcode(status))}"
+            reason = self._arena.reason()
+            child.report = program.Report(child.rank, lost=text)
+            if reason is not None and child.rank in self._late:
+                child.report = program.followed(child.rank, reason[1])
+            self._stop(LOST, text)
+        self.reports[child.rank] = child.report
+        self._tell(("rank", child.report))
+
+    def _tell(self, message: Any) -> None:
+        if self._launcher is not None and not self._launcher.closed:
+            self._launcher.send(message)
+
+    def _look_for_deadlock(self, last: int | None) -> int | None:
+        if self._leader is not None:
+            return None
+        stamp = self._proxy.stuck()
+        if stamp is not None and stamp == last:
+            self._stop(DEADLOCK, "")
+        return stamp
+
+    def _stop(self, kind: int, reason: str) -> None:
+        """End all waits of all nodes; what follows from the first reason is none."""
+        if self._arena.reason() is not None:
+            return
+        if self._leader is None:
+            self._stop_here(kind, reason)
+        else:
+            self._leader.halt(kind, reason)
+
+    def _stop_here(self, kind: int, reason: str) -> None:
+        if self._deadline is None and self._arena.reason() is None:
+            self._deadline = time.monotonic() + self._task.grace_seconds
+        self._arena.abort(kind, reason or waits(self._arena, self._ranks[0], len(self._ranks)))
+
+
+def main(descriptor: int) -> None:
+    """Run a node process, which reads its task from a socket."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    launcher = Channel(socket.socket(fileno=descriptor))
+    found: list[Any] = []
+    while not found and not launcher.closed:
+        found = launcher.receive()
+    if not found:
+        return
+    task: NodeTask = cloudpickle.loads(found[0])
+    for name in task.program.modules:
+        importlib.import_module(name)
+    node = NodeProcess(task, launcher)
+    sockets = {other: socket.socket(fileno=number) for other, number in task.links.items()}
+    node.serve(SocketLink(sockets) if sockets else None)

@@ -1,0 +1,98 @@
+"""The communicator of this process: what a script of ``tartan ranks`` asks for, and a world of one in plain Python."""
+
+from __future__ import annotations
+
+import resource
+import threading
+from dataclasses import dataclass, field
+
+from tartan._native import CommArena, CommProxy, CommRank
+from tartan.base.machine import memory, usable_cores
+from tartan.comm.rank import RankCommunicator
+from tartan.comm.state import DEADLOCK, RankState
+
+_TURN_SECONDS = 0.1
+_SPINS = 2000
+_MOST_ADDRESSES = 1 << 44
+_CALLS = {1: "send", 2: "recv", 3: "wait", 4: "test", 5: "probe", 100: "a collective", 101: "nothing: it has ended"}
+
+
+@dataclass
+class _Here:
+    """The world of this process."""
+
+    found: RankCommunicator | None = None
+    asked: bool = False
+    kept: list[object] = field(default_factory=list)
+
+
+_here = _Here()
+
+
+def world() -> RankCommunicator:
+    """Return the communicator of all ranks, as this process sees it; outside ``tartan ranks``, a world of one.
+
+    Examples
+    --------
+    >>> world().size
+    1
+    """
+    _here.asked = True
+    if _here.found is None:
+        _here.found = _alone()
+    return _here.found
+
+
+def was_asked() -> bool:
+    """Whether this process has asked for its communicator."""
+    return _here.asked
+
+
+def enter(arena: CommArena, local: int, rank: int, nodes: tuple[int, ...]) -> tuple[RankCommunicator, CommRank]:
+    """Make this process a rank: number ``local`` of its node, ``rank`` of all; return its communicator and its line."""
+    n_local = nodes.count(nodes[rank])
+    line = CommRank(arena, local, _SPINS if n_local < usable_cores() else 0)
+    _here.found = RankCommunicator(RankState(arena, line, rank, nodes), range(len(nodes)), 0, 0)
+    return _here.found, line
+
+
+def new_arena(n_local: int, size: int) -> CommArena:
+    """Return the memory for the ranks of a node; pages are taken where they are touched."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    addresses = _MOST_ADDRESSES if limit == resource.RLIM_INFINITY else min(limit, _MOST_ADDRESSES)
+    half = memory().total_bytes // 2
+    arena = CommArena(n_local, size, min(half, addresses // (4 * (n_local + 1))), min(half, addresses // 16))
+    arena.found(0, list(range(size)))
+    return arena
+
+
+def waits(arena: CommArena, first: int, n_local: int) -> str:
+    """Return who waits for what on a node."""
+    told = []
+    for local in range(n_local):
+        _, call, peer, tag, text = arena.waiting(local)
+        what = text or _CALLS.get(call, "a reply")
+        if call in (1, 2, 5):
+            whom = "any rank" if peer < 0 else f"rank {peer}"
+            what += f" {'to' if call == 1 else 'from'} {whom}, {'any tag' if tag < 0 else f'tag {tag}'}"
+        told.append(f"rank {first + local}: {what}")
+    return "all ranks wait and nothing is under way: " + "; ".join(told)
+
+
+def _alone() -> RankCommunicator:
+    arena = new_arena(1, 1)
+    proxy = CommProxy(arena, [0], 0, 0)
+    _here.kept += [arena, proxy]
+    threading.Thread(target=_watch, args=(arena, proxy), name="tartan-alone", daemon=True).start()
+    return enter(arena, 0, 0, (0,))[0]
+
+
+def _watch(arena: CommArena, proxy: CommProxy) -> None:
+    """End the waits of a world of one that nothing can end."""
+    last = None
+    while arena.reason() is None:
+        stamp = proxy.stuck()
+        if stamp is not None and stamp == last:
+            arena.abort(DEADLOCK, waits(arena, 0, 1))
+        last = stamp
+        threading.Event().wait(_TURN_SECONDS)

@@ -1,0 +1,168 @@
+"""What a rank runs: a function or a script, and the report of how it has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import runpy
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import cloudpickle
+
+from tartan._native import CommArena
+from tartan.comm.channel import Channel
+from tartan.comm.process import enter, was_asked
+from tartan.comm.state import LOST
+from tartan.errors import ClusterError, RankLostError, TartanError
+
+_GRACE_SECONDS = 0.4
+
+
+@dataclass(frozen=True)
+class Program:
+    """What each rank does: a pickled function of its communicator, or a script with its arguments.
+
+    ``modules`` are imported once a node, before the ranks are forked.
+    """
+
+    function: bytes | None = None
+    modules: tuple[str, ...] = ()
+    script: str = ""
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """How a rank has ended.
+
+    Attributes
+    ----------
+    rank : int
+    result : bytes
+        Pickle of what its function has returned.
+    failure : str, optional
+        What it has raised, as text.
+    error : bytes
+        The exception as a pickle, where it has one.
+    lost : str
+        How its process has ended, where it ended without a report.
+    exit_status : int
+        Of a script.
+    asked : bool
+        Whether a script has asked for its communicator.
+    """
+
+    rank: int
+    result: bytes = b""
+    failure: str | None = None
+    error: bytes = b""
+    lost: str = ""
+    exit_status: int = 0
+    asked: bool = True
+
+    def exception(self) -> Exception | KeyboardInterrupt:
+        """Return what the rank has raised, as near as it can be."""
+        if self.lost:
+            return RankLostError(self.lost, context={"rank": self.rank})
+        try:
+            error = pickle.loads(self.error)
+        except Exception:  # an exception whose class cannot be found here, or that cannot be made again
+            error = None
+        if isinstance(error, Exception | KeyboardInterrupt):
+            return error
+        return ClusterError(f"rank {self.rank} has failed: {self.failure}")
+
+
+def followed(rank: int, reason: str) -> Report:
+    """Return the report of a rank that was ended because of another one."""
+    return Report(rank, failure=reason, error=pickle.dumps(RankLostError(reason)))
+
+
+def run_rank(
+    program: Program, arena: CommArena, local: int, rank: int, nodes: tuple[int, ...], report_to: socket.socket
+) -> NoReturn:
+    """Be a rank: run the program, report, and end the process."""
+    status = 1
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        threading.Thread(target=_watch, args=(report_to, arena, nodes[rank]), name="tartan-watch", daemon=True).start()
+        communicator, line = enter(arena, local, rank, nodes)
+        report = _of_function(program.function, rank, communicator) if program.function else _of_script(program, rank)
+        if report.failure is None:
+            line.end()
+        status = report.exit_status if report.failure is None else 1
+        Channel(report_to).send(report)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _flush()
+        os._exit(status)
+
+
+def _watch(report_to: socket.socket, arena: CommArena, node: int) -> None:
+    """End this rank when its node process is gone, though it computes or waits."""
+    while report_to.recv(1):
+        pass
+    arena.abort(LOST, f"node process {node} is lost")
+    time.sleep(_GRACE_SECONDS)
+    os._exit(1)
+
+
+def _of_function(function: bytes, rank: int, communicator: Any) -> Report:
+    try:
+        return Report(rank, cloudpickle.dumps(cloudpickle.loads(function)(communicator)))
+    except SystemExit as stop:
+        return _exited(rank, stop)
+    except BaseException as error:
+        return _failed(rank, error)
+
+
+def _of_script(program: Program, rank: int) -> Report:
+    sys.argv[:] = [program.script, *program.arguments]
+    sys.path[0] = str(Path(program.script).resolve().parent)
+    try:
+        runpy.run_path(program.script, run_name="__main__")
+    except SystemExit as stop:
+        return _exited(rank, stop)
+    except BaseException as error:
+        if isinstance(error, TartanError):
+            print(f"tartan: rank {rank}: {type(error).__name__}: {error}", file=sys.stderr)
+        elif not isinstance(error, KeyboardInterrupt):
+            print(f"tartan: rank {rank}:\n{traceback.format_exc()}", file=sys.stderr, end="")
+        return _failed(rank, error)
+    return Report(rank, asked=was_asked())
+
+
+def _exited(rank: int, stop: SystemExit) -> Report:
+    if stop.code is None or stop.code == 0:
+        return Report(rank, cloudpickle.dumps(None), asked=was_asked())
+    code = stop.code if isinstance(stop.code, int) else 1
+    if not isinstance(stop.code, int):
+        print(stop.code, file=sys.stderr)
+    return Report(rank, failure=f"it ended itself with exit status {code}", exit_status=code)
+
+
+def _failed(rank: int, error: BaseException) -> Report:
+    if not isinstance(error, TartanError):
+        error.add_note(f"on rank {rank}:\n{traceback.format_exc().rstrip()}")
+    try:
+        pickled = cloudpickle.dumps(error)
+    except Exception:  # what users raise may hold anything
+        pickled = b""
+    text = traceback.format_exception_only(type(error), error)[0].strip()
+    return Report(rank, failure=text, error=pickled)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # nothing reads it any more
+            stream.flush()

@@ -1,0 +1,305 @@
+"""The communicator of a CPU rank: messages through the proxy of its node, collectives in the memory of its node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tartan._native import CommFailure, CommGroup
+from tartan.comm.communicator import partition, require_operation, require_root
+from tartan.comm.messages import ANY_SOURCE, ANY_TAG, Mailbox, Pending, Status
+from tartan.comm.payload import Bytes, as_bytes, bundle, fitting, given, signature, unbundled
+from tartan.comm.state import RankState
+from tartan.errors import ConfigError
+
+_NOTHING: Bytes = np.empty(0, np.uint8)
+_FOLD_ITEMS = 1 << 15
+
+
+class RankCommunicator:
+    """The ranks of a world or of a group of it, as one of them sees them.
+
+    All ranks of the communicator call the same collectives in the same order; messages are taken in the order in which
+    a rank sent them, for each receiver and tag. A rank communicates from one thread.
+
+    Parameters
+    ----------
+    state : RankState
+    members : sequence of int
+        Global numbers of the ranks, in the order of this communicator.
+    group, slot : int
+        Number of the communicator; of its window in the memory of the node.
+    """
+
+    def __init__(self, state: RankState, members: Sequence[int], group: int, slot: int) -> None:
+        self._state, self._members = state, tuple(members)
+        self._mailbox = Mailbox(state, self._members, group)
+        self.rank = self._members.index(state.rank)
+        self.size = len(self._members)
+        here = [member for member in self._members if state.nodes[member] == state.nodes[state.rank]]
+        self._local, self._n_local = here.index(state.rank), len(here)
+        self._native = CommGroup(state.line, group, slot, self.rank, self._n_local)
+
+    def __repr__(self) -> str:
+        return f"<rank {self.rank} of {self.size}>"
+
+    def send(self, data: Any, to: int, tag: int = 0) -> None:
+        """Send an array or a buffer, and return when a receive has taken it."""
+        self._mailbox.send(data, to, tag)
+
+    def recv(
+        self, out: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG, *, status: Status | None = None
+    ) -> NDArray[Any]:
+        """Wait for a message and return it as an array.
+
+        Parameters
+        ----------
+        out : array, optional
+            Where it goes; a longer message is refused on both sides. A number here is the source.
+        source, tag : int
+            What to take; default: any.
+        status : Status, optional
+            Receives the source, the tag and the bytes.
+        """
+        out, source, tag = _reordered(out, source, tag)
+        return self._mailbox.recv(out, source, tag, status)
+
+    def isend(self, data: Any, to: int, tag: int = 0) -> Pending:
+        """Begin to send; the data may be changed at once."""
+        return self._mailbox.isend(data, to, tag)
+
+    def irecv(self, out: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Pending:
+        """Begin to receive; ``wait`` returns the message."""
+        out, source, tag = _reordered(out, source, tag)
+        return self._mailbox.irecv(out, source, tag)
+
+    def sendrecv(
+        self,
+        data: Any,
+        to: int,
+        source: int = ANY_SOURCE,
+        *,
+        tag: int = 0,
+        recv_tag: int = ANY_TAG,
+        out: Any = None,
+        status: Status | None = None,
+    ) -> NDArray[Any]:
+        """Send to one rank while receiving from another; return what was received."""
+        sending = self.isend(data, to, tag)
+        received = self.recv(out, source, recv_tag, status=status)
+        sending.wait()
+        return received
+
+    def sendrecv_replace(
+        self, array: NDArray[Any], to: int, source: int = ANY_SOURCE, *, tag: int = 0, recv_tag: int = ANY_TAG
+    ) -> NDArray[Any]:
+        """Send an array and receive another one in its place."""
+        return self.sendrecv(array, to, source, tag=tag, recv_tag=recv_tag, out=array)
+
+    def probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, *, wait: bool = True) -> Status | None:
+        """Return where the next message comes from, and leave it; None without one where ``wait`` is false."""
+        return self._mailbox.probe(source, tag, wait)
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        self._exchange(b"barrier", _NOTHING)
+
+    def all_gather(self, rows: Any, out: Any = None, *, shared: bool = False) -> NDArray[Any]:
+        """Return the rows of all ranks, one below the other in the order of the ranks.
+
+        Parameters
+        ----------
+        rows : array of shape (n, ...)
+            The ranks may give unequal numbers of rows, also none; dtype and the other lengths are the same on all.
+        out : array, optional
+            Where the result goes.
+        shared : bool
+            Return a read-only view of the memory of the node, which holds until the next collective of this rank here.
+        """
+        array = given(rows)
+        if array.ndim == 0:
+            raise ConfigError("all_gather takes rows, and a single number has none; give an array of one number")
+        call = signature("all_gather", array.dtype, array.shape[1:])
+        joined, places = self._exchange(call, as_bytes(array))
+        return self._rows(array, joined, places, out, shared)
+
+    def gather(self, rows: Any, root: int = 0, out: Any = None) -> NDArray[Any] | None:
+        """Return the rows of all ranks on one of them, None on the others."""
+        array = given(rows)
+        require_root(root, self.size)
+        if array.ndim == 0:
+            raise ConfigError("gather takes rows, and a single number has none; give an array of one number")
+        call = signature(f"gather to {root}", array.dtype, array.shape[1:])
+        joined, places = self._exchange(call, as_bytes(array))
+        return self._rows(array, joined, places, out, False) if self.rank == root else None
+
+    def broadcast(self, array: Any, root: int = 0, *, out: Any = None, shared: bool = False) -> NDArray[Any]:
+        """Return the array of one rank. The others give an array of the same shape and dtype."""
+        require_root(root, self.size)
+        mine = given(array)
+        call = signature(f"broadcast from {root}", mine.dtype, mine.shape)
+        joined, places = self._exchange(call, as_bytes(mine) if self.rank == root else _NOTHING)
+        view = self._typed(places[root], mine.dtype, mine.shape)
+        return _handed_out(view, out, shared and joined, shared)
+
+    def scatter(self, parts: Any = None, root: int = 0) -> NDArray[Any]:
+        """Return this rank's part of what one rank gives: an array for each, or one whose rows are divided evenly."""
+        require_root(root, self.size)
+        mine = bundle(self._parts(parts)) if self.rank == root else _NOTHING
+        _, places = self._exchange(b"scatter from %d" % root, mine)
+        return unbundled(self._bytes(places[root]), self.rank).copy()
+
+    def all_to_all(self, parts: Any) -> list[NDArray[Any]]:
+        """Give each rank a part, an array each or the rows of one divided; return what each rank gave this one."""
+        _, places = self._exchange(b"all_to_all", bundle(self._parts(parts)))
+        return [unbundled(self._bytes(place), self.rank).copy() for place in places]
+
+    def all_reduce(self, array: Any, op: str = "sum", *, out: Any = None, shared: bool = False) -> NDArray[Any]:
+        """Return the element-wise "sum" or "max" over the ranks, taken in their order: the same bits on all."""
+        require_operation(op)
+        mine = given(array)
+        call = signature(f"all_reduce {op}", mine.dtype, mine.shape)
+        joined, places = self._exchange(call, as_bytes(mine))
+        result, common = self._reduced(call, op, mine, places if mine.size else [], joined)
+        return _handed_out(result, out, shared and common, shared or not common)
+
+    def reduce(self, array: Any, op: str = "sum", root: int = 0, *, out: Any = None) -> NDArray[Any] | None:
+        """Return the element-wise "sum" or "max" on one rank, None on the others."""
+        require_operation(op)
+        require_root(root, self.size)
+        mine = given(array)
+        call = signature(f"reduce {op} to {root}", mine.dtype, mine.shape)
+        joined, places = self._exchange(call, as_bytes(mine))
+        result, common = self._reduced(call, op, mine, places if mine.size else [], joined)
+        return _handed_out(result, out, False, not common) if self.rank == root else None
+
+    def split(self, color: int | None, key: int = 0) -> RankCommunicator | None:
+        """Return the communicator of the ranks that give the same color, in the order of their keys and ranks.
+
+        A rank that gives None belongs to none.
+        """
+        state = self._state
+        mine = np.array([[color is not None, color or 0, key, state.next_group]], np.int64)
+        asked = self.all_gather(mine)
+        colors = sorted({int(row[1]) for row in asked if row[0]})
+        first = int(asked[:, 3].max())
+        state.next_group = first + len(colors)
+        order = sorted(range(self.size), key=lambda rank: (int(asked[rank, 2]), rank))
+        places = [rank for rank in order if asked[rank, 0] and asked[rank, 1] == (color or 0)]
+        members = [self._members[rank] for rank in places]
+        if color is None:
+            members = []
+        slots = self.all_gather(np.array([self._founded(members)], np.int64))
+        if not members:
+            return None
+        slot = next(int(slots[rank]) for rank in places if self._is_here(self._members[rank]))
+        return RankCommunicator(state, members, first + colors.index(int(color or 0)), slot)
+
+    def _is_here(self, member: int) -> bool:
+        return self._state.nodes[member] == self._state.nodes[self._state.rank]
+
+    def _founded(self, members: list[int]) -> int:
+        """Take a window for a new group, as the first of its ranks on this node; -1 otherwise."""
+        if not members or next(member for member in members if self._is_here(member)) != self._state.rank:
+            return -1
+        slot = self._state.arena.take_slot()
+        try:
+            self._state.arena.found(slot, members)
+        except OSError as error:
+            raise ConfigError(f"{error}; use a group again instead of splitting anew") from None
+        return slot
+
+    def _exchange(self, call: bytes, contribution: Bytes) -> tuple[bool, list[tuple[int, int]]]:
+        self._state.require_own_process()
+        try:
+            return self._native.exchange(call, contribution)
+        except CommFailure as failure:
+            raise self._state.error(failure) from None
+
+    def _bytes(self, place: tuple[int, int]) -> Bytes:
+        return self._native.view(*place)
+
+    def _typed(self, place: tuple[int, int], dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        if not place[1]:
+            return np.empty(shape, dtype)
+        return self._bytes(place).view(dtype).reshape(shape)
+
+    def _rows(
+        self, mine: NDArray[Any], joined: bool, places: list[tuple[int, int]], out: Any, shared: bool
+    ) -> NDArray[Any]:
+        """Return the rows that lie at some places, copied once or not at all."""
+        row_bytes = mine[:1].nbytes if len(mine) else int(np.prod(mine.shape[1:])) * mine.itemsize
+        total = sum(n_bytes for _, n_bytes in places)
+        if row_bytes == 0:
+            rows = int(self.all_reduce(np.array(len(mine)))[()])
+            return np.empty((rows, *mine.shape[1:]), mine.dtype)
+        shape = (total // row_bytes, *mine.shape[1:])
+        if shared and joined:
+            return _handed_out(self._typed((places[0][0], total), mine.dtype, shape), out, True, True)
+        result = np.empty(shape, mine.dtype) if out is None else fitting("out", out, mine.dtype, shape)
+        self._native.copy(as_bytes(result))
+        result.flags.writeable = not shared or out is not None
+        return result
+
+    def _reduced(
+        self, call: bytes, op: str, mine: NDArray[Any], places: list[tuple[int, int]], joined: bool
+    ) -> tuple[NDArray[Any], bool]:
+        """Return the folded contributions, and whether they lie in the memory of the node."""
+        if not places:
+            return mine.copy(), False
+        views = [self._typed(place, mine.dtype, (mine.size,)) for place in places]
+        room = self._native.room(mine.nbytes) if joined else None
+        if room is None:
+            result = np.empty(mine.size, mine.dtype)
+            _fold(op, views, result, 0, mine.size)
+            return result.reshape(mine.shape), False
+        result = self._typed((room, mine.nbytes), mine.dtype, (mine.size,))
+        _fold(op, views, result, *partition(mine.size, self._n_local)[self._local])
+        try:
+            self._native.meet_here(call)
+        except CommFailure as failure:
+            raise self._state.error(failure) from None
+        return result.reshape(mine.shape), True
+
+    def _parts(self, parts: Any) -> list[NDArray[Any]]:
+        if isinstance(parts, list | tuple):
+            if len(parts) != self.size:
+                raise ConfigError(f"{len(parts)} parts for {self.size} ranks; give one for each")
+            return [given(part) for part in parts]
+        whole = given(parts)
+        if whole.ndim == 0:
+            raise ConfigError("a single number cannot be divided among ranks; give an array, or one for each rank")
+        return [whole[start:stop] for start, stop in partition(len(whole), self.size)]
+
+
+def _reordered(out: Any, source: int, tag: int) -> tuple[Any, int, int]:
+    """Return buffer, source and tag where the first argument may be the source."""
+    if isinstance(out, int | np.integer):
+        return None, int(out), tag if source == ANY_SOURCE else source
+    return out, source, tag
+
+
+def _handed_out(view: NDArray[Any], out: Any, in_place: bool, own: bool) -> NDArray[Any]:
+    """Return a result: in ``out``, as a read-only view, or as an array of the caller's own."""
+    if out is not None:
+        result = fitting("out", out, view.dtype, view.shape)
+        result[...] = view
+        return result
+    if in_place:
+        view.flags.writeable = False
+        return view
+    return view if own and view.base is None else view.copy()
+
+
+def _fold(op: str, views: list[NDArray[Any]], result: NDArray[Any], start: int, stop: int) -> None:
+    """Fold some columns in the order of the ranks, as ((a0 + a1) + a2) + ..."""
+    join = np.add if op == "sum" else np.maximum
+    for begin in range(start, stop, _FOLD_ITEMS):
+        end = min(begin + _FOLD_ITEMS, stop)
+        part = result[begin:end]
+        part[...] = views[0][begin:end]
+        for view in views[1:]:
+            join(part, view[begin:end], out=part)

@@ -1,0 +1,78 @@
+"""What a rank has of its node: the memory, its line to the proxy, where the ranks are; and what failures mean."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from tartan._native import CommArena, CommFailure, CommRank
+from tartan.errors import ClusterError, ConfigError, DeadlockError, InternalError, RankLostError, ResourceError
+
+#: Kinds of reasons for which all waits of a node are ended.
+LOST, DEADLOCK, NO_ROOM, DEFECT = 1, 2, 3, 9
+
+_ERRORS: dict[int, type[Exception]] = {
+    LOST: RankLostError,
+    DEADLOCK: DeadlockError,
+    NO_ROOM: ResourceError,
+    DEFECT: InternalError,
+}
+
+
+@dataclass
+class RankState:
+    """What the communicators of one rank share.
+
+    Attributes
+    ----------
+    arena : CommArena
+        The memory of the node.
+    line : CommRank
+        By which the rank asks the proxy.
+    rank : int
+        Its number among all ranks.
+    nodes : tuple of int
+        The node of each rank.
+    next_group : int
+        The least number that no group of this rank has.
+    pid : int
+        The process; a fork of it is no rank.
+    """
+
+    arena: CommArena
+    line: CommRank
+    rank: int
+    nodes: tuple[int, ...]
+    next_group: int = 1
+    pid: int = field(default_factory=os.getpid)
+
+    def require_own_process(self) -> None:
+        """Refuse calls from a fork of the rank."""
+        if os.getpid() != self.pid:
+            raise ConfigError(
+                f"process {os.getpid()} is a fork of rank {self.rank} and no rank; communicate in the rank itself"
+            )
+
+    def error(self, failure: CommFailure) -> Exception:
+        """Return the error that a failed native call means."""
+        kind, detail = failure.args
+        if kind == "stopped":
+            return stop_reason(self.arena)
+        if kind == "mismatch":
+            calls = "; ".join(f"rank {place} calls {call}" for place, call in enumerate(detail))
+            return DeadlockError(f"the ranks of a group call different collectives: {calls}")
+        if kind in ("too-large", "no-room"):
+            return ResourceError(
+                f"{int(detail):,} bytes do not fit into the memory that the ranks of a node share; send smaller parts"
+            )
+        if kind == "busy":
+            return ConfigError(f"two threads of rank {self.rank} communicate at once; a rank has one thread for that")
+        return ClusterError(f"an earlier call of rank {self.rank} was interrupted; it cannot communicate any more")
+
+
+def stop_reason(arena: CommArena) -> Exception:
+    """Return the error for which all waits of a node were ended."""
+    reason = arena.reason()
+    if reason is None:
+        return InternalError("a wait was ended without a reason")
+    return _ERRORS.get(reason[0], ClusterError)(reason[1])

@@ -1,0 +1,206 @@
+"""Ranks as processes: what they return, how they fail, how they end, and that nothing is left of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from tartan import comm
+from tartan.comm.launch import divided
+from tartan.errors import ConfigError, DeadlockError, RankLostError, ResourceError
+from tartan.testing.communicator_kit import CommunicatorKit
+
+pytestmark = pytest.mark.slow
+
+LIMIT_SECONDS = 60
+
+
+@pytest.mark.exhaustive
+class TestProcesses(CommunicatorKit):
+    sizes = (1, 3)
+
+    def run(self, size, function):
+        return comm.run(function, cpus=size)
+
+
+@pytest.mark.exhaustive
+class TestProcessesOfSeveralNodes(CommunicatorKit):
+    sizes = (4,)
+
+    def run(self, size, function):
+        return comm.run(function, cpus=size // 2, nodes=2)
+
+
+def family(pid: int) -> set[int]:
+    """Return the processes that a process has started, and those that these have."""
+    found = set()
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        for child in map(int, file.read().split()):
+            found |= {child} | family(child)
+    return found
+
+
+def alive(pids: set[int]) -> set[int]:
+    """Return the processes that are there and no zombies."""
+    found = set()
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] not in "ZX":
+                    found.add(pid)
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return found
+
+
+@pytest.mark.parametrize("ways", [{"cpus": 3}, {"cpus": 3, "groups": 2}], ids=str)
+def test_ranks_return_what_their_function_returned(ways) -> None:
+    def work(ranks):
+        shared = ranks.all_gather(np.full(5000, float(ranks.rank)), shared=True)
+        if ranks.rank == 0:
+            ranks.send(shared, to=ranks.size - 1, tag=7)
+        if ranks.rank == ranks.size - 1:
+            assert ranks.recv(source=0, tag=7).sum() == 5000 * sum(range(ranks.size))
+        return os.getpid(), ranks.rank, float(ranks.all_reduce(np.ones(4000))[-1])
+
+    size = ways["cpus"] * ways.get("nodes", 1)
+    found = comm.run(work, **ways)
+    assert [row[1:] for row in found] == [(rank, size) for rank in range(size)]
+    assert len({row[0] for row in found} | {os.getpid()}) == size + 1
+    assert not alive({row[0] for row in found})
+
+
+def test_what_a_rank_raises_is_raised() -> None:
+    def work(ranks):
+        if ranks.rank == 1:
+            raise ZeroDivisionError("on purpose")
+        ranks.barrier()
+
+    with pytest.raises(ZeroDivisionError, match="on purpose") as caught:
+        comm.run(work, cpus=3)
+    assert "on rank 1:" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("ways", [{"cpus": 3}, {"cpus": 2, "nodes": 2}], ids=str)
+def test_a_killed_rank_ends_all_within_a_second_and_is_named(ways) -> None:
+    def work(ranks):
+        pids = ranks.all_gather(np.array([os.getpid()]))
+        if ranks.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if ranks.rank == 0:
+            while True:  # never calls
+                time.sleep(0.01)
+        ranks.recv()
+        return pids
+
+    start = time.monotonic()
+    with pytest.raises(RankLostError, match="rank 1 was killed by SIGKILL"):
+        comm.run(work, **ways)
+    assert time.monotonic() - start < LIMIT_SECONDS
+    assert not family(os.getpid())
+
+
+def test_a_killed_node_process_ends_all_and_is_named() -> None:
+    def work(ranks):
+        ranks.barrier()
+        if ranks.rank == 3:
+            os.kill(os.getppid(), signal.SIGKILL)
+        ranks.recv()
+
+    with pytest.raises(RankLostError, match="node process 1 was killed by SIGKILL"):
+        comm.run(work, cpus=2, nodes=2)
+    assert not family(os.getpid())
+
+
+def test_ranks_that_wait_for_each_other_are_told_who_waits() -> None:
+    with pytest.raises(DeadlockError, match="rank 0: recv from rank 1, tag 5; rank 1: barrier"):
+        comm.run(lambda ranks: ranks.barrier() if ranks.rank else ranks.recv(source=1, tag=5), cpus=2)
+
+
+def test_a_function_that_cannot_be_sent_is_refused() -> None:
+    lock = threading.Lock()
+    with pytest.raises(ConfigError, match="cannot be sent to the ranks"):
+        comm.run(lambda ranks: lock, cpus=2)
+
+
+def test_numbers_that_cannot_be() -> None:
+    for ways, match in [((0, 1, 1), "cpus"), ((1, 0, 1), "nodes"), ((2, 1, 3), "3 groups of 2 ranks")]:
+        with pytest.raises(ConfigError, match=match):
+            divided(*ways)
+    with pytest.raises(ResourceError, match="use fewer"):
+        divided(10_000_000, 1, 1)
+    assert divided(3, 2, 2) == (0, 0, 1, 2, 2, 3)
+
+
+SCRIPT = """
+import sys, time
+import numpy as np
+from tartan import comm
+
+world = comm.world()
+total = world.all_reduce(np.array([world.rank]))
+if sys.argv[1] == "sum" and world.rank == 0:
+    print(world.size, int(total[0]), *sys.argv[1:])
+if sys.argv[1] == "exit" and world.rank == 1:
+    sys.exit(7)
+if sys.argv[1] == "raise" and world.rank == 1:
+    raise KeyError("on purpose")
+if sys.argv[1] == "raise":
+    world.barrier()
+if sys.argv[1] == "wait":
+    if world.rank == 0:
+        print("ready", flush=True)
+    world.recv()
+"""
+
+
+def command(tmp_path, *words, **ways):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    words = [sys.executable, "-m", "tartan", "ranks", *words[:-1], str(script), words[-1]]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **ways)
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "text"), [("sum", 0, ""), ("exit", 7, ""), ("raise", 1, "KeyError: 'on purpose'")]
+)
+def test_the_command_runs_a_script(tmp_path, what, status, text) -> None:
+    process = command(tmp_path, "--cpus", "3", what)
+    out, err = process.communicate(timeout=LIMIT_SECONDS)
+    assert (process.returncode, out) == (status, "3 3 sum\n" if what == "sum" else ""), err
+    assert text in err
+    assert ("RankLostError: rank 1 has failed" in err) == (what == "raise")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=str)
+def test_the_end_of_the_command_ends_all(tmp_path, number) -> None:
+    process = command(tmp_path, "--cpus", "2", "--nodes", "2", "wait", start_new_session=True)
+    assert process.stdout.readline() == "ready\n"
+    pids = family(process.pid)
+    assert len(pids) == 6
+    process.send_signal(number)
+    process.communicate(timeout=LIMIT_SECONDS)
+    assert process.returncode in (-number, 128 + number)
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while alive(pids) and time.monotonic() < deadline:
+        pass
+    assert not alive(pids)
+
+
+def test_a_script_that_asks_for_nothing_is_warned_of(tmp_path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("print('hello')")
+    words = [sys.executable, "-m", "tartan", "ranks", "--cpus", "2", str(script)]
+    found = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    assert (found.returncode, found.stdout.count("hello")) == (0, 2)
+    assert "has not asked for comm.world()" in found.stderr
+    found = subprocess.run([*words[:-1], "none.py"], capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    assert found.returncode == 2
+    assert "there is no script none.py" in found.stderr
