@@ -39,7 +39,7 @@ ARROWS: dict[str, set[str]] = {
     "apps/lcms": {*GROUND, "analytics"},
     "testing": {*GROUND, "application", "cluster", "comm", "devices"},
 }
-ARROWS["run"] = {*ARROWS["runtime"], "analytics", "cluster", "options", "runtime", "sort"}
+ARROWS["run"] = {*ARROWS["runtime"], "analytics", "cluster", "comm", "options", "runtime", "sort"}
 ARROWS["api"] = {*GROUND, "analytics", "apps", "run"}
 ARROWS["__init__"] = {"api", "application", "base", "errors"}
 ARROWS["view"] = {*GROUND, "__init__", "analytics", "apps", "run", "store"}
@@ -47,6 +47,7 @@ ARROWS["cli"] = {
     *ARROWS["view"],
     "blocks",
     "cluster",
+    "comm",
     "devices",
     "options",
     "plan",

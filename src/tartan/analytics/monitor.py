@@ -43,6 +43,8 @@ class Monitor:
         File (.npz) from which the call resumes when it is made again, with the same input and parameters.
     every_seconds : float
         How often the checkpoint is written, at most. It is also written when the call is cancelled.
+    writes : bool
+        Whether the checkpoint is written and removed at all: of several ranks, all read it and one writes it.
     stream : text stream, optional
         Where progress goes; default: stderr.
     clock : callable, optional
@@ -64,6 +66,7 @@ class Monitor:
         checkpoint: str | Path | None = None,
         *,
         every_seconds: float = 60.0,
+        writes: bool = True,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -75,6 +78,7 @@ class Monitor:
         self.verbose = int(verbose)
         self.checkpoint = None if checkpoint is None else path_of("checkpoint", checkpoint)
         self.every_seconds = every_seconds
+        self._writes = writes
         self._display = Display(stream, stays=True)
         self._clock = clock
         self._started = clock()
@@ -196,7 +200,7 @@ class Monitor:
         Arrays are copied. The file is written if the last time was ``every_seconds`` ago, and by ``check`` when the
         call is cancelled.
         """
-        if self.checkpoint is None:
+        if self.checkpoint is None or not self._writes:
             return
         self._pending = {name: np.array(value) for name, value in state.items()}
         if self._clock() - self._saved >= self.every_seconds:
@@ -216,7 +220,7 @@ class Monitor:
         """End the call, whose result is complete: remove the checkpoint, end the live line."""
         self._display.close()
         self._pending = None
-        if self.checkpoint is not None:
+        if self.checkpoint is not None and self._writes:
             self.checkpoint.unlink(missing_ok=True)
             self._unfinished().unlink(missing_ok=True)
 

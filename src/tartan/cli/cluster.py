@@ -54,6 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="of a run that keeps a map (see embed): draw it in the colours of the clusters, .png, .svg or .html",
     )
     add("--seed", metavar="N", type=count, default=0, help="seed of pwc, leiden, and of choosing a number; default: 0")
+    add("--ranks", metavar="P", type=positive_int, help="processes that share pwc with -k; the same clusters for any")
     add("--checkpoint", metavar="FILE.npz", type=Path, help="file from which an interrupted pwc is resumed")
     add_table_options(parser)
 
@@ -88,17 +89,13 @@ def execute(args: argparse.Namespace) -> int:
 def _clustering(args: argparse.Namespace, given: Any, monitor: Monitor) -> Clustering:
     from tartan.analytics import cluster
 
-    options = {} if args.min_size is None else {"min_size": args.min_size}
-    return cluster(
-        given,
-        args.clusters,
-        args.method,
-        threshold=args.threshold,
-        random_state=args.seed,
-        monitor=monitor,
-        **options,
-        **matrix_options(args),
-    )
+    options: dict[str, Any] = {} if args.min_size is None else {"min_size": args.min_size}
+    options |= {"threshold": args.threshold, "random_state": args.seed, **matrix_options(args)}
+    if args.ranks is None:
+        return cluster(given, args.clusters, args.method, monitor=monitor, **options)
+    from tartan.run.over_ranks import over_ranks
+
+    return over_ranks(args.ranks, cluster, args.matrix, args.clusters, args.method, monitor=monitor, **options)
 
 
 def _refuse_idle_options(args: argparse.Namespace, run: Run | None) -> None:

@@ -59,6 +59,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="file from which a stopped map is resumed",
     )
+    add(
+        "--ranks",
+        metavar="P",
+        type=positive_int,
+        help="processes that share the work; the map has the same bits for any",
+    )
     add("--quiet", action="store_true", help="no progress and no summary")
 
 
@@ -114,7 +120,7 @@ def _refuse_of_pairs(args: argparse.Namespace, run: Run | None) -> None:
     """Refuse what needs the matrix, of a run that keeps pairs instead."""
     if run is None or run.manifest.reduce is None:
         return
-    for name in ("density", "init", "missing", "checkpoint"):
+    for name in ("density", "init", "missing", "checkpoint", "ranks"):
         if getattr(args, name) is not None:
             raise ConfigError(f"--{name} needs the matrix, and {args.matrix} keeps pairs only; leave it out")
 
@@ -122,7 +128,13 @@ def _refuse_of_pairs(args: argparse.Namespace, run: Run | None) -> None:
 def _of_matrix(args: argparse.Namespace, matrix: Any, keys: Sequence[str], monitor: Monitor) -> Embedding:
     from tartan.analytics import embed
 
-    return embed(matrix, args.method or "damds", args.dim or 3, monitor=monitor, **_given(args, keys))
+    wanted = (args.method or "damds", args.dim or 3)
+    if args.ranks is None:
+        return embed(matrix, *wanted, monitor=monitor, **_given(args, keys))
+    from tartan.run.over_ranks import over_ranks
+
+    ways = matrix_options(args) | _given(args, keys)
+    return over_ranks(args.ranks, embed, args.matrix, *wanted, monitor=monitor, **ways)
 
 
 def _of_run(args: argparse.Namespace, run: Run, keys: Sequence[str], monitor: Monitor) -> Embedding:
@@ -138,7 +150,7 @@ def _of_run(args: argparse.Namespace, run: Run, keys: Sequence[str], monitor: Mo
     # A map of kept pairs has no rule by which new items could be placed on it: there is nothing to keep it for.
     keep = args.keep and run.manifest.reduce is None
     ways = {"monitor": monitor} | matrix_options(args) | _given(args, keys)
-    found, problem = embedded(run.folder, args.method or "damds", args.dim or 3, keep=keep, **ways)
+    found, problem = embedded(run.folder, args.method or "damds", args.dim or 3, keep=keep, n_ranks=args.ranks, **ways)
     if problem is not None:
         print(f"tartan: warning: {problem}", file=sys.stderr)
     return found
@@ -164,7 +176,7 @@ def _start(path: Path, names: Sequence[str]) -> NDArray[np.float64]:
 
 
 #: Options that a map that is there already has decided.
-_DECIDED = ("method", "dim", "seed", "init", "checkpoint", "output", "similarity", "transform", "missing")
+_DECIDED = ("method", "dim", "seed", "init", "checkpoint", "output", "similarity", "transform", "missing", "ranks")
 
 
 def _refuse_decided(args: argparse.Namespace) -> None:

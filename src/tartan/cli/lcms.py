@@ -7,13 +7,16 @@ import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tartan.base.signals import cancel_on_signals
-from tartan.cli.shared.options import add_settings, settings
+from tartan.cli.shared.options import add_settings, positive_int, settings
 from tartan.cli.shared.output import print_json, print_table
 from tartan.cli.shared.tables import make_folder
 from tartan.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tartan.apps.lcms import LcmsClusters, Peaks
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--compare", type=Path, action="append", default=[], metavar="DIR", help="compare with such a result, too")
     add("--checkpoint", type=Path, metavar="FILE", help="from which the same command resumes after a stop")
+    add("--ranks", type=positive_int, metavar="P", help="processes that share the work; the same clusters for any")
     add("--quiet", action="store_true", help="no progress")
     add_settings(parser, "set a parameter of the clustering")
 
@@ -50,7 +54,7 @@ def execute(args: argparse.Namespace) -> int:
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
     with warnings.catch_warnings(), cancel_on_signals(monitor.cancel):
         warnings.simplefilter("ignore", DeprecationWarning)  # already printed
-        found = lcms.cluster_peaks(peaks, mode=args.mode, earlier=earlier, monitor=monitor, **options)
+        found = _clustered(args, peaks, mode=args.mode, earlier=earlier, monitor=monitor, **options)
     about = lcms.describe(peaks, found, references)
     lcms.write_result(args.out, peaks, found, options)
     if args.json:
@@ -61,6 +65,16 @@ def execute(args: argparse.Namespace) -> int:
         )
         print(f"clusters in {args.out}", file=sys.stderr)
     return 0
+
+
+def _clustered(args: argparse.Namespace, peaks: Peaks, **call: Any) -> LcmsClusters:
+    from tartan.apps import lcms
+
+    if args.ranks is None:
+        return lcms.cluster_peaks(peaks, **call)
+    from tartan.run.over_ranks import over_ranks
+
+    return over_ranks(args.ranks, lcms.cluster_peaks, peaks, **call)
 
 
 def _options(args: argparse.Namespace, known: Mapping[str, str]) -> dict[str, Any]:

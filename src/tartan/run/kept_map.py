@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def embedded(
-    folder: RunFolder, method: str, n_components: int, *, keep: bool, **options: Any
+    folder: RunFolder, method: str, n_components: int, *, keep: bool, n_ranks: int | None = None, **options: Any
 ) -> tuple[Embedding, str | None]:
-    """Make a map of a run, and keep it if asked; see ``tartan.Run.embed``.
+    """Make a map of a run, on several ranks if asked, and keep it if asked; see ``tartan.Run.embed``.
 
     Returns
     -------
@@ -29,10 +29,14 @@ def embedded(
     """
     from tartan.analytics import embed
     from tartan.analytics.maps import keep_map, require_keepable
+    from tartan.run.over_ranks import over_ranks
 
     if keep:
         require_keepable(options)
-    found = embed(folder, method, n_components, **options)
+    if n_ranks is None:
+        found = embed(folder, method, n_components, **options)
+    else:
+        found = over_ranks(n_ranks, embed, str(folder.path), method, n_components, **options)
     if keep:
         try:
             keep_map(folder, found)

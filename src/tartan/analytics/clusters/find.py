@@ -21,6 +21,7 @@ from tartan.analytics.matrix.kept import KeptPairs, kept_pairs
 from tartan.analytics.matrix.open import distance_of, folder_of
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.trees.hierarchy import clusters_at
+from tartan.comm.communicator import Communicator
 from tartan.errors import ConfigError
 from tartan.store.folder import RunFolder
 
@@ -39,6 +40,7 @@ def cluster(
     min_size: int = 5,
     random_state: int = 0,
     monitor: Monitor | None = None,
+    communicator: Communicator | None = None,
     **options: Any,
 ) -> Clustering:
     """Cluster the items of a matrix or a run.
@@ -66,6 +68,8 @@ def cluster(
         Least size of the clusters of "hdbscan".
     random_state : int
     monitor : Monitor, optional
+    communicator : Communicator, optional
+        Ranks that share pairwise clustering into a given number of clusters; all make the same call.
     **options
         Parameters of :class:`DAPWC`.
 
@@ -83,13 +87,15 @@ def cluster(
     >>> found.n_clusters, found.labels.tolist()
     (3, [0, 0, 0, 1, 1, 1, 2, 2, 2])
     """
-    wanted = _ClustersWanted(n_clusters, method, threshold, min_size, random_state, options)
+    wanted = _ClustersWanted(n_clusters, method, threshold, min_size, random_state, options, communicator)
     wanted.refuse_contradictions()
     watch, folder = as_monitor(monitor), folder_of(D)
     ways = {"similarity": similarity, "transform": transform, "output": output}
     declared = folder is not None and similarity is None and transform is None
     cut = _DeclaredCut.of(folder, output) if declared and folder is not None else None
     if folder is not None and folder.manifest.reduce is not None:
+        if communicator is not None:
+            raise ConfigError("ranks share the work on a matrix, and the run keeps pairs only; cluster without ranks")
         return _of_pairs(kept_pairs(folder, **ways), wanted, cut, watch)
     given = D if folder is None else folder
     matrix = as_dissimilarities(given, missing=missing, drop_failed=drop_failed, **ways)
@@ -114,6 +120,7 @@ class _ClustersWanted:
     min_size: int
     seed: int
     options: dict[str, Any]  # of DAPWC
+    communicator: Communicator | None
 
     @property
     def open(self) -> bool:
@@ -121,6 +128,8 @@ class _ClustersWanted:
         return self.n_clusters is None and self.threshold is None
 
     def refuse_contradictions(self) -> None:
+        if self.communicator is not None and (self.n_clusters is None or self.method not in (None, "pwc")):
+            raise ConfigError("ranks share pairwise clustering (pwc) into a given number of clusters, nothing else")
         known = dict.fromkeys((*METHODS, "hdbscan", *graph.METHODS))
         if self.method is not None and self.method not in known:
             raise ConfigError(f"method: {self.method!r} is unknown; choose from {', '.join(known)}")
@@ -225,7 +234,9 @@ def _into(
     elif method != "pwc":
         labels = clustered(matrix, n_clusters, method, monitor=monitor)
     else:
-        model = DAPWC(n_clusters, **{"random_state": wanted.seed, **wanted.options}).fit(matrix, monitor=monitor)
+        model = DAPWC(n_clusters, **{"random_state": wanted.seed, **wanted.options}).fit(
+            matrix, monitor=monitor, communicator=wanted.communicator
+        )
         labels, found_by = model.labels_, model.method_
         notes = (model.note_,) if model.note_ else ()
     return Clustering(labels, method, why, found_by, notes, curve=curve, conversion=matrix.conversion)

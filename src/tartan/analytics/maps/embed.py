@@ -13,6 +13,7 @@ from tartan.analytics.matrix import Dissimilarities
 from tartan.analytics.matrix.kept import kept_pairs
 from tartan.analytics.matrix.open import folder_of, for_map
 from tartan.analytics.monitor import Monitor, as_monitor
+from tartan.comm.communicator import Communicator
 from tartan.errors import ConfigError
 from tartan.store.folder import RunFolder
 
@@ -61,6 +62,7 @@ def embed(
     drop_failed: bool = False,
     start: ArrayLike | None = None,
     monitor: Monitor | None = None,
+    communicator: Communicator | None = None,
     **options: Any,
 ) -> Embedding:
     """Place the items of a matrix so that distances match dissimilarities.
@@ -86,6 +88,8 @@ def embed(
         Coordinates to begin with.
     monitor : Monitor, optional
         Progress, cancel and checkpoint.
+    communicator : Communicator, optional
+        Ranks that share the work; all make the same call. The stress of items is computed on rank 0 alone.
     **options
         Parameters of ``DAMDS`` or ``LMMDS``, such as ``random_state``.
 
@@ -106,6 +110,8 @@ def embed(
     how = {"similarity": similarity, "transform": transform, "missing": missing, "output": output}
     folder = folder_of(D)
     if folder is not None and folder.manifest.reduce is not None:
+        if communicator is not None:
+            raise ConfigError("ranks share the work on a matrix, and the run keeps pairs only; embed without ranks")
         return _of_pairs(folder, method, n_components, how, options, (start, monitor))
     matrix = for_map(D, **how)
     how["similarity"] = similarity if callable(similarity) else matrix.conversion
@@ -117,11 +123,13 @@ def embed(
     if start is not None and not whole:
         start = np.asarray(start)[here]
     estimator = _estimator(method, n_components, options)
-    estimator.fit(chosen, init=start, monitor=monitor)
+    estimator.fit(chosen, init=start, monitor=monitor, communicator=communicator)
     rule, why = _rule(estimator, chosen)
     found = np.asarray(estimator.embedding_, np.float64)
     points, stress = np.full((matrix.n, found.shape[1]), np.nan), np.full(matrix.n, np.nan)
-    points[here], stress[here] = found, _item_stress(chosen, found, monitor)
+    points[here] = found
+    if communicator is None or communicator.rank == 0:
+        stress[here] = _item_stress(chosen, found, monitor)
     return Embedding(
         points=points,
         keys=tuple(map(str, range(matrix.n) if matrix.names is None else matrix.names)),
