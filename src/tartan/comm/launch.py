@@ -25,7 +25,7 @@ from tartan.base.machine import memory, usable_cores
 from tartan.comm.channel import Channel, ending
 from tartan.comm.communicator import partition
 from tartan.comm.node import GRACE_SECONDS, NodeTask
-from tartan.comm.program import Program, Report, followed
+from tartan.comm.program import Program, RankEnding, followed
 from tartan.comm.rank import RankCommunicator
 from tartan.comm.state import LOST
 from tartan.errors import ConfigError, DeadlockError, RankLostError, ResourceError
@@ -102,7 +102,7 @@ def run(
 
 def run_script(
     script: str, arguments: Sequence[str], *, cpus: int = 1, nodes: int = 1, groups: int = 1
-) -> list[Report]:
+) -> list[RankEnding]:
     """Run a script once on each rank; return how each has ended. See ``run``."""
     if not Path(script).is_file():
         raise ConfigError(f"there is no script {script}")
@@ -134,14 +134,14 @@ def divided(cpus: int, nodes: int, groups: int) -> tuple[int, ...]:
     return tuple(itertools.chain.from_iterable([leader] * size for leader, size in enumerate(sizes)))
 
 
-def first_failure(reports: Sequence[Report]) -> BaseException | None:
+def first_failure(reports: Sequence[RankEnding]) -> BaseException | None:
     """Return why the ranks have failed: what a rank raised by itself, before what others raised because of it."""
     failed = [report for report in reports if report.failure is not None or report.lost]
     if not failed:
         return None
     errors = [(report, report.exception()) for report in failed]
 
-    def weight(pair: tuple[Report, BaseException]) -> tuple[int, int]:
+    def weight(pair: tuple[RankEnding, BaseException]) -> tuple[int, int]:
         report, error = pair
         if report.lost:
             return 1, report.rank
@@ -151,7 +151,7 @@ def first_failure(reports: Sequence[Report]) -> BaseException | None:
     return min(errors, key=weight)[1]
 
 
-class _Node:
+class _NodeHandle:
     """A node process, as the launcher sees it."""
 
     def __init__(self, number: int, process: subprocess.Popen[bytes], channel: Channel) -> None:
@@ -186,13 +186,13 @@ class _Launch:
     def __init__(self, program: Program, nodes: tuple[int, ...], grace_seconds: float) -> None:
         self._grace_seconds = grace_seconds
         self._size = len(nodes)
-        self._reports: dict[int, Report] = {}
+        self._reports: dict[int, RankEnding] = {}
         self._selector = selectors.DefaultSelector()
         self._places = nodes
         self._deadline: float | None = None
         self._loss: str | None = None
         self._interrupted = False
-        self._nodes: list[_Node] = []
+        self._nodes: list[_NodeHandle] = []
         links = _sockets(nodes[-1] + 1)
         try:
             for number, sockets in enumerate(links):
@@ -207,7 +207,7 @@ class _Launch:
                 for one in sockets.values():
                     one.close()
 
-    def _started(self, number: int, task: NodeTask, sockets: dict[int, socket.socket]) -> _Node:
+    def _started(self, number: int, task: NodeTask, sockets: dict[int, socket.socket]) -> _NodeHandle:
         mine, its = socket.socketpair()
         descriptors = {other: one.fileno() for other, one in sockets.items()}
         cores = max(1, usable_cores() // self._size)
@@ -221,14 +221,14 @@ class _Launch:
             start_new_session=True,
         )
         its.close()
-        node = _Node(number, process, Channel(mine))
+        node = _NodeHandle(number, process, Channel(mine))
         filled = NodeTask(task.me, task.nodes, task.program, descriptors, task.grace_seconds)
         node.channel.send(cloudpickle.dumps(filled))
         self._selector.register(node.pidfd, selectors.EVENT_READ, node)
         self._selector.register(node.channel, selectors.EVENT_READ, node)
         return node
 
-    def supervise(self) -> list[Report]:
+    def supervise(self) -> list[RankEnding]:
         """Wait for all ranks; return their reports, in order."""
         try:
             while any(node.lives for node in self._nodes):
@@ -244,7 +244,7 @@ class _Launch:
         if self._interrupted and not any(_is_own(report) for report in self._reports.values()):
             raise KeyboardInterrupt
         missing = (
-            Report(rank, lost=f"node process {self._places[rank]} has ended without a report of rank {rank}")
+            RankEnding(rank, lost=f"node process {self._places[rank]} has ended without a report of rank {rank}")
             for rank in range(self._size)
             if rank not in self._reports
         )
@@ -264,7 +264,7 @@ class _Launch:
     def _turn(self) -> None:
         limit = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
         for key, _ in self._selector.select(limit):
-            node: _Node = key.data
+            node: _NodeHandle = key.data
             if key.fd != node.pidfd:
                 self._hear(node, node.channel.receive())
             elif node.lives:
@@ -272,7 +272,7 @@ class _Launch:
         if self._deadline is not None and time.monotonic() >= self._deadline:
             self._kill()
 
-    def _hear(self, node: _Node, messages: list[Any]) -> None:
+    def _hear(self, node: _NodeHandle, messages: list[Any]) -> None:
         if node.channel.closed:
             self._selector.unregister(node.channel)
         for kind, content in messages:
@@ -281,7 +281,7 @@ class _Launch:
             else:
                 node.ended = True
 
-    def _reap(self, node: _Node) -> None:
+    def _reap(self, node: _NodeHandle) -> None:
         """Take note that a node process has ended; its ranks see it themselves, and are killed when they do not."""
         self._selector.unregister(node.pidfd)
         if not node.channel.closed:
@@ -294,7 +294,9 @@ class _Launch:
             self._loss = reason
         for rank, place in enumerate(self._places):
             if place == node.number and rank not in self._reports:
-                self._reports[rank] = Report(rank, lost=reason) if reason == self._loss else followed(rank, self._loss)
+                self._reports[rank] = (
+                    RankEnding(rank, lost=reason) if reason == self._loss else followed(rank, self._loss)
+                )
         for other in self._nodes:
             if other.lives and other is not node:
                 other.channel.send((LOST, reason))
@@ -313,7 +315,7 @@ class _Launch:
                 node.gone()
 
 
-def _is_own(report: Report) -> bool:
+def _is_own(report: RankEnding) -> bool:
     """Whether a rank has something to say that is more than the stop by Ctrl-C."""
     return bool(report.error) and not isinstance(report.exception(), KeyboardInterrupt | RankLostError)
 

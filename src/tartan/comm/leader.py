@@ -174,10 +174,10 @@ class Leader:
     ) -> None:
         self._link, self._proxy, self._nodes, self._me, self._stop = link, proxy, tuple(nodes), me, stop
         self._others = sorted(set(nodes) - {me})
-        self._meetings: dict[tuple[int, int, int], _Exchange] = {}
+        self._meetings: dict[tuple[int, int, int], _OpenMeeting] = {}
         self._inbox: deque[Callable[[], None]] = deque()
         self._ended: set[int] = set()
-        self._search = _Search(self._others, me)
+        self._search = _DeadlockSearch(self._others, me)
         self.n_sent = self.n_received = 0
         self._ends = False
         self._halted = False
@@ -257,7 +257,7 @@ class Leader:
         if kind == _POINT:
             self._proxy.deliver(payload[:_HEAD_BYTES], payload[_HEAD_BYTES:])
         elif kind == _COLLECTIVE:
-            exchange = self._meetings.setdefault((about[0], about[1], about[2]), _Exchange())
+            exchange = self._meetings.setdefault((about[0], about[1], about[2]), _OpenMeeting())
             exchange.payloads[node] = payload
             self._complete((about[0], about[1], about[2]))
         elif kind == _STOP:
@@ -273,7 +273,7 @@ class Leader:
         group, slot, _, _, round_number = meeting
         members = self._proxy.members(slot)
         key = (members[0], group, round_number)
-        exchange = self._meetings.setdefault(key, _Exchange())
+        exchange = self._meetings.setdefault(key, _OpenMeeting())
         exchange.meeting = meeting
         for place, member in enumerate(members):
             exchange.places.setdefault(self._nodes[member], []).append(place)
@@ -303,7 +303,7 @@ class Leader:
             self.halt(DEADLOCK, "")
 
 
-class _Exchange:
+class _OpenMeeting:
     """What has come for one meeting: that of this node's ranks, and the contributions of other nodes."""
 
     def __init__(self) -> None:
@@ -312,7 +312,7 @@ class _Exchange:
         self.payloads: dict[int, bytes] = {}
 
 
-class _Search:
+class _DeadlockSearch:
     """Whether all nodes stand still: each says so again and again with its counts, and nothing changes in between."""
 
     def __init__(self, others: Sequence[int], me: int) -> None:

@@ -13,7 +13,7 @@ from tartan.comm.payload import as_bytes, buffer, given, of_line, packed, parsed
 from tartan.errors import ConfigError, InternalError
 
 if TYPE_CHECKING:
-    from tartan.comm.state import RankState
+    from tartan.comm.state import RankSeat
 
 ANY_SOURCE = -1
 ANY_TAG = -1
@@ -49,14 +49,14 @@ class Mailbox:
 
     Parameters
     ----------
-    state : RankState
+    state : RankSeat
     members : tuple of int
         Global numbers of the ranks.
     group : int
         Number of the communicator.
     """
 
-    def __init__(self, state: RankState, members: tuple[int, ...], group: int) -> None:
+    def __init__(self, state: RankSeat, members: tuple[int, ...], group: int) -> None:
         self._state, self._members, self._group = state, members, group
         self._places = {member: place for place, member in enumerate(members)}
 

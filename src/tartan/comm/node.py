@@ -62,7 +62,7 @@ class _Child:
     pid: int
     pidfd: int
     channel: Channel
-    report: program.Report | None = None
+    report: program.RankEnding | None = None
     lives: bool = True
 
 
@@ -84,7 +84,7 @@ class NodeProcess:
         self._deadline: float | None = None
         self._children: list[_Child] = []
         self._late: set[int] = set()
-        self.reports: dict[int, program.Report] = {}
+        self.reports: dict[int, program.RankEnding] = {}
         for local in range(len(self._ranks)):
             self._children.append(self._fork(local))
         self._proxy = CommProxy(self._arena, list(task.nodes), task.me, self._ranks[0])
@@ -172,7 +172,7 @@ class NodeProcess:
         if child.report is None:
             text = f"rank {child.rank} {ending(os.waitstatus_to_exitcode(status))}"
             reason = self._arena.reason()
-            child.report = program.Report(child.rank, lost=text)
+            child.report = program.RankEnding(child.rank, lost=text)
             if reason is not None and child.rank in self._late:
                 child.report = program.followed(child.rank, reason[1])
             self._stop(LOST, text)

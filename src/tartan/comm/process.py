@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tartan._native import CommArena, CommProxy, CommRank
 from tartan.base.machine import memory, usable_cores
 from tartan.comm.rank import RankCommunicator
-from tartan.comm.state import DEADLOCK, RankState
+from tartan.comm.state import DEADLOCK, RankSeat
 
 _TURN_SECONDS = 0.1
 _SPINS = 2000
@@ -52,7 +52,7 @@ def enter(arena: CommArena, local: int, rank: int, nodes: tuple[int, ...]) -> tu
     """Make this process a rank: number ``local`` of its node, ``rank`` of all; return its communicator and its line."""
     n_local = nodes.count(nodes[rank])
     line = CommRank(arena, local, _SPINS if n_local < usable_cores() else 0)
-    _here.found = RankCommunicator(RankState(arena, line, rank, nodes), range(len(nodes)), 0, 0)
+    _here.found = RankCommunicator(RankSeat(arena, line, rank, nodes), range(len(nodes)), 0, 0)
     return _here.found, line
 
 

@@ -41,7 +41,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Report:
+class RankEnding:
     """How a rank has ended.
 
     Attributes
@@ -82,9 +82,9 @@ class Report:
         return ClusterError(f"rank {self.rank} has failed: {self.failure}")
 
 
-def followed(rank: int, reason: str) -> Report:
+def followed(rank: int, reason: str) -> RankEnding:
     """Return the report of a rank that was ended because of another one."""
-    return Report(rank, failure=reason, error=pickle.dumps(RankLostError(reason)))
+    return RankEnding(rank, failure=reason, error=pickle.dumps(RankLostError(reason)))
 
 
 def run_rank(
@@ -117,16 +117,16 @@ def _watch(report_to: socket.socket, arena: CommArena, node: int) -> None:
     os._exit(1)
 
 
-def _of_function(function: bytes, rank: int, communicator: Any) -> Report:
+def _of_function(function: bytes, rank: int, communicator: Any) -> RankEnding:
     try:
-        return Report(rank, cloudpickle.dumps(cloudpickle.loads(function)(communicator)))
+        return RankEnding(rank, cloudpickle.dumps(cloudpickle.loads(function)(communicator)))
     except SystemExit as stop:
         return _exited(rank, stop)
     except BaseException as error:
         return _failed(rank, error)
 
 
-def _of_script(program: Program, rank: int) -> Report:
+def _of_script(program: Program, rank: int) -> RankEnding:
     sys.argv[:] = [program.script, *program.arguments]
     sys.path[0] = str(Path(program.script).resolve().parent)
     try:
@@ -139,19 +139,19 @@ def _of_script(program: Program, rank: int) -> Report:
         elif not isinstance(error, KeyboardInterrupt):
             print(f"tartan: rank {rank}:\n{traceback.format_exc()}", file=sys.stderr, end="")
         return _failed(rank, error)
-    return Report(rank, asked=was_asked())
+    return RankEnding(rank, asked=was_asked())
 
 
-def _exited(rank: int, stop: SystemExit) -> Report:
+def _exited(rank: int, stop: SystemExit) -> RankEnding:
     if stop.code is None or stop.code == 0:
-        return Report(rank, cloudpickle.dumps(None), asked=was_asked())
+        return RankEnding(rank, cloudpickle.dumps(None), asked=was_asked())
     code = stop.code if isinstance(stop.code, int) else 1
     if not isinstance(stop.code, int):
         print(stop.code, file=sys.stderr)
-    return Report(rank, failure=f"it ended itself with exit status {code}", exit_status=code)
+    return RankEnding(rank, failure=f"it ended itself with exit status {code}", exit_status=code)
 
 
-def _failed(rank: int, error: BaseException) -> Report:
+def _failed(rank: int, error: BaseException) -> RankEnding:
     if not isinstance(error, TartanError):
         error.add_note(f"on rank {rank}:\n{traceback.format_exc().rstrip()}")
     try:
@@ -159,7 +159,7 @@ def _failed(rank: int, error: BaseException) -> Report:
     except Exception:  # what users raise may hold anything
         pickled = b""
     text = traceback.format_exception_only(type(error), error)[0].strip()
-    return Report(rank, failure=text, error=pickled)
+    return RankEnding(rank, failure=text, error=pickled)
 
 
 def _flush() -> None:

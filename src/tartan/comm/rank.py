@@ -12,7 +12,7 @@ from tartan._native import CommFailure, CommGroup
 from tartan.comm.communicator import partition, require_operation, require_root
 from tartan.comm.messages import ANY_SOURCE, ANY_TAG, Mailbox, Pending, Status
 from tartan.comm.payload import Bytes, as_bytes, bundle, fitting, given, signature, unbundled
-from tartan.comm.state import RankState
+from tartan.comm.state import RankSeat
 from tartan.errors import ConfigError
 
 _NOTHING: Bytes = np.empty(0, np.uint8)
@@ -27,14 +27,14 @@ class RankCommunicator:
 
     Parameters
     ----------
-    state : RankState
+    state : RankSeat
     members : sequence of int
         Global numbers of the ranks, in the order of this communicator.
     group, slot : int
         Number of the communicator; of its window in the memory of the node.
     """
 
-    def __init__(self, state: RankState, members: Sequence[int], group: int, slot: int) -> None:
+    def __init__(self, state: RankSeat, members: Sequence[int], group: int, slot: int) -> None:
         self._state, self._members = state, tuple(members)
         self._mailbox = Mailbox(state, self._members, group)
         self.rank = self._members.index(state.rank)

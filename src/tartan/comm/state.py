@@ -20,7 +20,7 @@ _ERRORS: dict[int, type[Exception]] = {
 
 
 @dataclass
-class RankState:
+class RankSeat:
     """What the communicators of one rank share.
 
     Attributes

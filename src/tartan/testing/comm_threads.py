@@ -13,7 +13,7 @@ from tartan._native import CommArena, CommProxy, CommRank
 from tartan.comm.leader import Leader, NodeLink, SocketLink
 from tartan.comm.process import waits
 from tartan.comm.rank import RankCommunicator
-from tartan.comm.state import DEADLOCK, LOST, RankState
+from tartan.comm.state import DEADLOCK, LOST, RankSeat
 from tartan.errors import ClusterError
 
 __all__ = ["ThreadWorld"]
@@ -97,7 +97,7 @@ class ThreadWorld:
         node = self.nodes[rank]
         arena = self._arenas[node]
         line = CommRank(arena, rank - self._firsts[node], 0)
-        state = RankState(arena, line, rank, self.nodes)
+        state = RankSeat(arena, line, rank, self.nodes)
         try:
             result = function(RankCommunicator(state, range(len(self.nodes)), 0, 0))
         except BaseException as error:
