@@ -9,6 +9,8 @@ All by processor time, so that other work on the machine matters little:
 - angles of simulated pairs, at densities 0.8 and 0.5;
 - particles of 1,000 to 2,000 points.
 
+Words: ``peers=20`` pairs for the peers (20 seconds each), ``parts=truth,large`` only some parts (speed, known, truth,
+large).
 Without that folder, simulated particles take its place and there are no known values.
 """
 
@@ -33,11 +35,13 @@ from _register_peers import published, thorough
 from tartan import _native
 from tartan.apps.microscopy import Microscopy
 from tartan.apps.microscopy.simulate import simulate
+from tartan.errors import ConfigError
 
 Array = NDArray[np.float64]
 
 REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "particles" / "tud_dol30.mat"
 PAIRS = 200
+PARTS = ("speed", "known", "truth", "large")
 AT = np.array([[0.01, -0.02, 0.3]])
 # Pair, F at AT for s = 0.01 and 0.1, gradient of F at 0.1 (about the origin), B at AT, best B.
 KNOWN: tuple[tuple[tuple[int, int], float, float, tuple[float, float, float], float, float], ...] = (
@@ -163,11 +167,22 @@ def large() -> list[list[object]]:
 
 def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
     """Measure, print a table, return the numbers."""
-    n_peers = min(PAIRS, options_of(arguments, peers=20).peers)
+    words = options_of(arguments, peers=20, parts=",".join(PARTS))
+    n_peers, parts = min(PAIRS, words.peers), words.parts.split(",")
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown or n_peers < 1:
+        raise ConfigError(
+            f"parts={unknown[0] if unknown else ''}, peers={n_peers}: parts are {', '.join(PARTS)}; peers 1 or more"
+        )
     particles = particles_of(REAL) if REAL.exists() else simulated(60)[0]
-    rows = speed(particles, n_peers)
-    rows += known(particles, n_peers) if REAL.exists() else []
-    rows += [*truth(), *large()]
+    rows: list[list[object]] = []
+    for part in parts:
+        if part == "speed":
+            rows += speed(particles, n_peers)
+        elif part == "known":
+            rows += known(particles, n_peers) if REAL.exists() else []
+        else:
+            rows += truth() if part == "truth" else large()
     print_table(f"registration, {PAIRS} pairs, {n_peers} of them by the peers", rows, ("what", "unit", "value", "bar"))
     return {f"{what}, {unit}": value for what, unit, value, _ in rows}
 

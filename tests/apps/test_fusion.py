@@ -79,6 +79,15 @@ def test_a_particle_that_agrees_with_no_other_does_not_fit() -> None:
     assert np.flatnonzero(~fuse(points, motions, refine=False).fits).tolist() == [3]
 
 
+@pytest.mark.parametrize("n", [10, 40])
+def test_random_pairs_are_not_trusted(n: int) -> None:
+    points, motions, _, _ = truth(n)
+    assert fuse(points, motions, refine=False).trusted
+    theta = np.triu(np.random.default_rng(4).uniform(-np.pi, np.pi, (n, n)), 1)
+    lost = PairMotions(motions.scores, theta - theta.T, motions.tx, motions.ty)
+    assert not fuse(points, lost, refine=False).trusted
+
+
 def test_particles_that_no_pairs_connect_are_apart() -> None:
     weights = np.zeros((5, 5))
     for a, b in ((0, 3), (1, 4), (1, 2)):
@@ -262,3 +271,21 @@ def test_runs_that_cannot_be_fused_are_refused(tmp_path: Path, capsys: pytest.Ca
     said = refusal(capsys, run.path, "-o", out)
     assert "is not finished: 3 pairs are left; tartan resume finishes it" in said
     assert not out.exists()
+
+
+@pytest.mark.slow
+def test_noise_is_said_and_not_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    simulate(tmp_path, 10, 1, localisations=4)
+    pairs = [(i, j) for i in range(10) for j in range(i + 1, 10)]
+    motions = Path(true_motions(tmp_path, pairs))
+    angles = np.random.default_rng(5).uniform(-np.pi, np.pi, len(pairs)).tolist()
+    lines = motions.read_text().splitlines()
+    changed = [f"{line.rpartition(',')[0]},{angle}" for line, angle in zip(lines[1:], angles, strict=True)]
+    motions.write_text("\n".join([lines[0], *changed]))
+    app = Microscopy(score_only=str(motions))
+    run = tartan.allpairs(app, tmp_path / "particles.json", tmp_path / "run", quiet=True)
+    assert main(["fuse", str(run.path), "-o", str(tmp_path / "out"), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["trusted"] is False
+    assert "little more than by chance" in printed.err
+    assert not (tmp_path / "out" / "fused.png").exists()

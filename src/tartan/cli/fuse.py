@@ -56,7 +56,8 @@ def execute(args: argparse.Namespace) -> int:
     keys = [str(run.keys[good[k]]) for k in members]
     with disk_errors(args.out):
         args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / "frc.csv").unlink(missing_ok=True)  # of another fusion; too few particles leave none
+        for name in ("frc.csv", "fused.png"):  # of another fusion; not every one has them
+            (args.out / name).unlink(missing_ok=True)
     placed, particle = files.fused_points(chosen, found)
     files.write_points(args.out, placed, particle, keys)
     rows = [
@@ -66,10 +67,10 @@ def execute(args: argparse.Namespace) -> int:
     files.write_rows(args.out / "particles.csv", ("particle", "angle", "x", "y", "weight", "fits"), rows)
     apart = [(str(run.keys[good[k]]), int(group[k])) for k in np.flatnonzero(group > 0)]
     files.write_rows(args.out / "apart.csv", ("particle", "group"), apart)
-    best = np.argsort(-found.weights, kind="stable")[:4]
-    save_particle_image(
-        args.out / "fused.png", files.spread(placed, particle, symmetry), [found.moved(chosen[k], k) for k in best]
-    )
+    if found.trusted:
+        best = np.argsort(-found.weights, kind="stable")[:4]
+        single = [found.moved(chosen[k], k) for k in best]
+        save_particle_image(args.out / "fused.png", files.spread(placed, particle, symmetry), single)
     detail = files.measure_detail(chosen, its_motions, symmetry) if len(chosen) >= 4 else None
     if detail is not None:
         curve = list(zip(detail.frequencies.tolist(), detail.correlation.tolist()))
@@ -104,10 +105,20 @@ def _motions(run: Any) -> PairMotions:
 
 
 def _report(args: argparse.Namespace, counts: dict[str, int], found: Fusion, detail: Detail | None) -> None:
+    import numpy as np
+
     n, n_fitting = len(found.fits), int(found.fits.sum())
+    weight = float(np.median(found.weights))
     about = {"folder": args.out, "n_particles": n, "n_fitting": n_fitting, **counts}
+    about |= {"weight": weight, "trusted": found.trusted}
     lengths = (None, None) if detail is None else (_known(detail.fused), _known(detail.single))
     about |= dict(zip(("resolution", "resolution_of_single"), lengths))
+    if not found.trusted:
+        print(
+            f"tartan: warning: pairs agree with these poses little more than by chance (median weight {weight:.2f}), "
+            "so no picture is drawn: too few sites are labelled, or there are too few particles",
+            file=sys.stderr,
+        )
     if args.json:
         print_json(about)
         return

@@ -29,6 +29,9 @@ _STILL = 1e-3
 _TEMPLATE_POINTS = 5000
 _STEPS = 30
 _MISFIT = 0.3
+#: Of n particles with random motions, the median weight exceeds the mere chance of an angle by this over sqrt(n).
+_CHANCE = 0.6
+_MOST_NEEDED = 0.9
 
 
 @dataclass(frozen=True)
@@ -65,12 +68,21 @@ class Fusion:
         Part of the weight of a particle's pairs that agrees with its pose, 0 to 1.
     fits : bool array (n,)
         Whether the pairs of a particle agree with its pose.
+    symmetry : int
+        n of a structure that looks the same after 1/n of a turn.
     """
 
     angles: Array
     shifts: Array
     weights: Array
     fits: NDArray[np.bool_]
+    symmetry: int = 1
+
+    @property
+    def trusted(self) -> bool:
+        """Whether pairs agree with the poses at least twice as much as random pairs would with the best poses."""
+        by_chance = min(1.0, _LOOSE_ANGLE * self.symmetry / np.pi) + _CHANCE / np.sqrt(len(self.weights))
+        return bool(np.median(self.weights) >= min(_MOST_NEEDED, 2 * by_chance))
 
     def moved(self, points: Array, k: int) -> Array:
         """Return the points of particle k, (m, 3), in the common frame."""
@@ -131,7 +143,7 @@ def fuse(points: list[Array], motions: PairMotions, symmetry: int = 1, *, refine
         angles, shifts = _refined(points, angles, shifts, scale)
         off = np.abs(_wrapped(angles[:, None] - angles[None, :] - theta, symmetry))
     agreeing = (weights * (off < _LOOSE_ANGLE)).sum(axis=1) / np.maximum(weights.sum(axis=1), 1e-300)
-    return Fusion(angles, shifts, agreeing, agreeing >= _MISFIT * float(np.median(agreeing)))
+    return Fusion(angles, shifts, agreeing, agreeing >= _MISFIT * float(np.median(agreeing)), symmetry)
 
 
 def _turned_by(angles: Array, points: Array) -> Array:
