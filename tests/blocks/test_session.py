@@ -426,6 +426,14 @@ def test_nan_is_a_number_like_others() -> None:
         np.testing.assert_array_equal(A.array(), [np.nan, 2.0])
 
 
+def test_progress_is_told_by_subtasks() -> None:
+    told: list[tuple[int, int]] = []
+    with session(progress=lambda done, total: told.append((done, total))) as s:
+        A = s.space(np.ones(8), block=2)
+        s.run(task(double, A.grid, lambda i: (A.read[A.block(i)], A.write[A.block(i)])))
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
 def test_a_task_of_nothing() -> None:
     with session() as s:
         assert s.run(task(double, [], lambda i: None)).subtasks == 0

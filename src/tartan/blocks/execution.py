@@ -259,7 +259,8 @@ class BlockExecution:
             self._done[job.key] = rank
             self.totals.ranks[rank] += 1
             self.totals.owners[job.key] = rank
-            self._progress(len(self._done.keys() & self._wanted))
+            if job.key in self._wanted:
+                self._progress(len(self._done))
         for key, missing in list(self._parked.items()):
             missing -= {piece for piece, _ in job.outputs()}
             if not missing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,10 @@ class RunReport:
         )
 
 
+def _ignore(done: int, total: int) -> None:
+    """Show no progress."""
+
+
 class Session:
     """Ranks, and the spaces that tasks read and write on them. A context manager.
 
@@ -116,6 +120,8 @@ class Session:
         Of all that is random in placement and assignment.
     folder : path, optional
         Where checkpoints go, and what does not fit into memory.
+    progress : callable
+        Receives how many subtasks of a call of ``run`` are done, and how many there are.
 
     Attributes
     ----------
@@ -152,8 +158,10 @@ class Session:
         steal: bool = True,
         seed: int = 0,
         folder: str | os.PathLike[str] | None = None,
+        progress: Callable[[int, int], None] = _ignore,
     ) -> None:
         self._closed = True
+        self._progress = progress
         one_of("affinity", affinity, AFFINITIES)
         if workers is not None:
             whole_number("workers", workers, 1, option="--workers")
@@ -403,7 +411,7 @@ class Session:
         ranks = list(self._crew.ranks)
         if not ranks:
             raise ClusterError("no rank is left; the session cannot compute any more")
-        execution = self._new_execution(self._copies)
+        execution = self._new_execution(self._copies, lambda done: self._progress(done, len(jobs)))
         if len(ranks) > 1 or self._bytes_of(jobs) > self._crew.room_bytes:
             execution.run(*self._dealt(jobs, ranks))
         else:
@@ -429,7 +437,7 @@ class Session:
         spaces = {wanted.space for job in jobs for _, wanted in job.outputs()}
         return sum(read.values()) + sum(self.spaces[space].nbytes for space in spaces)
 
-    def _new_execution(self, copies: int) -> BlockExecution:
+    def _new_execution(self, copies: int, progress: Callable[[int], None] = lambda done: None) -> BlockExecution:
         return BlockExecution(
             self._crew,
             self._directory,
@@ -437,6 +445,7 @@ class Session:
             window=_WINDOW if self._crew.travels else None,
             copies=copies,
             steal=self._steal,
+            progress=progress,
         )
 
     def _finish(self, execution: BlockExecution, jobs: list[SubtaskJob]) -> None:

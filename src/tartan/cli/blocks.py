@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tartan.base.format import format_bytes, format_duration
+from tartan.base.progress import ProgressLine
 from tartan.cli.shared.output import print_json
 from tartan.errors import ConfigError, StoreError
 from tartan.options import parse_bytes
@@ -65,8 +66,13 @@ def _session(args: argparse.Namespace) -> Iterator[Session]:
     from tartan.blocks import Session
 
     cache = None if args.host_cache is None else parse_bytes(args.host_cache, option="--host-cache")
-    with Session(args.cluster, host_cache=cache, workers=args.workers) as session:
-        yield session
+    with ProgressLine(quiet=args.json) as line:
+
+        def show(done: int, total: int) -> None:
+            line.show(done, total, lambda state: f"{state.done:,} of {state.total:,} subtasks, {state.percent}")
+
+        with Session(args.cluster, host_cache=cache, workers=args.workers, progress=show) as session:
+            yield session
 
 
 def _report(args: argparse.Namespace, report: RunReport, bound: int) -> None:
