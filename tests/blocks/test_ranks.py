@@ -33,6 +33,7 @@ class Ranks:
         self.n_begun = 0
         self.kills: dict[int, list[str]] = {}
         self.lock = threading.Lock()
+        self.end = self.hub.kill
 
     def start(self, name: str) -> None:
         threading.Thread(target=main, args=(self.hub.engine(name),), name=name, daemon=True).start()
@@ -43,14 +44,14 @@ class Ranks:
             self.n_begun += 1
             names = self.kills.pop(self.n_begun, [])
         for name in names:
-            self.hub.kill(name)
+            self.end(name)
 
 
 RANKS = Ranks()
 
 
 @contextlib.contextmanager
-def session(n_ranks: int, **options: Any) -> Iterator[blocks.Session]:
+def session(n_ranks: int, rank_timeout: float = 60.0, **options: Any) -> Iterator[blocks.Session]:
     global RANKS
     RANKS = ranks = Ranks()
     engine = ranks.hub.engine("driver")
@@ -69,7 +70,7 @@ def session(n_ranks: int, **options: Any) -> Iterator[blocks.Session]:
 
     joined = threading.Event()
     ranks_to_start = threading.Thread(target=start_when_joined, daemon=True)
-    crew = ranks.crew = ClusterCrew(opened(), n_ranks, OPTIONS)
+    crew = ranks.crew = ClusterCrew(opened(), n_ranks, OPTIONS, rank_timeout_seconds=rank_timeout)
     with blocks.Session(crew, **options) as found:
         yield found
 
@@ -167,6 +168,18 @@ def test_lost_ranks_change_nothing(kills: dict[int, list[str]], copies: int) -> 
         np.testing.assert_array_equal(steps(s), expected)
         assert s.total.ranks_lost == sum(map(len, kills.values()))
         assert s.total.per_rank
+
+
+@pytest.mark.slow
+def test_frozen_ranks_are_given_up() -> None:
+    with one_rank() as alone:
+        expected = steps(alone)
+    with session(3, rank_timeout=0.5) as s:
+        RANKS.end, RANKS.kills = RANKS.hub.freeze, {11: ["rank-1"]}
+        np.testing.assert_array_equal(steps(s), expected)
+        assert s.total.ranks_lost == 1
+        RANKS.hub.thaw("rank-1")
+        np.testing.assert_array_equal(s.spaces[0].array(), expected)
 
 
 def test_a_second_copy_saves_what_was_there() -> None:
