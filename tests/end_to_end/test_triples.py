@@ -145,6 +145,21 @@ def test_a_run_makes_the_loads_of_its_plan(room: str, tmp_path: Path) -> None:
     assert run.stats["triples_computed"] == run.n_triples
 
 
+def test_items_of_unequal_size_are_loaded_about_as_often() -> None:
+    """Room is counted in bytes: groups that were to stay are not evicted for what streams."""
+    sizes = np.random.default_rng(1).integers(20, 30, 24)
+    items = [np.arange(size) for size in sizes.tolist()]
+
+    class Sizes(tartan.Application):
+        releases_gil = ragged = similarity = True
+
+        def compare_triple(self, a: Any, b: Any, c: Any) -> float:
+            return float(len(a) * len(b) * len(c))
+
+    run = tartan.alltuples(Sizes(), items, keep=tartan.top(1), workers=1, host_cache=int(12 * sizes.mean() * 8))
+    assert run.stats["loads"] <= 4 * 24**3 / (3 * 12**2)
+
+
 def test_what_is_lost_is_computed_again(tmp_path: Path) -> None:
     items, path = whole_numbers(), tmp_path / "run"
     whole = tartan.alltuples(Product(), items, path, keep=tartan.top(3), host_cache="20items", workers=1)

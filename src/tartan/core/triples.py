@@ -29,6 +29,7 @@ from tartan.errors import ConfigError, InternalError
 LEAST_ITEMS = 3
 CHUNKS_A_SIDE = 10
 LEAST_CHUNK = 16
+MOST_CHUNKS_A_SIDE = 100
 #: Slots from which two spans stream, one of them loaded while the other is compared.
 TWO_STREAMS = 64
 DEFAULT_SIDE = 16
@@ -306,11 +307,18 @@ def choose_triple_grid(n_items: int, slots: int, side: int, chunk: int | None = 
     Raises
     ------
     ConfigError
-        If there is no triple, or no room for one.
+        If there is no triple, or no room for one, or chunks are too small.
     """
     if n_items < LEAST_ITEMS:
         raise ConfigError(f"triples need at least 3 items, and there are {n_items}")
     check_slots(slots)
+    if chunk is not None and chunk * MOST_CHUNKS_A_SIDE < n_items:
+        n_chunks = comb(ceil(n_items / chunk) + 2, 3)
+        raise ConfigError(
+            f"--tile {chunk} would cut {n_items:,} items into {n_chunks:,} chunks of triples, a file each; "
+            f"give --tile {ceil(n_items / MOST_CHUNKS_A_SIDE)} or more",
+            context={"option": "--tile"},
+        )
     if slots >= n_items:
         side = min(side, chunk or side)
         return TripleGrid(n_items, chunk or side * ceil(n_items / CHUNKS_A_SIDE / side), 0, side, side)

@@ -422,7 +422,7 @@ def _plan_ragged(
     host_bytes = _host_bytes(options, capacity)
     total = slots if in_items else max(host_bytes, 2 * facts.largest_bytes)
     _check_ragged(grid, total, 1 if in_items else item_bytes, in_items)
-    room = Room(0, total, addressed=False)
+    room = Room(0, total, addressed=False, spares_latest=layout.room.spares_latest)
     ragged = Layout(room, layout.panel_items, layout.column_window, layout.open_chunks)
 
     def span_bytes(span: int) -> int:
