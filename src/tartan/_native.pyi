@@ -45,6 +45,7 @@ __all__ = [
     "linkage",
     "manhattan_tile",
     "microscopy_evaluate",
+    "microscopy_prepare",
     "microscopy_register",
     "microscopy_thin",
     "neighbor_joining",
@@ -213,6 +214,9 @@ def microscopy_evaluate(
     scale: float | None = None,
     level: str | None = None,
 ) -> NDArray[np.float64]: ...
+def microscopy_prepare(
+    points: NDArray[np.float64],
+) -> tuple[list[float], int, NDArray[np.float64], NDArray[np.float64]]: ...
 def microscopy_thin(points: NDArray[np.float64], most: int) -> NDArray[np.uint64]: ...
 def pwc_padded(n: int) -> int: ...
 def pwc_scratch_len(n: int, k: int) -> int: ...

@@ -157,6 +157,15 @@ class Application:
             With the way out; the run is not started.
         """
 
+    def device_form(self, item: Any, xp: Any) -> Any:
+        """Return what is copied to a device of a preprocessed item whose size is its own; default: the item.
+
+        Called on the CPU where items have no common form (``ragged``), for devices with memory of their own. Arrays of
+        what it returns, also those in tuples and lists, are copied to the device; all else stays on the host and
+        reaches ``compare`` as it is.
+        """
+        return item
+
     def warm_up(self, xp: Any) -> None:
         """Get ready for comparisons on a device with memory of its own, such as by compiling kernels; default: nothing.
 

@@ -19,6 +19,7 @@ const SUMS: usize = 10;
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(microscopy_register, module)?)?;
     module.add_function(wrap_pyfunction!(microscopy_evaluate, module)?)?;
+    module.add_function(wrap_pyfunction!(microscopy_prepare, module)?)?;
     module.add_function(wrap_pyfunction!(microscopy_thin, module)?)
 }
 
@@ -100,6 +101,24 @@ fn microscopy_evaluate<'py>(
     });
     let n = numbers.len() / SUMS;
     PyArray1::from_vec(py, numbers).reshape([n, SUMS])
+}
+
+/// Facts of a particle, its fingerprint, its points, and the sample of the coarse stages; see `Particle`.
+type Prepared<'py> = (
+    [f64; 5],
+    u64,
+    Bound<'py, PyArray2<f64>>,
+    Bound<'py, PyArray2<f64>>,
+);
+
+#[pyfunction]
+fn microscopy_prepare<'py>(py: Python<'py>, points: Rows<'py>) -> PyResult<Prepared<'py>> {
+    let particle = particle(&points)?;
+    let [all, sample] = particle.rows().map(|rows| {
+        let n = rows.len();
+        PyArray1::from_vec(py, rows.into_flattened()).reshape([n, 3])
+    });
+    Ok((particle.facts(), particle.fingerprint(), all?, sample?))
 }
 
 #[pyfunction]

@@ -214,7 +214,8 @@ class DeviceLane:
         if self._slots is None:
             items = self._wiring.item_plan.items.operand(self._wiring.arenas, [place])
             self._where[place.span] = (address, place.length)
-            self._lists[place.span] = [self._on_device(item) for item in items]
+            forms = (self._app.device_form(item, self._device.xp) for item in items)
+            self._lists[place.span] = [self._on_device(form) for form in forms]
         else:
             host, target = self._host_block(place, ready=True), self._target(place, address)
             self._copy("upload", f"upload {place.span}", host.nbytes, partial(self._device.upload, host, target))

@@ -85,6 +85,30 @@ impl Particle {
         self.radius
     }
 
+    /// The centroid (x, y), the root mean square and the greatest distance from it, and the median squared uncertainty.
+    pub fn facts(&self) -> [f64; 5] {
+        let [x, y] = self.centroid;
+        [x, y, self.radius, self.reach, self.variance]
+    }
+
+    /// A number that two particles share if they hold the same numbers in the same order.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// Rows (x, y, squared uncertainty) around the centroid along the Morton curve: of all points, and of the sample,
+    /// which is empty where the coarse stages use all points.
+    pub fn rows(&self) -> [Vec<[f64; 3]>; 2] {
+        let rows = |points: &Points| {
+            let row = |at: usize| [points.x[at], points.y[at], points.variance[at]];
+            (0..points.len()).map(row).collect()
+        };
+        [
+            rows(&self.points),
+            self.sample.as_ref().map_or_else(Vec::new, rows),
+        ]
+    }
+
     /// The points of the coarse stages.
     pub(super) fn coarse(&self) -> &Points {
         self.sample.as_ref().unwrap_or(&self.points)

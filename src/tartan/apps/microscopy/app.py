@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from tartan import _native
 from tartan.application import Application, Meaning
+from tartan.apps.microscopy.cuda import KERNELS, DeviceParticle, laid_out, mirrors, register_tile
 from tartan.apps.microscopy.files import Points, read_particle, split_file
 from tartan.apps.microscopy.motions import inverse, read_motions
 from tartan.apps.microscopy.points import checked, described, thinned
@@ -28,6 +30,14 @@ _MOST_RATIO = 20.0
 _MOST_STARTS = 10_000
 _MOST_SYMMETRY = 1_000
 _LEAST_POINTS = 10
+
+
+@dataclass(frozen=True)
+class HostParticle:
+    """An item that is not copied to a device."""
+
+    points: Points
+    key: NDArray[np.uint8]
 
 
 class Microscopy(Application):
@@ -63,8 +73,8 @@ class Microscopy(Application):
 
     Outputs are ``scores`` (B), ``tx``, ``ty``, ``theta`` (radians, -pi to pi) and ``evaluations`` of the objective. The
     motion is directed: (j, i) has the inverse of (i, j), with the same score. Results depend neither on tiles nor on
-    threads; processors with AVX-512, AVX2 and neither differ in the last digits, rarely in which of two nearly equal
-    maxima is found. ``compare`` uses all cores.
+    threads; GPUs and processors with AVX-512, AVX2 and neither differ in the last digits, rarely in which of two nearly
+    equal maxima is found. ``compare`` uses all cores, or on a GPU one kernel.
 
     References
     ----------
@@ -133,22 +143,41 @@ class Microscopy(Application):
         points = checked(key, read_particle(key, data))
         return thinned(points, self.max_points), np.frombuffer(key.encode(), np.uint8)
 
-    def compare(self, left: Sequence[Item], right: Sequence[Item], xp: Any) -> dict[str, Any]:
-        """Register m with k particles; return the outputs, (m, k) each.
+    def compare(self, left: Sequence[Any], right: Sequence[Any], xp: Any) -> dict[str, Any]:
+        """Register m with k particles, as ``device_form`` returns them on a device; return the outputs, (m, k) each.
 
         Raises
         ------
         CompareError
             If the sizes of two particles cannot be in one unit, or ``score_only`` lacks a pair.
         """
+        if self._uses_kernels(xp):
+            return self._named(self._registered_on_gpu(left, right, xp))
         lefts, rights = ([_on_host(item) for item in items] for items in (left, right))
-        _require_like_sizes(lefts, rights)
+        _require_like_sizes(*([_width(points) for points, _ in items] for items in (lefts, rights)))
         if self.score_only is not None:
             found = self._scored(lefts, rights)
         else:
             found = self._registered(lefts, rights)
-        named = {name: found[:, :, at].astype(dtype) for at, (name, dtype) in enumerate(self.outputs.items())}
+        named = self._named(found)
         return named if xp is np else {name: xp.asarray(block) for name, block in named.items()}
+
+    def device_form(self, item: Item, xp: Any) -> Item | DeviceParticle | HostParticle:
+        """Return a particle as the kernel of registration takes it; given motions are scored on the host."""
+        if self.score_only is not None:
+            return HostParticle(*item)
+        return laid_out(item[0], item[1].tobytes()) if self._uses_kernels(xp) else item
+
+    def warm_up(self, xp: Any) -> None:
+        """Compile the kernel of registration."""
+        if self._uses_kernels(xp):
+            KERNELS.load(xp)
+
+    def _uses_kernels(self, xp: Any) -> bool:
+        return self.score_only is None and KERNELS.runs_on(xp)
+
+    def _named(self, found: Any) -> dict[str, Any]:
+        return {name: found[:, :, at].astype(dtype) for at, (name, dtype) in enumerate(self.outputs.items())}
 
     def reverse(self, scores: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the inverse motions."""
@@ -170,7 +199,7 @@ class Microscopy(Application):
 
     def _registered(self, left: Sequence[Item], right: Sequence[Item]) -> NDArray[np.float64]:
         """Register a tile, (m, k, 5); of a pair that it holds both ways the second is the inverse of the first."""
-        twice, other = _mirrored(left, right)
+        twice, other = _mirrored(*([(bytes(key), points) for points, key in items] for items in (left, right)))
         found = _native.microscopy_register(
             [points for points, _ in left],
             [points for points, _ in right],
@@ -182,6 +211,14 @@ class Microscopy(Application):
         found[twice] = found[other]
         found[twice, 1:4] = np.column_stack(inverse(*found[twice, 1:4].T))
         return found
+
+    def _registered_on_gpu(self, left: Sequence[DeviceParticle], right: Sequence[DeviceParticle], xp: Any) -> Any:
+        """Register a tile on a GPU, (m, k, 5), as ``_registered``."""
+        lefts, rights = ([facts for _, facts in items] for items in (left, right))
+        _require_like_sizes(*([facts.width for facts in items] for items in (lefts, rights)))
+        twice, other = _mirrored(*([(facts.key, facts.fingerprint) for facts in items] for items in (lefts, rights)))
+        mirror = mirrors((len(left), len(right)), twice, other)
+        return register_tile(left, right, mirror, xp, starts=self.starts, scale=self.scale, symmetry=self.symmetry)
 
     def _scored(self, left: Sequence[Item], right: Sequence[Item]) -> NDArray[np.float64]:
         """Score given motions, (m, k, 5); evaluations are 1."""
@@ -208,16 +245,17 @@ class Microscopy(Application):
 
 
 def _mirrored(
-    left: Sequence[Item], right: Sequence[Item]
+    left: Sequence[tuple[bytes, Any]], right: Sequence[tuple[bytes, Any]]
 ) -> tuple[NDArray[np.bool_], tuple[NDArray[np.intp], NDArray[np.intp]]]:
     """Mark the pairs (m, k) of a tile whose items it also holds the other way round, above; return where.
 
-    Tiles on the diagonal of a matrix hold most pairs so.
+    Tiles on the diagonal of a matrix hold most pairs so. Items are given by their keys and what tells two of one key
+    apart.
     """
-    rows = {bytes(key): row for row, (_, key) in enumerate(left)}
-    of_column = np.array([rows.get(bytes(key), -1) for _, key in right], np.intp)
+    rows = {key: row for row, (key, _) in enumerate(left)}
+    of_column = np.array([rows.get(key, -1) for key, _ in right], np.intp)
     for at, row in enumerate(of_column.tolist()):
-        if row >= 0 and not np.array_equal(left[row][0], right[at][0]):
+        if row >= 0 and not np.array_equal(left[row][1], right[at][1]):
             of_column[at] = -1
     of_row = np.full(len(left), -1, np.intp)
     known = of_column >= 0
@@ -303,14 +341,19 @@ def _whole(name: str, value: Any, least: int, most: int, way_out: str) -> int:
     return int(value)
 
 
-def _on_host(item: Item) -> Item:
-    points, key = (np.asarray(array.get() if hasattr(array, "get") else array) for array in item)
-    return points, key
+def _on_host(item: Item | HostParticle) -> Item:
+    if isinstance(item, HostParticle):
+        return item.points, item.key
+    points, key = item  # what stands for a device without kernels lies in host memory
+    return np.asarray(points), np.asarray(key)
 
 
-def _require_like_sizes(left: Sequence[Item], right: Sequence[Item]) -> None:
+def _width(points: Points) -> float:
+    return float(np.ptp(points[:, :2], axis=0).max())
+
+
+def _require_like_sizes(first: Sequence[float], second: Sequence[float]) -> None:
     """Refuse pairs whose sizes differ so much that their units must."""
-    first, second = ([float(np.ptp(points[:, :2], axis=0).max()) for points, _ in items] for items in (left, right))
     a, b = min(first, default=1.0), max(second, default=1.0)
     c, d = max(first, default=1.0), min(second, default=1.0)
     for one, other in ((a, b), (c, d)):

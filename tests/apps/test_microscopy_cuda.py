@@ -1,0 +1,173 @@
+"""The CUDA kernel of registration on the emulator, against its twin on the CPU."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tartan
+from tartan import _native
+from tartan.apps.microscopy import Microscopy
+from tartan.apps.microscopy.cuda import KERNELS, laid_out, mirrors
+from tartan.apps.microscopy.motions import inverse
+from tartan.apps.microscopy.simulate import simulate
+from tartan.cli.main import main
+from tartan.devices.cuda import CudaDevice
+from tartan.testing.compiler import require_compiler
+from tartan.testing.emulator import Emulator, find_races
+from tartan.testing.fake_cupy import FakeCupy
+
+pytestmark = pytest.mark.slow
+require_compiler()
+
+SUMS = r"""
+template <bool SCORE> __device__ void write_sums(const Objective& o, const double* motion, double* out) {
+    const Sums s = sums_at<SCORE>(o, Motion{motion[0], motion[1], motion[2]});
+    if (threadIdx.x) return;
+    const double all[10] = {s.value, s.gx, s.gy, s.gt, s.xx, s.xy, s.yy, s.xt, s.yt, s.tt};
+    for (int at = 0; at < 10; at++) out[at] = all[at];
+}
+extern "C" __global__ void
+write_both(const double* a, const double* b, const double* motion, double scale, double* out) {
+    const Pair pair = {a, b, false, scale, 1, 1};
+    write_sums<false>(gauss(pair, scale), motion, out);
+    write_sums<true>(overlap(pair), motion, out + 10);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def seed() -> int:
+    """Fresh in each run of the tests; shown when one fails."""
+    found = int(np.random.SeedSequence().generate_state(1)[0])
+    print(f"seed {found}")
+    return found
+
+
+def particles(folder: Path, n: int, seed: int, localisations: int = 2) -> tuple[Path, list[Any]]:
+    """Return a file of particles and its items, parsed."""
+    path = simulate(folder, n, seed, localisations=localisations, stray=3).with_name("particles.json")
+    app = Microscopy()
+    parts = app.split("p", path.read_bytes()) or []
+    return path, [app.parse(f"p#{at}", part) for at, part in enumerate(parts)]
+
+
+def on_device(app: Microscopy, left: list[Any], right: list[Any], cupy: FakeCupy) -> dict[str, np.ndarray]:
+    """Register a tile through the device."""
+    device = CudaDevice(cupy=cupy)
+
+    def uploaded(item: Any) -> Any:
+        host, facts = app.device_form(item, device.xp)
+        array = device.allocate(host.shape, host.dtype)
+        device.upload(host, array)
+        return array, facts
+
+    lefts, rights = [uploaded(item) for item in left], [uploaded(item) for item in right]
+    found = device.compute("compare", 1, lambda: app.compare(lefts, rights, device.xp))
+    scores = {}
+    for name, array in found.items():
+        scores[name] = np.empty(array.shape, array.dtype)
+        device.download(array, scores[name])
+    assert cupy.misuse == []
+    return scores
+
+
+@pytest.mark.parametrize("localisations", [2, 25])
+def test_sums_agree_with_the_cpu(tmp_path: Path, seed: int, localisations: int) -> None:
+    """Also where a sample of the points stands for all in the Gauss transform."""
+    _, items = particles(tmp_path, 2, seed, localisations)
+    (a, _), (b, _) = items
+    first, second = (laid_out(points, b"")[0] for points in (a, b))
+    emulator = Emulator(KERNELS.path.read_text() + SUMS)
+    rng = np.random.default_rng(seed)
+    for scale in (0.01, 0.04):
+        about = [*rng.uniform(-0.02, 0.02, 2).tolist(), rng.uniform(-np.pi, np.pi)]
+        out = np.empty(20)
+        emulator.launch("write_both", 1, 64, (first, second, np.array(about), np.float64(scale), out), seed=seed)
+        turned = np.array([[np.cos(about[2]), -np.sin(about[2])], [np.sin(about[2]), np.cos(about[2])]])
+        shift = np.array(about[:2]) + b[:, :2].mean(axis=0) - turned @ a[:, :2].mean(axis=0)
+        motion = np.array([[*shift, about[2]]])
+        for at, given in ((0, scale), (10, None)):
+            twin = _native.microscopy_evaluate(a, b, motion, scale=given)[0]
+            parts = (slice(0, 1), slice(1, 4), slice(4, 10))
+            for part in parts:
+                error = np.abs(out[at:][part] - twin[part]).max() / np.abs(twin[part]).max()
+                assert error < 1e-5
+
+
+def test_registrations_agree_with_the_cpu(tmp_path: Path, seed: int) -> None:
+    _, items = particles(tmp_path, 5, seed)
+    app, cupy = Microscopy(), FakeCupy()
+    left, right = items[:4], items[1:]
+    found = on_device(app, left, right, cupy)
+    twin = app.compare(left, right, np)
+    assert cupy.launched == ["register_stage"] * 3
+    like = np.abs(found["scores"] / twin["scores"] - 1) < 1e-4
+    assert like.mean() >= 0.8  # two nearly equal maxima may change places
+    assert (found["scores"] > 0.9 * twin["scores"]).all()
+    for name, near in (("tx", 1e-3), ("ty", 1e-3)):
+        assert np.abs(found[name] - twin[name])[like].max() < near
+    turn = np.angle(np.exp(1j * (found["theta"] - twin["theta"])))
+    assert np.abs(turn)[like].max() < 5e-3
+    x, y, theta = inverse(found["tx"][1, 1], found["ty"][1, 1], found["theta"][1, 1])  # of items 1 and 2
+    assert [found[name][2, 0] for name in ("scores", "tx", "ty", "theta")] == [found["scores"][1, 1], x, y, theta]
+
+
+def test_a_stage_has_no_races(tmp_path: Path) -> None:
+    _, items = particles(tmp_path, 2, 1)
+    laid = [laid_out(points[:20], b"")[0] for points, _ in items]
+    offsets = np.array([0, len(laid[0])], np.int64)
+    peaks, chosen, out = np.zeros((1, 2, 4)), np.zeros((1, 16, 4)), np.full((1, 5), np.nan)
+    queue, n_chosen = np.zeros(1, np.uint32), np.zeros(1, np.int32)
+    done, evaluations = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    args = (
+        *(np.concatenate(laid), offsets, np.int32(1), np.int32(1), np.full(1, -1, np.int32), np.int32(0)),
+        *(np.zeros((1, 4)), np.zeros(1, np.int32), np.int32(2), peaks, queue, done, chosen, n_chosen, evaluations, out),
+        *(np.int32(2), np.float64(0.05), np.int32(1)),
+    )
+    assert find_races(KERNELS.path.read_text(), "register_stage", 2, 64, args) is None
+    assert done[0] == 2
+    assert n_chosen[0] >= 1
+    assert chosen[0, 0, 3] == peaks[0, :, 3].max() or (peaks[0, :, 3] == -2).any()
+
+
+def test_which_pairs_mirror_others() -> None:
+    twice = np.array([[False, False], [True, False]])
+    found = mirrors((2, 2), twice, (np.array([0]), np.array([1])))
+    assert found.tolist() == [[-1, 2], [-2, -1]]
+
+
+@pytest.mark.parametrize("settings", [[], ["--set", "symmetry=2"]])
+def test_a_run_on_the_stand_in(settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = FakeCupy(memory_bytes=2**28)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    path, _ = particles(tmp_path, 4, 2)
+    for device in ("cpu", "cuda"):
+        command = ["run", "microscopy", str(path), "-o", str(tmp_path / device), "--device", device, "--quiet"]
+        assert main(command + settings) == 0
+    on_cpu, on_gpu = (tartan.open(tmp_path / device) for device in ("cpu", "cuda"))
+    above = np.triu_indices(4, 1)
+    np.testing.assert_allclose(on_gpu.matrix("scores")[above], on_cpu.matrix("scores")[above], rtol=1e-3)
+    theta, twin = (run.matrix("theta") for run in (on_gpu, on_cpu))
+    assert np.abs(np.angle(np.exp(1j * (theta - twin)))[above]).max() < 0.02
+    np.testing.assert_allclose(theta[above], -theta.T[above])
+    assert set(cupy.launched) == {"register_stage"}
+    assert cupy.misuse == []
+
+
+def test_given_motions_are_scored_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = FakeCupy()
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    path, _ = particles(tmp_path, 2, 2)
+    motions = tmp_path / "motions.csv"
+    motions.write_text("i,j,tx,ty,theta\nparticles.json#0,particles.json#1,0,0,0.5\n")
+    command = ["run", "microscopy", str(path), "-o", str(tmp_path / "run"), "--device", "cuda", "--quiet"]
+    assert main([*command, "--set", f"score_only={motions}"]) == 0
+    run = tartan.open(tmp_path / "run")
+    assert run.matrix("theta")[0, 1] == 0.5
+    assert run.matrix("scores")[0, 1] > 0
+    assert cupy.launched == []
