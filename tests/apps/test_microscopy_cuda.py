@@ -50,7 +50,7 @@ def seed() -> int:
 
 def particles(folder: Path, n: int, seed: int, localisations: int = 2) -> tuple[Path, list[Any]]:
     """Return a file of particles and its items, parsed."""
-    path = simulate(folder, n, seed, localisations=localisations, stray=3).with_name("particles.json")
+    path = simulate(folder, n, seed % 10**6, localisations=localisations, stray=3).with_name("particles.json")
     app = Microscopy()
     parts = app.split("p", path.read_bytes()) or []
     return path, [app.parse(f"p#{at}", part) for at, part in enumerate(parts)]
@@ -100,14 +100,14 @@ def test_sums_agree_with_the_cpu(tmp_path: Path, seed: int, localisations: int) 
 
 
 def test_registrations_agree_with_the_cpu(tmp_path: Path, seed: int) -> None:
-    _, items = particles(tmp_path, 5, seed)
+    _, items = particles(tmp_path, 4, seed)
     app, cupy = Microscopy(), FakeCupy()
-    left, right = items[:4], items[1:]
+    left, right = items[:3], items[1:]
     found = on_device(app, left, right, cupy)
     twin = app.compare(left, right, np)
     assert cupy.launched == ["register_stage"] * 3
     like = np.abs(found["scores"] / twin["scores"] - 1) < 1e-4
-    assert like.mean() >= 0.8  # two nearly equal maxima may change places
+    assert like.mean() >= 0.7  # two nearly equal maxima may change places
     assert (found["scores"] > 0.9 * twin["scores"]).all()
     for name, near in (("tx", 1e-3), ("ty", 1e-3)):
         assert np.abs(found[name] - twin[name])[like].max() < near
@@ -117,6 +117,7 @@ def test_registrations_agree_with_the_cpu(tmp_path: Path, seed: int) -> None:
     assert [found[name][2, 0] for name in ("scores", "tx", "ty", "theta")] == [found["scores"][1, 1], x, y, theta]
 
 
+@pytest.mark.exhaustive
 def test_a_stage_has_no_races(tmp_path: Path) -> None:
     _, items = particles(tmp_path, 2, 1)
     laid = [laid_out(points[:20], b"")[0] for points, _ in items]
@@ -135,22 +136,38 @@ def test_a_stage_has_no_races(tmp_path: Path) -> None:
     assert chosen[0, 0, 3] == peaks[0, :, 3].max() or (peaks[0, :, 3] == -2).any()
 
 
+@pytest.mark.parametrize("localisations", [2, 25])
+def test_what_the_host_prepares(tmp_path: Path, localisations: int) -> None:
+    _, [(points, _)] = particles(tmp_path, 1, 3, localisations)
+    facts, fingerprint, rows, sample = _native.microscopy_prepare(points)
+    around = points[:, :2] - points[:, :2].mean(axis=0)
+    squares = np.square(around).sum(axis=1)
+    found = [*points[:, :2].mean(axis=0), np.sqrt(squares.mean()), np.sqrt(squares.max()), np.median(points[:, 2] ** 2)]
+    np.testing.assert_allclose(facts, found, rtol=1e-9)
+    wanted = np.column_stack([around, points[:, 2] ** 2])
+    np.testing.assert_allclose(rows[np.lexsort(rows.T)], wanted[np.lexsort(wanted.T)], rtol=1e-6, atol=1e-12)
+    assert len(sample) == (0 if len(points) <= 400 else 400)
+    assert {row.tobytes() for row in sample} <= {row.tobytes() for row in rows}
+    assert 0 <= fingerprint < 2**64
+    with pytest.raises(ValueError, match="above zero"):
+        _native.microscopy_prepare(np.zeros((3, 3)))
+
+
 def test_which_pairs_mirror_others() -> None:
     twice = np.array([[False, False], [True, False]])
     found = mirrors((2, 2), twice, (np.array([0]), np.array([1])))
     assert found.tolist() == [[-1, 2], [-2, -1]]
 
 
-@pytest.mark.parametrize("settings", [[], ["--set", "symmetry=2"]])
-def test_a_run_on_the_stand_in(settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_on_the_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cupy = FakeCupy(memory_bytes=2**28)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    path, _ = particles(tmp_path, 4, 2)
+    path, _ = particles(tmp_path, 3, 2)
     for device in ("cpu", "cuda"):
         command = ["run", "microscopy", str(path), "-o", str(tmp_path / device), "--device", device, "--quiet"]
-        assert main(command + settings) == 0
+        assert main([*command, "--set", "symmetry=2"]) == 0
     on_cpu, on_gpu = (tartan.open(tmp_path / device) for device in ("cpu", "cuda"))
-    above = np.triu_indices(4, 1)
+    above = np.triu_indices(3, 1)
     np.testing.assert_allclose(on_gpu.matrix("scores")[above], on_cpu.matrix("scores")[above], rtol=1e-3)
     theta, twin = (run.matrix("theta") for run in (on_gpu, on_cpu))
     assert np.abs(np.angle(np.exp(1j * (theta - twin)))[above]).max() < 0.02
