@@ -114,6 +114,8 @@ def test_a_run_on_the_stand_in(metric: str, tmp_path: Path, monkeypatch: pytest.
     assert cupy.misuse == []
     kernels = {"manhattan": {"manhattan_f4_f4"}, "hamming": {"hamming_i4_f4"}, "jaccard": {"jaccard_bits_f4"}}
     assert set(cupy.launched) == kernels.get(metric, set())
+    assert cupy.n_pinned_bytes > 0
+    assert cupy.registered == {}
 
 
 def test_kernels_that_cannot_be_compiled_end_a_run(

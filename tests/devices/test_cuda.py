@@ -39,6 +39,26 @@ class TestDevice:
         cupy.cuda.alloc_pinned_memory = refuse
         assert CudaDevice(cupy=cupy).staging((4,), "int32").shape == (4,)
 
+    def test_host_memory_is_pinned_until_the_device_closes(self) -> None:
+        cupy, host = FakeCupy(n_devices=2), np.zeros(1000)
+        device, other = CudaDevice(cupy=cupy), CudaDevice(1, cupy=cupy)
+        assert device.pin(host)
+        assert other.pin(host)  # by the first
+        assert list(cupy.registered.values()) == [8000]
+        other.close()
+        assert len(cupy.registered) == 1
+        device.close()
+        assert cupy.registered == {}
+
+    def test_memory_whose_pinning_is_refused_is_ordinary_memory(self) -> None:
+        cupy = FakeCupy()
+
+        def refuse(*_: int) -> None:
+            raise FakeCudaRuntimeError(2, "cudaErrorMemoryAllocation")
+
+        cupy.cuda.runtime.hostRegister = refuse
+        assert not CudaDevice(cupy=cupy).pin(np.zeros(10))
+
     def test_the_limit_of_the_pool_holds(self) -> None:
         device = CudaDevice(cupy=FakeCupy(memory_bytes=1000), memory_limit_bytes=600)
         assert device.free_bytes() == 600

@@ -65,6 +65,10 @@ class CpuDevice:
         check_open(self._closed, self.name)
         return np.empty(shape, dtype)
 
+    def pin(self, host: np.ndarray) -> bool:
+        check_open(self._closed, self.name)
+        return False
+
     def upload(self, host: np.ndarray, target: np.ndarray) -> None:
         check_open(self._closed, self.name)
         check_copy(host, target, what="upload")

@@ -28,6 +28,8 @@ from tartan.errors import DeviceError, DeviceMemoryError
 T = TypeVar("T")
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 _WAY_OUT = "or use --device cpu"
+_FOR_ALL_GPUS = 1
+_ALREADY_PINNED = 712
 
 
 def import_cupy() -> Any:
@@ -95,6 +97,7 @@ class CudaDevice:
         self._memory_limit_bytes = memory_limit_bytes
         _check_index(self._cupy, index)
         self.xp: Any = _namespace(self._cupy)
+        self._pinned: list[int] = []
         self._launching = threading.Lock()
         self._library_errors = _library_errors(self._cupy)
         with self._errors("opening"), self._cupy.cuda.Device(index):
@@ -131,6 +134,17 @@ class CudaDevice:
             return np.empty(shape, dtype)  # memory that cannot be pinned is slower, not wrong
         dtype = np.dtype(dtype)
         return np.frombuffer(memory, dtype, nbytes // dtype.itemsize).reshape(shape)
+
+    def pin(self, host: np.ndarray) -> bool:
+        check_open(self._closed, self.name)
+        address = int(host.ctypes.data)
+        try:
+            with self._cupy.cuda.Device(self._index):
+                self._cupy.cuda.runtime.hostRegister(address, host.nbytes, _FOR_ALL_GPUS)
+        except self._library_errors as error:
+            return getattr(error, "status", None) == _ALREADY_PINNED  # by another GPU of this process
+        self._pinned.append(address)
+        return True
 
     def upload(self, host: np.ndarray, target: Any) -> None:
         check_open(self._closed, self.name)
@@ -190,6 +204,12 @@ class CudaDevice:
             for lane in (self._upload, self._compute, self._download):
                 lane.wait()
             self._pool.free_all_blocks()
+        self._unpin()
+
+    def _unpin(self) -> None:
+        while self._pinned:
+            with contextlib.suppress(*self._library_errors), self._cupy.cuda.Device(self._index):
+                self._cupy.cuda.runtime.hostUnregister(self._pinned.pop())
 
     @contextlib.contextmanager
     def _on(self, lane: _WorkStream) -> Iterator[None]:

@@ -79,6 +79,14 @@ class Device(Protocol):
         """Return a C-contiguous host array from which copies are fastest: pinned memory where that exists."""
         ...
 
+    def pin(self, host: np.ndarray) -> bool:
+        """Make copies from and to existing host memory as fast as the device can, until the device is closed.
+
+        The memory must outlive that. Returns whether it is pinned; where that is refused or gains nothing, copies work
+        all the same.
+        """
+        ...
+
     def upload(self, host: np.ndarray, target: Any) -> None:
         """Copy a host array into a device array of the same shape and dtype, both C-contiguous.
 

@@ -208,6 +208,10 @@ class SimDevice:
         check_open(self._closed, self.name)
         return np.empty(shape, dtype)
 
+    def pin(self, host: np.ndarray) -> bool:
+        check_open(self._closed, self.name)
+        return False
+
     def upload(self, host: np.ndarray, target: Any) -> None:
         check_open(self._closed, self.name)
         raw = self._inside(target)

@@ -133,6 +133,9 @@ class DeviceLane:
         self._parsed_ahead = threading.Semaphore(PARSED_AHEAD)
         self._compute_ended = 0
         self._time_lock = threading.Lock()
+        # Pinned once, for copies by the engine itself; where that is refused, copies are slower.
+        for arena in wiring.arenas.values():
+            device.pin(arena.view(0, (arena.n_bytes,), np.uint8))
         self._warm_up()
         name = f"tartan-{device.name}"
         self._upload_engine = _EngineThreads(f"{name}-upload", 1, wiring.post)

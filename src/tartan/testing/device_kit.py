@@ -70,6 +70,12 @@ class DeviceKit:
         result = device.compute("compare", 0, lambda: on_device + on_device)
         assert _from_device(device, result).shape == shape
 
+    def test_memory_that_is_pinned_is_copied_as_any(self, device: Device) -> None:
+        host = np.arange(5000, dtype=np.float64)
+        first = device.pin(host)
+        np.testing.assert_array_equal(_from_device(device, _to_device(device, host)), host)
+        assert device.pin(host) == first
+
     def test_staging_memory_is_a_writable_host_array(self, device: Device) -> None:
         for shape in [(3, 4), (0, 4)]:
             staging = device.staging(shape, "float64")

@@ -320,6 +320,8 @@ class FakeCupy:
     ----------
     misuse : list of str
         What was done that would be wrong on a GPU. Empty after a good test.
+    registered : dict of int to int
+        Host memory that is pinned now: its address, and its size in bytes.
     launched : list of str
         Names of the kernels of modules that ran, in order.
 
@@ -342,6 +344,7 @@ class FakeCupy:
         self.array_namespace = self._machine.namespace
         setattr(self.array_namespace, "RawModule", self.RawModule)  # noqa: B010 (a namespace has what it is given)
         self.n_pinned_bytes = 0
+        self.registered: dict[int, int] = {}
         self.cuda = SimpleNamespace(
             Device=self._device,
             Stream=self._stream,
@@ -358,6 +361,8 @@ class FakeCupy:
                 getDeviceCount=self._count,
                 getDeviceProperties=lambda index: {"name": b"Fake GPU %d" % index},
                 memGetInfo=self._mem_get_info,
+                hostRegister=self._host_register,
+                hostUnregister=self._host_unregister,
             ),
         )
 
@@ -412,6 +417,18 @@ class FakeCupy:
             yield
         finally:
             pools.pop()
+
+    def _host_register(self, address: int, nbytes: int, flags: int) -> None:
+        if not self._machine.selection.devices:
+            raise self._machine.misused("host memory pinned without a selected device")
+        if any(address < start + size and start < address + nbytes for start, size in self.registered.items()):
+            raise FakeCudaRuntimeError(712, "cudaErrorHostMemoryAlreadyRegistered")
+        self.registered[address] = nbytes
+        self.n_pinned_bytes += nbytes
+
+    def _host_unregister(self, address: int) -> None:
+        if self.registered.pop(address, None) is None:
+            raise self._machine.misused("host memory unpinned that is not pinned")
 
     def _alloc_pinned_memory(self, nbytes: int) -> bytearray:
         self.n_pinned_bytes += nbytes
