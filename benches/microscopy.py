@@ -180,7 +180,7 @@ def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
         if part == "speed":
             rows += speed(particles, n_peers)
         elif part == "known":
-            rows += known(particles, n_peers) if REAL.exists() else []
+            rows += known(particles, n_peers) if REAL.exists() else [["known values", f"no {REAL.name}", "", ""]]
         else:
             rows += truth() if part == "truth" else large()
     print_table(f"registration, {PAIRS} pairs, {n_peers} of them by the peers", rows, ("what", "unit", "value", "bar"))
