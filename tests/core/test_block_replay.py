@@ -229,3 +229,16 @@ def test_tasks_are_lists_of_pieces_with_what_they_write() -> None:
     task = next(product_of_blocks(3, SIDE).tasks())
     assert task.writes.n_pieces == task.demand.n_pieces == 9
     assert replace(task, index=None).index is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_ranks", [2, 3, 7, 10])
+def test_auto_moves_no_more_than_others_over_sequences(n_ranks: int) -> None:
+    for workload in (lu_of_blocks(6, SIDE), product_of_blocks(6, SIDE)):
+        for placement in ("random", "row cyclic", "centralized"):
+            found = {
+                affinity: replayed(workload, n_ranks, affinity=affinity, placement=placement, steal=None).bytes_moved
+                for affinity in ("auto", "none", *PAPER)
+            }
+            assert found["auto"] <= found["none"], placement
+            assert found["auto"] <= 1.02 * min(found[affinity] for affinity in PAPER), placement
