@@ -345,7 +345,7 @@ impl Arena {
         for rank in 0..self.layout.ranks {
             let told = self.told(rank);
             // Words in windows are not mapped here: whoever waits there looks at the abort word ten times a second.
-            if told.epoch % 2 == 1 && told.slot == IN_BASE && told.offset % 4 == 0 {
+            if told.epoch % 2 == 1 && told.slot == IN_BASE && told.offset.is_multiple_of(4) {
                 wake(self.base.word(told.offset as usize));
             }
         }

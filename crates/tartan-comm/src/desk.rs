@@ -63,6 +63,9 @@ struct Outgoing {
     block: Option<(usize, usize)>,
 }
 
+/// A message for another node, as the link carries it: the node, the head, the block.
+pub type Carried = (u32, [u8; HEAD], Vec<u8>);
+
 /// All ranks of a group on this node have come to a meeting that other nodes take part in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meeting {
@@ -330,7 +333,7 @@ impl Desk {
 
     /// Take what is for other nodes: for each message the node, the head and the block, which is copied and given back;
     /// and the meetings.
-    pub fn take(&mut self) -> (Vec<(u32, [u8; HEAD], Vec<u8>)>, Vec<Meeting>) {
+    pub fn take(&mut self) -> (Vec<Carried>, Vec<Meeting>) {
         let base = &self.arena.base;
         let copied = |message: Outgoing| {
             let mut bytes = vec![0; message.block.map_or(0, |(_, bytes)| bytes)];
@@ -497,7 +500,7 @@ impl Desk {
         for rank in 0..self.next.len() {
             let told = self.arena.told(rank);
             let again = self.arena.epoch(rank).load(Ordering::SeqCst);
-            if told.epoch % 2 == 0 || told.epoch != again {
+            if told.epoch.is_multiple_of(2) || told.epoch != again {
                 return None;
             }
             if told.call != ENDED {
