@@ -22,6 +22,7 @@ def step(session: blocks.Session, space: blocks.Space, function: Any = add) -> N
 
 
 def test_a_session_begins_where_another_one_was(tmp_path: Path) -> None:
+    tmp_path /= "new"
     with blocks.Session(workers=1, folder=tmp_path) as session:
         A = session.space(np.arange(12.0).reshape(3, 4), block=2)
         session.space(shape=5, dtype="i4", block=3)

@@ -330,7 +330,10 @@ class BlockNode:
             if not self._place_range(begun, GatheredRange.of(wanted, origins), origins, fresh):
                 return False
         for piece, wanted in begun.order.outputs():
-            if not self._store.add(piece, shape_of(wanted.box), self._dtype(wanted), forgettable=False):
+            self._store.drop([piece])  # of an order that was given before and came to nothing here
+            if piece in self._store or not self._store.add(
+                piece, shape_of(wanted.box), self._dtype(wanted), forgettable=False
+            ):
                 return False
             begun.outputs.append(piece)
         return True

@@ -170,6 +170,8 @@ class Session:
         whole_number("copies", copies, 1)
         self._affinity, self._steal, self._seed, self._copies = affinity, steal, seed, copies
         self._folder = None if folder is None else Path(folder)
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
         self._crew: BlockCrew = _open_crew(cluster, host_cache, workers, self._folder, copies)
         self._directory = BlockDirectory()
         self._history: dict[tuple[int, int], SubtaskJob] = {}
