@@ -44,7 +44,7 @@ OPTIONS = {
     "embed": MATRIX
     | {
         "--method", "--dim", "--out", "--labels", "--seed", "--init", "--pviz", "--svg", "--checkpoint", "--density",
-        "--extend", "--no-keep",
+        "--extend", "--no-keep", "--ranks",
     },
     "align": {"--out", "--weights", "--no-scale", "--no-reflection", "--json", "--help"},
     "tree": MATRIX
@@ -55,13 +55,14 @@ OPTIONS = {
     "cluster": MATRIX
     | {
         "-k", "--clusters", "--threshold", "--method", "--min-size", "--truth", "--centres", "--picture", "--curve",
-        "--map", "--seed", "--checkpoint", "--out",
+        "--map", "--seed", "--checkpoint", "--out", "--ranks",
     },
     "fuse": {"--out", "--json", "--help"},
     "neighbors": MATRIX | {"-k", "--count", "--out"},
     "outliers": MATRIX | {"-k", "--count", "--threshold", "--all", "--out"},
     "lcms": {
-        "--out", "--charge", "--mode", "--earlier", "--compare", "--checkpoint", "--set", "--quiet", "--json", "--help",
+        "--out", "--charge", "--mode", "--earlier", "--compare", "--checkpoint", "--set", "--quiet", "--ranks", "--json",
+        "--help",
     },
     "sort": {
         "--dtype", "--key", "--descending", "--memory", "--tmp", "--pack", "--threads", "--in-place", "--overwrite",
@@ -72,6 +73,7 @@ OPTIONS = {
         "--help",
     },
     "simulate": {"-n", "--seed", "--set", "--json", "--help"},
+    "ranks": {"--cpus", "--nodes", "--groups", "--link", "--json", "--help"},
     "plan": {"--workers", "--fail", "--json", "--help"},
     "cluster-certs": {"--days", "--json", "--help"},
     "demo": {"--photos", "--cameras", "--seed", "--quiet", "--json", "--help"},

@@ -54,7 +54,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="of a run that keeps a map (see embed): draw it in the colours of the clusters, .png, .svg or .html",
     )
     add("--seed", metavar="N", type=count, default=0, help="seed of pwc, leiden, and of choosing a number; default: 0")
-    add("--ranks", metavar="P", type=positive_int, help="processes that share pwc with -k; the same clusters for any")
+    add(
+        "--ranks",
+        metavar="P",
+        type=positive_int,
+        help="processes that share pwc into K clusters; the same bits for any",
+    )
     add("--checkpoint", metavar="FILE.npz", type=Path, help="file from which an interrupted pwc is resumed")
     add_table_options(parser)
 
