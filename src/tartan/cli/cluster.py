@@ -58,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--ranks",
         metavar="P",
         type=positive_int,
-        help="processes that share pwc into K clusters; the same bits for any",
+        help="processes that share pwc into K clusters",
     )
     add("--checkpoint", metavar="FILE.npz", type=Path, help="file from which an interrupted pwc is resumed")
     add_table_options(parser)
