@@ -297,6 +297,26 @@ def test_several_outputs(tmp_path: Path) -> None:
     assert run.triples("low").read_all().column_names[-1] == "score"
 
 
+def test_the_example_finds_what_three_proteomes_share(command: Command, tmp_path: Path) -> None:
+    proteins = ["ACDEFGHIKL", "ACDEFGHIKM", "ACDEFWWWWW", "YYYYYYACDE"]
+    words = [{text[at : at + 2] for at in range(len(text) - 1)} for text in proteins]
+    for number, text in enumerate(proteins):
+        (tmp_path / f"{number}.faa").write_text(f">protein\n{text[:4]}\n{text[4:].lower()}\n>short\nA\n")
+    example = Path(__file__).parents[2] / "examples" / "triples" / "core_genome.py"
+    run = tmp_path / "run"
+    found = command(
+        "run", f"{example}:CoreGenome", tmp_path, "--set", "k=2", "--arity", 3, "--top-k", 9, "--workers", 1, "-o", run
+    )
+    assert found.status == 0
+    opened = tartan.open(run)
+    assert isinstance(opened, tartan.TripleRun)
+    expected = [
+        (i, j, k, pytest.approx(len(words[i] & words[j] & words[k]) / len(words[i] | words[j] | words[k])))
+        for i, j, k in itertools.combinations(range(4), 3)
+    ]
+    assert rows_of(opened) == expected
+
+
 REFUSED: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
     "arity 2": (Product(), whole_numbers(4), {"arity": 2}, "arity is 2; it must be 3: allpairs compares pairs"),
     "arity 4": (Product(), whole_numbers(4), {"arity": 4}, "arity is 4; it must be 3"),
