@@ -153,7 +153,7 @@ def conclude(run: Any, args: argparse.Namespace, *, finished_before: bool = Fals
     _list_failures(run.failures, run.keys)
     if any(failure.kind == "item" for failure in run.failures) and not args.quiet:
         again = f"tartan resume {shlex.quote(str(run.path))} --retry-failed"
-        print(f"tartan: mend failed items in place, and `{again}` computes their pairs", file=sys.stderr)
+        print(f"tartan: mend failed items in place, and `{again}` computes their {unit_of(run)}", file=sys.stderr)
     if finished_before:
         print(f"tartan: {about['path']} is finished already; nothing to do", file=sys.stderr)
     if not args.quiet:
