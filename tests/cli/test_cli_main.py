@@ -74,7 +74,10 @@ OPTIONS = {
     },
     "simulate": {"-n", "--seed", "--set", "--json", "--help"},
     "ranks": {"--cpus", "--nodes", "--groups", "--link", "--json", "--help"},
-    "plan": {"--workers", "--fail", "--json", "--help"},
+    "plan": {
+        "--workers", "--fail", "--from", "--items", "--devices", "--host-cache", "--device-cache", "--chart", "--json",
+        "--help",
+    },
     "cluster-certs": {"--days", "--json", "--help"},
     "demo": {"--photos", "--cameras", "--seed", "--quiet", "--json", "--help"},
     "bench": {"--json", "--help"},
@@ -95,7 +98,7 @@ class TestHelp:
         shown = command(name, "--help")
         assert shown.status == 0
         explained = {
-            word.rstrip(",")
+            word.rstrip(",:")
             for line in shown.out.splitlines()
             if line.startswith("  -")
             for word in line.split()

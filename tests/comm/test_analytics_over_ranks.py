@@ -69,7 +69,7 @@ def test_a_map_over_processes_has_the_bits_of_one_rank(tmp_path, capsys) -> None
     assert written[0] == written[1]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_clusters_over_processes(tmp_path, capsys) -> None:
     np.save(tmp_path / "m.npy", matrix())
     words = ["cluster", str(tmp_path / "m.npy"), "-k", "3", "--quiet"]

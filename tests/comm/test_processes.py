@@ -100,11 +100,11 @@ def test_a_killed_rank_ends_all_within_a_second_and_is_named(ways) -> None:
         ranks.recv()
         return pids
 
-    start = time.monotonic()
+    start, before = time.monotonic(), family(os.getpid())
     with pytest.raises(RankLostError, match="rank 1 was killed by SIGKILL"):
         comm.run(work, **ways)
     assert time.monotonic() - start < LIMIT_SECONDS
-    assert not family(os.getpid())
+    assert family(os.getpid()) <= before
 
 
 def test_a_killed_node_process_ends_all_and_is_named() -> None:
@@ -114,9 +114,10 @@ def test_a_killed_node_process_ends_all_and_is_named() -> None:
             os.kill(os.getppid(), signal.SIGKILL)
         ranks.recv()
 
+    before = family(os.getpid())
     with pytest.raises(RankLostError, match="node process 1 was killed by SIGKILL"):
         comm.run(work, cpus=2, nodes=2)
-    assert not family(os.getpid())
+    assert family(os.getpid()) <= before
 
 
 def test_ranks_that_wait_for_each_other_are_told_who_waits() -> None:

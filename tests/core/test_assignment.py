@@ -94,7 +94,7 @@ def test_halves_are_rounded_so_that_whole_shares_stay() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [0, 50])
+@pytest.mark.parametrize("first", [0, pytest.param(50, marks=pytest.mark.exhaustive)])
 def test_unlike_ranks_get_their_shares(first: int) -> None:
     for seed in range(first, first + 50):
         task = random_task(seed)
@@ -124,7 +124,7 @@ def test_products_come_near_their_bound(place: str, bound: float, ratio: float) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 200, 50))
+@pytest.mark.parametrize("first", [0, *(pytest.param(k, marks=pytest.mark.exhaustive) for k in (50, 100, 150))])
 def test_auto_moves_little_in_any_task(first: int) -> None:
     for seed in range(first, first + 50):
         task = random_task(seed)
@@ -136,7 +136,7 @@ def test_auto_moves_little_in_any_task(first: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["random", "row cyclic", "column cyclic", "centralized"])
-@pytest.mark.parametrize("n_ranks", [2, 3, 5, 7, 10])
+@pytest.mark.parametrize("n_ranks", [2, 7, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (3, 5, 10))])
 def test_auto_moves_little_in_products(place: str, n_ranks: int) -> None:
     task = product_task(12, n_ranks, place, seed=n_ranks)
     owners = assign(task)

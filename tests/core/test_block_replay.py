@@ -217,7 +217,7 @@ def test_the_bound_of_a_product_is_known_where_nothing_is_held() -> None:
     assert product_bound(there, there, 16.0, np.array([256])) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_auto_moves_lu_and_images_less_than_the_paper() -> None:
     lu, image = lu_of_blocks(16, SIDE_THERE), stencil_of_blocks((21, 16), SIDE_THERE, 15, 3, 3.0, 1.0)
     assert mean_moved(lu, seeds=1) <= 0.48 * mean_moved(lu, seeds=1, affinity="none")
@@ -232,7 +232,7 @@ def test_tasks_are_lists_of_pieces_with_what_they_write() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_ranks", [2, 3, 7, 10])
+@pytest.mark.parametrize("n_ranks", [3, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (2, 7, 10))])
 def test_auto_moves_no_more_than_others_over_sequences(n_ranks: int) -> None:
     for workload in (lu_of_blocks(6, SIDE), product_of_blocks(6, SIDE)):
         for placement in ("random", "row cyclic", "centralized"):

@@ -99,7 +99,7 @@ def test_a_plan_makes_the_loads_of_every_run(n_items: int, slots: int, seed: int
     assert scheduler.n_loads == planned_loads(setup_of(grid, slots))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("slots", "most"), [(31, 2.3), (61, 2.7)])
 def test_loads_are_near_the_bound(slots: int, most: float) -> None:
     loads = planned_loads(setup_of(grid_of(300, slots), slots))

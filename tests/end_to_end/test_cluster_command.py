@@ -32,7 +32,7 @@ def test_a_rank_is_killed_and_no_bit_differs(inputs: Path) -> None:
     check_same(inputs)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_frozen_rank_is_given_up_and_ends_when_it_wakes(inputs: Path) -> None:
     with several(inputs, "--rank-timeout", "1", app="Slower") as run:
         frozen = run.both_compute()[0]

@@ -374,8 +374,10 @@ def check_reader(path: Path, truth: np.ndarray) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("way", ["plain resume", "both ways", "retry again"])
+@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(
+    "way", ["plain resume", "both ways", pytest.param("retry again", marks=pytest.mark.exhaustive)]
+)
 def test_killed_at_every_step(inputs: Path, tmp_path: Path, way: str, after: bool) -> None:
     """Nothing is lost, nothing is mixed, and the next command finishes what was begun."""
     both_ways = way == "both ways"
@@ -406,7 +408,7 @@ def test_killed_at_every_step(inputs: Path, tmp_path: Path, way: str, after: boo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["top-k", "threshold"])
+@pytest.mark.parametrize("way", ["top-k", pytest.param("threshold", marks=pytest.mark.exhaustive)])
 def test_a_reduced_run_killed_at_every_step(inputs: Path, tmp_path: Path, way: str) -> None:
     made(inputs, tmp_path / "broken", tile=8, **WAYS[way])
     mend(inputs)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from tartan.base.machine import memory, usable_cores
 from tartan.blocks.node import BlockNode
@@ -116,22 +115,7 @@ def open_workers(n_workers: int, *, in_processes: bool) -> Executor:
     """Start workers with one thread of BLAS each."""
     if in_processes:
         return ProcessExecutor(None, n_workers)
-    return _OneThreadExecutor(n_workers) if n_workers == 1 else ThreadExecutor(None, n_workers)
-
-
-class _OneThreadExecutor(ThreadExecutor):
-    """One thread, with one thread of BLAS: results must not depend on the number of workers."""
-
-    def __init__(self, n_workers: int) -> None:
-        import numpy.linalg  # noqa: F401  (loads the library that is to be bounded)
-
-        self._bound = threadpool_limits(limits=1, user_api="blas")
-        super().__init__(None, n_workers)
-
-    def close(self, *, kill: bool = False) -> None:
-        """End the thread, and let BLAS have its threads again."""
-        super().close(kill=kill)
-        self._bound.restore_original_limits()
+    return ThreadExecutor(None, n_workers, bounds_blas=True)
 
 
 def _no_peer(rank: int, origins: list[PartOrigin], targets: list[np.ndarray]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -67,13 +68,8 @@ class SourceReader:
 
     def __init__(self, source: SpaceSource) -> None:
         self.source = source
-        self._values: Any = None
-        if source.kind == "npy":
-            self._values = open_npy(source.path)
-        elif source.kind == "zarr":
-            self._values = open_zarr(source.path)
-        elif source.kind == "array":
-            self._values = source.array
+        self._lock = threading.Lock()
+        self._values: Any = source.array
 
     def read(self, box: Box, target: np.ndarray) -> int:
         """Fill an array with the values of a box; return how many bytes were read.
@@ -83,12 +79,22 @@ class SourceReader:
         StoreError
             If the source was changed.
         """
-        if self._values is None:
+        if self.source.kind == "zeros":
             target[...] = 0
             return 0
         self.source.check_unchanged()
+        with self._lock:
+            if self._values is None:
+                self._values = self._opened()
         target[...] = self._values[tuple(slice(*interval) for interval in box)]
         return 0 if self.source.kind == "array" else target.nbytes
+
+    def _opened(self) -> Any:
+        """Return what the values are read from; a file that changes meanwhile cannot be opened."""
+        try:
+            return open_npy(self.source.path) if self.source.kind == "npy" else open_zarr(self.source.path)
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{self.source.path} cannot be read: {error}", code="source-changed") from error
 
 
 def source_of(given: Any, shape: Any, dtype: Any) -> SpaceSource:

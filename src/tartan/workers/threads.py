@@ -49,6 +49,8 @@ class ThreadExecutor:
         Put into the context that all threads share.
     n_workers : int
         Number of threads.
+    bounds_blas : bool
+        Whether one worker has one thread of BLAS, too: the results of some functions depend on it.
 
     Notes
     -----
@@ -63,7 +65,7 @@ class ThreadExecutor:
 
     in_processes = False
 
-    def __init__(self, application: Any, n_workers: int) -> None:
+    def __init__(self, application: Any, n_workers: int, *, bounds_blas: bool = False) -> None:
         whole("workers", n_workers, 1, option="--workers")
         self.n_workers = n_workers
         self.n_stuck = 0
@@ -78,7 +80,7 @@ class ThreadExecutor:
         self._keeper_wakes = math.inf
         self._closing = False
         self._finished = False
-        self._blas = _BLAS if n_workers > 1 else None
+        self._blas = _BLAS if bounds_blas or n_workers > 1 else None
         self._start()
 
     def submit(
