@@ -12,6 +12,7 @@ import pytest
 
 from tartan.devices.cuda import CudaDevice, found_gpus
 from tartan.errors import DeviceError, DeviceMemoryError
+from tartan.testing.compiler import require_compiler
 from tartan.testing.fake_cupy import FakeCudaRuntimeError, FakeCupy, MisuseError
 
 
@@ -242,6 +243,20 @@ class TestTheStandIn:
         host = np.zeros(3, np.float32)
         device.download(x, host)
         np.testing.assert_array_equal(host, np.zeros(3))
+
+    def test_arrays_that_a_kernel_only_reads_may_be_read_elsewhere_but_not_written(self) -> None:
+        require_compiler()
+        device = Careless(cupy=FakeCupy())
+        x, y = loaded(device, [1, 2, 3]), loaded(device, [0, 0, 0])
+        device.forget_to_wait()
+        source = 'extern "C" __global__ void copy(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x]; }'
+        copy = device.xp.RawModule(code=source)
+        device.compute("compare", 3, lambda: copy.get_function("copy")((1,), (3,), (x, y)))
+        device.download(x, np.empty(3, np.float32))
+        with pytest.raises(MisuseError, match="waited for"):
+            device.upload(np.zeros(3, np.float32), x)
+        with pytest.raises(MisuseError, match="waited for"):
+            device.download(y, np.empty(3, np.float32))
 
     def test_work_outside_compute(self) -> None:
         x = loaded(CudaDevice(cupy=FakeCupy()), [1, 2, 3])

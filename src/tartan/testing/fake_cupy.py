@@ -4,7 +4,7 @@ It computes with NumPy but keeps the manners of a GPU. Copies that are called as
 stream is waited for. Results belong to the stream that made them until then. What would be a race or a slow path on
 a GPU raises ``MisuseError`` and is recorded in ``FakeCupy.misuse``:
 
-- use of an array before the stream that works on it was waited for;
+- use of an array before the stream that works on it was waited for (both may read it);
 - work on the null stream, without a selected device, or outside the device's own memory pool;
 - host arrays among device arrays.
 
@@ -154,6 +154,15 @@ class _Pool:
         self._machine.meter.release(nbytes)
 
 
+@dataclass(frozen=True)
+class _Flight:
+    """An array that a stream works on."""
+
+    stream: _Stream
+    raw: np.ndarray
+    writes: bool
+
+
 class _FakeDriver(Guard):
     """The GPUs behind one FakeCupy: their memory and everything in flight."""
 
@@ -166,7 +175,7 @@ class _FakeDriver(Guard):
         self.launched: list[str] = []
         self.lost = False
         self._threads = threading.local()
-        self._in_flight: dict[int, tuple[_Stream, np.ndarray]] = {}
+        self._in_flight: dict[int, _Flight] = {}
         self._n_flights = 0
         self._seeds = itertools.count()
         self._lock = threading.Lock()
@@ -199,15 +208,21 @@ class _FakeDriver(Guard):
     # The rules of Guard
 
     def before_use(self, operands: Sequence[np.ndarray]) -> None:
-        self.check_alive()
-        stream = self.current_stream()
-        for operand in operands:
-            self.check_ready(operand, stream)
-        stream.finish(stream.n_issued)  # a stream works in order
+        self.before_launch(operands, [])
 
     def after_use(self, results: Sequence[np.ndarray]) -> None:
         for raw in results:
-            self.issue(self.current_stream(), raw, lambda: None)
+            self.issue(self.current_stream(), raw)
+
+    def before_launch(self, read: Sequence[np.ndarray], written: Sequence[np.ndarray]) -> None:
+        """Raise unless the calling thread may read and write these arrays now."""
+        self.check_alive()
+        stream = self.current_stream()
+        for raw in read:
+            self.check_ready(raw, stream, writes=False)
+        for raw in written:
+            self.check_ready(raw, stream)
+        stream.finish(stream.n_issued)  # a stream works in order
 
     def reserve(self, nbytes: int) -> Callable[[], None]:
         if not self.selection.pools:
@@ -219,18 +234,20 @@ class _FakeDriver(Guard):
 
     # What is in flight
 
-    def check_ready(self, raw: np.ndarray, stream: _Stream) -> None:
+    def check_ready(self, raw: np.ndarray, stream: _Stream, *, writes: bool = True) -> None:
         """Refuse an array whose memory another stream still works on; other slots of an arena do not matter."""
         with self._lock:
-            flights = [flight for flight in self._in_flight.values() if flight[0] is not stream]
-        if any(np.may_share_memory(raw, other) for _, other in flights):
+            flights = [flight for flight in self._in_flight.values() if flight.stream is not stream]
+        if any((writes or flight.writes) and np.may_share_memory(raw, flight.raw) for flight in flights):
             raise self.misused(f"array {raw.dtype}{raw.shape} used before the stream that works on it was waited for")
 
-    def issue(self, stream: _Stream, raw: np.ndarray, work: Callable[[], object]) -> None:
+    def issue(
+        self, stream: _Stream, raw: np.ndarray, work: Callable[[], object] = lambda: None, *, writes: bool = True
+    ) -> None:
         """Put work on an array into a stream."""
         with self._lock:
             number = self._n_flights = self._n_flights + 1
-            self._in_flight[number] = (stream, raw)
+            self._in_flight[number] = _Flight(stream, raw, writes)
 
         def work_and_land() -> None:
             work()
@@ -248,17 +265,17 @@ class _Pointer:
         self._raw = raw
 
     def copy_from_host_async(self, address: int, nbytes: int, stream: _Stream) -> None:
-        self._copy(self._raw.ctypes.data, address, nbytes, stream)
+        self._copy(self._raw.ctypes.data, address, nbytes, stream, writes=True)
 
     def copy_to_host_async(self, address: int, nbytes: int, stream: _Stream) -> None:
-        self._copy(address, self._raw.ctypes.data, nbytes, stream)
+        self._copy(address, self._raw.ctypes.data, nbytes, stream, writes=False)
 
-    def _copy(self, target: int, source: int, nbytes: int, stream: _Stream) -> None:
+    def _copy(self, target: int, source: int, nbytes: int, stream: _Stream, *, writes: bool) -> None:
         self._machine.check_alive()
-        self._machine.check_ready(self._raw, stream)
+        self._machine.check_ready(self._raw, stream, writes=writes)
         if nbytes != self._raw.nbytes or not self._raw.flags.c_contiguous:
             raise self._machine.misused(f"copy of {nbytes} bytes from or to an array of {self._raw.nbytes}")
-        self._machine.issue(stream, self._raw, lambda: ctypes.memmove(target, source, nbytes))
+        self._machine.issue(stream, self._raw, lambda: ctypes.memmove(target, source, nbytes), writes=writes)
 
 
 class _RawModule:
@@ -288,15 +305,17 @@ class _RawModule:
     def _launch(self, name: str, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...]) -> None:
         from tartan.testing.emulator import KernelError
 
-        operands = [self._machine.unwrap(argument) for argument in args if isinstance(argument, GuardedArray)]
-        self._machine.before_use(operands)
         given = [self._argument(name, argument) for argument in args]
+        read, written = _read_and_written(self._emulator.parameters(name), given)
+        self._machine.before_launch(read, written)
         try:
             self._emulator.launch(name, grid, block, given, seed=self._machine.next_seed())
         except KernelError as error:
             raise self._machine.misused(str(error)) from error
         self._machine.launched.append(name)
-        self._machine.after_use(operands)
+        for raw in read:
+            self._machine.issue(self._machine.current_stream(), raw, writes=False)
+        self._machine.after_use(written)
 
     def _argument(self, name: str, argument: Any) -> Any:
         if isinstance(argument, GuardedArray):
@@ -304,6 +323,13 @@ class _RawModule:
         if isinstance(argument, np.ndarray):
             raise self._machine.misused(f"{name} got a host array {argument.dtype}{argument.shape}")
         return argument
+
+
+def _read_and_written(parameters: Sequence[str], args: Sequence[Any]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the arrays that a kernel only reads, and those that it may write."""
+    arrays = [(declared, raw) for declared, raw in zip(parameters, args) if isinstance(raw, np.ndarray)]
+    read = [raw for declared, raw in arrays if declared.startswith("const ")]
+    return read, [raw for declared, raw in arrays if not declared.startswith("const ")]
 
 
 class FakeCupy:
