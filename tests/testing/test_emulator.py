@@ -182,3 +182,29 @@ def test_an_update_without_atomic_is_a_race() -> None:
     assert totals[0] == 256
     assert "data race" in str(report(WITHOUT_ATOMIC))
     assert "data race" in str(report(WITHOUT_BARRIER))
+
+
+LAST_BLOCK = r"""
+extern "C" __global__ void last_block(double* parts, int* done, double* total) {
+    __shared__ int last;
+    if (threadIdx.x == 0) {
+        parts[blockIdx.x] = blockIdx.x + 1;
+        __threadfence();  // publishes
+        last = atomicAdd(done, 1) == gridDim.x - 1;
+        __threadfence();  // takes
+    }
+    __syncthreads();
+    if (last && threadIdx.x == 1) for (int at = 0; at < gridDim.x; at++) *total += parts[at];
+}
+"""
+
+
+def test_fences_order_what_blocks_hand_over() -> None:
+    def report(source: str) -> str | None:
+        return find_races(source, "last_block", 4, 2, (np.zeros(4), np.zeros(1, np.int32), total))
+
+    total = np.zeros(1)
+    assert report(LAST_BLOCK) is None
+    assert total[0] == 10
+    for fence in ("publishes", "takes"):
+        assert "data race" in str(report(LAST_BLOCK.replace(f"__threadfence();  // {fence}", "")))

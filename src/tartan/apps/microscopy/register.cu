@@ -440,10 +440,10 @@ register_stage(const double* particles, const long long* offsets, int m, int k, 
             atomicAdd(&evaluations[number], peak.evaluations);
             __threadfence();
             last = atomicAdd(&done[number], 1) == n - 1;
+            __threadfence();
         }
         __syncthreads();
         if (!last) continue;
-        __threadfence();
         if (stage < 2) {
             const int most = stage == 0 ? TO_MIDDLE : TO_FINE;
             const int kept = choose(of_pair, n, pair, 0.3 * unit, most, chosen + 4 * (long long)number * most);

@@ -71,8 +71,30 @@ template <Way way, class T> T shuffle(int line, unsigned mask, T value, int by, 
 // Bits of a number, for atomics on numbers that the processor has none for.
 template <class T> using Bits = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
 
+#ifdef EMULATOR_THREADS
+// ThreadSanitizer knows no fences. Here one before an atomic publishes by that atomic what was written before, and one
+// behind an atomic takes what others published by it.
+extern "C" void __tsan_acquire(void* at);
+extern "C" void __tsan_release(void* at);
+inline thread_local bool publishes = false;
+inline thread_local void* last_atomic = nullptr;
+
+inline void before_atomic(void* at) {
+    if (publishes) __tsan_release(at);
+    publishes = false, last_atomic = at;
+}
+inline void fence() {
+    publishes = true;
+    if (last_atomic) __tsan_acquire(last_atomic);
+}
+#else
+inline void before_atomic(void*) {}
+inline void fence() {}
+#endif
+
 template <class T, class Change> T change(T* at, Change to) {
     pause();
+    before_atomic(at);
     auto* bits = reinterpret_cast<Bits<T>*>(at);
     Bits<T> old = __atomic_load_n(bits, __ATOMIC_RELAXED);
     for (;;) {
@@ -102,7 +124,7 @@ template <class T> T atomicExch(T* at, std::common_type_t<T> to) {
 template <class T> T atomicCAS(T* at, std::common_type_t<T> from, std::common_type_t<T> to) {
     return emulator::change(at, [=](T old) { return old == from ? to : old; });
 }
-inline void __threadfence() {}
+inline void __threadfence() { emulator::fence(); }
 
 using std::max;
 using std::min;
