@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,19 @@ class TestDevice:
         assert caught.value.retryable
         del kept
         assert device.free_bytes() == 600
+
+    def test_handles_of_libraries_are_counted(self) -> None:
+        """One of the thread that opens the device, and one of each thread that will compute."""
+        cupy = FakeCupy(memory_bytes=1000, handle_bytes=50)
+        device = CudaDevice(cupy=cupy, memory_limit_bytes=600)
+        assert device.free_bytes() == 600 - 3 * 50
+        kept = device.allocate((450,), "uint8")
+        with pytest.raises(DeviceMemoryError):
+            device.allocate((1,), "uint8")
+        del kept
+        assert CudaDevice(cupy=FakeCupy(memory_bytes=1000, handle_bytes=50)).free_bytes() == 1000 - 3 * 50
+        with pytest.raises(DeviceMemoryError, match="ALLOC_FAILED"):
+            CudaDevice(cupy=FakeCupy(memory_bytes=10, handle_bytes=50))
 
     def test_no_such_gpu(self) -> None:
         with pytest.raises(DeviceError, match="cuda:0, cuda:1") as caught:
@@ -292,3 +306,54 @@ class TestTheStandIn:
     def test_streams_and_events_of_the_wrong_kind(self, make: Callable[[Any], object]) -> None:
         with pytest.raises(MisuseError):
             make(FakeCupy().cuda)
+
+    def test_transforms_that_the_library_would_misread(self) -> None:
+        cupy = FakeCupy()
+        device = CudaDevice(cupy=cupy)
+        cufft = device.xp.cuda.cufft
+        photo, small = loaded(device, np.ones((4, 6))), loaded(device, np.ones((4, 5)))
+        plan = device.compute(
+            "preprocess", 1, lambda: cufft.PlanNd((4, 6), None, 1, 0, None, 1, 0, cufft.CUFFT_R2C, 1, "C", 1, 4)
+        )
+        half = device.allocate((4, 4), np.complex64)
+        device.compute("preprocess", 1, lambda: plan.fft(photo, half, cufft.CUFFT_FORWARD))
+        found = np.empty((4, 4), np.complex64)
+        device.download(half, found)
+        assert found[0, 0] == 24
+        for wrong in (
+            lambda: plan.fft(small, half, cufft.CUFFT_FORWARD),
+            lambda: plan.fft(photo, half, cufft.CUFFT_INVERSE),
+            lambda: cufft.PlanNd((4, 6), None, 1, 0, None, 1, 0, cufft.CUFFT_R2C, 2, "C", 1, 4),
+        ):
+            with pytest.raises(MisuseError):
+                device.compute("preprocess", 1, wrong)
+
+    def test_work_areas_of_plans_are_memory_of_the_pool(self) -> None:
+        device = CudaDevice(cupy=FakeCupy(memory_bytes=2000), memory_limit_bytes=1000)
+        cufft = device.xp.cuda.cufft
+        made = [
+            device.compute(
+                "preprocess", 1, lambda: cufft.PlanNd((8, 8), None, 1, 0, None, 1, 0, cufft.CUFFT_C2R, 1, "C", 1, 8)
+            )
+        ]
+        assert device.free_bytes() == 1000 - 8 * 8 * 5
+        made.clear()
+        assert device.free_bytes() == 1000
+
+    def test_products_of_what_is_no_device_array(self) -> None:
+        device = CudaDevice(cupy=FakeCupy())
+        cuda, x = device.xp.cuda, loaded(device, np.ones((2, 8)))
+        one, zero = np.ones(1, np.float32), np.zeros(1, np.float32)
+
+        def multiply(address: Any, inner: int, handle: int | None = None) -> None:
+            cuda.cublas.gemmStridedBatchedEx(
+                *(cuda.device.get_cublas_handle() if handle is None else handle, 1, 0, 2, 2, inner, one.ctypes.data),
+                *(address, 0, 8, inner, x.data.ptr, 0, 8, inner, zero.ctypes.data, out.data.ptr, 0, 2, 4, 1, 68, -1),
+            )
+
+        out = device.allocate((2, 2), np.float32)
+        device.compute("compare", 1, lambda: multiply(x.data.ptr, 8))
+        for address, inner, handle in ((x.data.ptr, 9, None), (int(x.data.ptr), 8, None), (x.data.ptr, 8, 7)):
+            call = partial(multiply, address, inner, handle)
+            with pytest.raises(MisuseError, match="product"):
+                device.compute("compare", 1, call)

@@ -30,6 +30,7 @@ _DRIVER = Path("/proc/driver/nvidia/gpus")
 _WAY_OUT = "or use --device cpu"
 _FOR_ALL_GPUS = 1
 _ALREADY_PINNED = 712
+_COMPUTE_THREADS = 2
 
 
 def import_cupy() -> Any:
@@ -79,7 +80,7 @@ class CudaDevice:
     cupy : module, optional
         What to use in CuPy's place (``tartan.testing.fake_cupy``).
     memory_limit_bytes : int, optional
-        Take no more GPU memory than this; default: all that is free.
+        Take no more GPU memory than this, handles of cuBLAS included; default: all that is free.
 
     Raises
     ------
@@ -102,8 +103,25 @@ class CudaDevice:
         self._library_errors = _library_errors(self._cupy)
         with self._errors("opening"), self._cupy.cuda.Device(index):
             self._pool = self._cupy.cuda.MemoryPool()
-            self._pool.set_limit(size=memory_limit_bytes)
             self._upload, self._compute, self._download = (_WorkStream(self._cupy) for _ in range(3))
+            handle_bytes = self._open_cublas()
+            self._coming_bytes = _COMPUTE_THREADS * handle_bytes
+            if memory_limit_bytes is not None:
+                self._memory_limit_bytes = max(1, memory_limit_bytes - self._coming_bytes - handle_bytes)
+            self._pool.set_limit(size=self._memory_limit_bytes)
+
+    def _open_cublas(self) -> int:
+        """Make the handle of cuBLAS for this thread; return the memory it takes, as those of other threads will."""
+        runtime = self._cupy.cuda.runtime
+        before = int(runtime.memGetInfo()[0])
+        try:
+            with self._on(self._compute):
+                self._cupy.cuda.device.get_cublas_handle()
+        except self._library_errors:
+            raise
+        except (ImportError, OSError, RuntimeError):
+            return 0  # without cuBLAS: an application that multiplies matrices says so
+        return max(0, before - int(runtime.memGetInfo()[0]))
 
     def allocate(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
         check_open(self._closed, self.name)
@@ -118,6 +136,7 @@ class CudaDevice:
         check_open(self._closed, self.name)
         with self._errors("query"), self._cupy.cuda.Device(self._index):
             free = int(self._cupy.cuda.runtime.memGetInfo()[0]) + int(self._pool.free_bytes())
+            free = max(0, free - self._coming_bytes)
             if self._memory_limit_bytes is None:
                 return free
             return max(0, min(free, self._memory_limit_bytes - int(self._pool.used_bytes())))

@@ -9,7 +9,8 @@ a GPU raises ``MisuseError`` and is recorded in ``FakeCupy.misuse``:
 - host arrays among device arrays.
 
 Kernels in CUDA C++ (``RawModule``) run on the emulator of ``tartan.testing.emulator``, which finds wrong indices and
-missing barriers; all work is done in the calling thread, and there is one device memory for all GPUs.
+missing barriers. Of cuFFT and cuBLAS there is what ``tartan.testing.fake_cuda_libraries`` has. All work is done in the
+calling thread, and there is one device memory for all GPUs.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tartan.devices.guarded import Guard, GuardedArray, MemoryMeter
+from tartan.testing.fake_cuda_libraries import HANDLE, DeviceAddress, cublas, cufft
 
 if TYPE_CHECKING:
     from tartan.testing.emulator import Emulator
@@ -264,6 +266,11 @@ class _Pointer:
         self._machine = machine
         self._raw = raw
 
+    @property
+    def ptr(self) -> DeviceAddress:
+        """Address of the array, for libraries."""
+        return DeviceAddress.of(self._raw)
+
     def copy_from_host_async(self, address: int, nbytes: int, stream: _Stream) -> None:
         self._copy(self._raw.ctypes.data, address, nbytes, stream, writes=True)
 
@@ -341,6 +348,8 @@ class FakeCupy:
         How many GPUs there seem to be.
     memory_bytes : int
         Memory of the GPU.
+    handle_bytes : int
+        What cuBLAS takes of it, outside of all pools, for the handle of each thread.
 
     Attributes
     ----------
@@ -361,14 +370,15 @@ class FakeCupy:
 
     ndarray = GuardedArray
 
-    def __init__(self, *, n_devices: int = 1, memory_bytes: int = 2**26) -> None:
+    def __init__(self, *, n_devices: int = 1, memory_bytes: int = 2**26, handle_bytes: int = 0) -> None:
         self._machine = _FakeDriver(memory_bytes)
         self._n_devices = n_devices
         self.misuse = self._machine.misuse
         self.launched = self._machine.launched
         self.RawModule = partial(_RawModule, self._machine)
         self.array_namespace = self._machine.namespace
-        setattr(self.array_namespace, "RawModule", self.RawModule)  # noqa: B010 (a namespace has what it is given)
+        self._handle_bytes = handle_bytes
+        self._have_handles: set[int] = set()
         self.n_pinned_bytes = 0
         self.registered: dict[int, int] = {}
         self.cuda = SimpleNamespace(
@@ -380,8 +390,9 @@ class FakeCupy:
             alloc_pinned_memory=self._alloc_pinned_memory,
             memory=SimpleNamespace(OutOfMemoryError=FakeOutOfMemoryError),
             driver=SimpleNamespace(CUDADriverError=type("CUDADriverError", (FakeLibraryError,), {})),
-            cublas=SimpleNamespace(CUBLASError=type("CUBLASError", (FakeLibraryError,), {})),
-            cufft=SimpleNamespace(CuFFTError=type("CuFFTError", (FakeLibraryError,), {})),
+            cublas=cublas(self._machine, type("CUBLASError", (FakeLibraryError,), {})),
+            cufft=cufft(self._machine, type("CuFFTError", (FakeLibraryError,), {})),
+            device=SimpleNamespace(get_cublas_handle=self._cublas_handle),
             runtime=SimpleNamespace(
                 CUDARuntimeError=FakeCudaRuntimeError,
                 getDeviceCount=self._count,
@@ -391,6 +402,8 @@ class FakeCupy:
                 hostUnregister=self._host_unregister,
             ),
         )
+        for name in ("RawModule", "cuda"):
+            setattr(self.array_namespace, name, getattr(self, name))
 
     def lose_device(self) -> None:
         """From now on every call fails, as after a kernel that crashed."""
@@ -408,6 +421,14 @@ class FakeCupy:
             return array
         self._machine.before_use([raw])
         return self._machine.wrap(raw.copy())
+
+    def _cublas_handle(self) -> int:
+        self._machine.current_stream()
+        thread = threading.get_ident()
+        if thread not in self._have_handles and not self._machine.meter.reserve(self._handle_bytes):
+            raise self.cuda.cublas.CUBLASError(3, "CUBLAS_STATUS_ALLOC_FAILED")
+        self._have_handles.add(thread)
+        return HANDLE
 
     def _count(self) -> int:
         if self._n_devices == 0:
