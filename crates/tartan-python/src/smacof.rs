@@ -48,6 +48,7 @@ struct SmacofPass {
     space: Precision,
     n: usize,
     dim: usize,
+    kept: usize,
 }
 
 /// Run a body for the precision at hand.
@@ -88,7 +89,14 @@ impl SmacofPass {
         } else {
             Precision::Narrow(Space::new(n, dim, weights, level))
         };
-        Ok(Self { space, n, dim })
+        let mut pass = Self {
+            space,
+            n,
+            dim,
+            kept: 0,
+        };
+        pass.kept = pass.shares().0;
+        Ok(pass)
     }
 
     fn place(&mut self, py: Python<'_>, points: PyReadonlyArray2<'_, f64>) -> PyResult<()> {
@@ -119,10 +127,56 @@ impl SmacofPass {
         with_space!(self, space => stored(delta, shape, Triangle { space, rule, weights, rows: start..stop }))
     }
 
-    fn finish(&mut self, py: Python<'_>, mut sums: PyReadwriteArray2<'_, f64>) -> PyResult<f64> {
+    /// How many shares the rows of the triangle are divided into, and how long a row of `partial` is.
+    #[getter]
+    fn shares(&self) -> (usize, usize) {
+        match &self.space {
+            Precision::Narrow(space) => space.work.shares(),
+            Precision::Wide(space) => space.work.shares(),
+        }
+    }
+
+    /// Work on some shares of the triangle alone.
+    fn keep(&mut self, first: usize, last: usize) -> PyResult<()> {
+        if first > last || last > self.shares().0 {
+            return Err(PyValueError::new_err(format!(
+                "shares {first} to {last} of {}",
+                self.shares().0
+            )));
+        }
+        self.kept = last - first;
+        with_space!(self, space => space.work.keep(first..last));
+        Ok(())
+    }
+
+    /// Write sums and loss of each share that is kept.
+    fn partial(&mut self, py: Python<'_>, mut out: PyReadwriteArray2<'_, f64>) -> PyResult<()> {
+        expect_shape(out.shape(), [self.kept, self.shares().1], "shares")?;
+        let out = out.in_order_mut()?;
+        with_space!(self, space => py.detach(|| space.work.partial(out)));
+        Ok(())
+    }
+
+    /// Write the sums of all points, of the shares of this object or of rows of all shares.
+    #[pyo3(signature = (sums, partials=None))]
+    fn finish(
+        &mut self,
+        py: Python<'_>,
+        mut sums: PyReadwriteArray2<'_, f64>,
+        partials: Option<PyReadonlyArray2<'_, f64>>,
+    ) -> PyResult<f64> {
         expect_shape(sums.shape(), [self.n, self.dim], "sums")?;
+        let (n_shares, length) = self.shares();
         let sums = sums.in_order_mut()?;
-        Ok(with_space!(self, space => py.detach(|| space.work.finish(sums))))
+        let Some(partials) = partials else {
+            if self.kept < n_shares {
+                return Err(PyValueError::new_err("some shares only; give all"));
+            }
+            return Ok(with_space!(self, space => py.detach(|| space.work.finish(sums))));
+        };
+        expect_shape(partials.shape(), [n_shares, length], "shares")?;
+        let rows = partials.in_order()?;
+        Ok(with_space!(self, space => py.detach(|| space.work.finish_partials(rows, sums))))
     }
 
     #[pyo3(signature = (delta, rule, at, sums, losses, weights=None))]

@@ -11,8 +11,8 @@
 //! descent direction of the second. A pair at the same place adds nothing to it. Nothing of the size of the matrix is
 //! stored besides the matrix.
 //!
-//! Two forms: [`Workspace::triangle`] meets each unordered pair once and needs the whole square; [`Workspace::rows`]
-//! takes any rows with all their columns, also of other points than the columns.
+//! Two forms: [`Workspace::triangle`] meets each unordered pair once and needs the whole square; several workspaces can
+//! divide it among them by [`Workspace::keep`]. [`Workspace::rows`] takes any rows with all their columns, also of other points than the columns.
 //!
 //! Lanes are f32 or f64 (`E`); sums are carried over to f64 every [`walk::CHUNK`] columns, or every [`GROUP`] rows.
 //! Results depend on neither the number of threads nor on which thread does what: every sum has its place, and
@@ -152,6 +152,8 @@ pub struct Workspace<E> {
     columns: Vec<E>,
     points: Vec<E>,
     centre: Vec<f64>,
+    /// The shares that this workspace works on.
+    kept: Range<usize>,
     shares: Vec<Share<E>>,
     guests: Vec<E>,
 }
@@ -174,6 +176,7 @@ impl<E: Real> Workspace<E> {
             columns: vec![E::default(); dim * width],
             points: vec![E::default(); dim * n],
             centre: vec![0.0; dim],
+            kept: 0..n_shares(n),
             shares: Vec::new(),
             guests: Vec::new(),
         }
@@ -215,9 +218,19 @@ impl<E: Real> Workspace<E> {
         }
     }
 
-    /// How many shares the rows are divided into: a function of n alone, so that results are too.
-    fn n_shares(&self) -> usize {
-        (self.n / GROUP).clamp(1, 16).max((self.n / 1024).min(64))
+    /// How many shares the rows are divided into, and how long a row of [`Self::partial`] is.
+    pub fn shares(&self) -> (usize, usize) {
+        (n_shares(self.n), self.dim * self.width + 1)
+    }
+
+    /// Work on these shares of the triangle alone; other workspaces work on the others. Forgets all sums.
+    pub fn keep(&mut self, shares: Range<usize>) {
+        assert!(
+            shares.start <= shares.end && shares.end <= n_shares(self.n),
+            "shares out of range"
+        );
+        self.kept = shares;
+        self.shares.clear();
     }
 
     fn make_shares(&mut self) {
@@ -229,11 +242,12 @@ impl<E: Real> Workspace<E> {
                 row_sums: vec![0.0; self.dim * GROUP],
                 row_losses: vec![0.0; GROUP],
             };
-            self.shares = (0..self.n_shares()).map(|_| share()).collect();
+            self.shares = self.kept.clone().map(|_| share()).collect();
         }
     }
 
-    /// Add the pairs (i, j), i < j, with i in `rows`, which begins at a multiple of [`GROUP`].
+    /// Add the pairs (i, j), i < j, with i in `rows`, which begins at a multiple of [`GROUP`], and in a share that is
+    /// kept.
     ///
     /// `delta` is the whole square matrix; so are weights that are one.
     pub fn triangle<S: Entry>(&mut self, delta: &[S], rule: &Rule<'_, E>, rows: Range<usize>) {
@@ -254,13 +268,13 @@ impl<E: Real> Workspace<E> {
             first: Some(0),
             rule: *rule,
         };
-        let (level, n_shares) = (self.level, self.shares.len());
+        let (level, n_shares, first) = (self.level, n_shares(self.n), self.kept.start);
         self.shares
             .par_iter_mut()
             .enumerate()
-            .for_each(|(number, share)| {
+            .for_each(|(place, share)| {
                 for group in rows.start / GROUP..rows.end.div_ceil(GROUP) {
-                    if owner(group, n_shares) == number {
+                    if owner(group, n_shares) == first + place {
                         let last = ((group + 1) * GROUP).min(rows.end);
                         share.add(&block, group * GROUP..last, level);
                     }
@@ -269,20 +283,49 @@ impl<E: Real> Workspace<E> {
     }
 
     /// Write the sums of all points (`dim` each) since [`Self::place`]; return the loss of all unordered pairs.
-    pub fn finish(&mut self, out: &mut [f64]) -> f64 {
+    pub fn finish(&self, out: &mut [f64]) -> f64 {
+        let parts: Vec<_> = self.shares.iter().map(|s| (&s.sums[..], s.loss)).collect();
+        self.fold(&parts, out)
+    }
+
+    /// Write sums and loss of each share that is kept, since [`Self::place`], one row each.
+    pub fn partial(&mut self, out: &mut [f64]) {
+        self.make_shares();
+        let length = self.shares().1;
+        assert_eq!(out.len(), self.shares.len() * length, "other shares");
+        for (row, share) in out.chunks_exact_mut(length).zip(&self.shares) {
+            row[..length - 1].copy_from_slice(&share.sums);
+            row[length - 1] = share.loss;
+        }
+    }
+
+    /// [`Self::finish`], of the rows of all shares as workspaces that keep parts of them have written them: the same
+    /// bits as of one workspace that keeps all.
+    pub fn finish_partials(&self, rows: &[f64], out: &mut [f64]) -> f64 {
+        let (n_shares, length) = self.shares();
+        assert_eq!(rows.len(), n_shares * length, "rows of other shares");
+        let parts: Vec<_> = rows
+            .chunks_exact(length)
+            .map(|row| (&row[..length - 1], row[length - 1]))
+            .collect();
+        self.fold(&parts, out)
+    }
+
+    /// Add up shares in their order.
+    fn fold(&self, parts: &[(&[f64], f64)], out: &mut [f64]) -> f64 {
         assert_eq!(out.len(), self.n * self.dim, "sums of other points");
-        let (shares, dim, width) = (&self.shares, self.dim, self.width);
+        let (dim, width) = (self.dim, self.width);
         out.par_chunks_mut(dim * PAD * 16)
             .enumerate()
-            .for_each(|(number, part)| {
-                for (i, sums) in part.chunks_exact_mut(dim).enumerate() {
+            .for_each(|(number, chunk)| {
+                for (i, sums) in chunk.chunks_exact_mut(dim).enumerate() {
                     for (k, sum) in sums.iter_mut().enumerate() {
                         let place = k * width + number * PAD * 16 + i;
-                        *sum = shares.iter().map(|share| share.sums[place]).sum();
+                        *sum = parts.iter().map(|part| part.0[place]).sum();
                     }
                 }
             });
-        self.shares.iter().map(|share| share.loss).sum()
+        parts.iter().map(|part| part.1).sum()
     }
 
     /// Write sums and losses of rows with all their columns.
@@ -356,6 +399,11 @@ pub enum Rows<'a> {
     From(usize),
     /// Other points at these coordinates.
     Guests(&'a [f64]),
+}
+
+/// How many shares the rows are divided into: a function of n alone, so that results are too.
+fn n_shares(n: usize) -> usize {
+    (n / GROUP).clamp(1, 16).max((n / 1024).min(64))
 }
 
 /// Which share a group of rows belongs to. There and back again, so that short and long rows even out.

@@ -460,3 +460,33 @@ fn sums_do_not_depend_on_the_number_of_threads() {
     };
     assert_eq!(on(1), on(3));
 }
+
+#[test]
+fn shares_that_several_workspaces_keep_add_up_to_the_same_bits() {
+    let (n, dim) = (450, 2);
+    let mut numbers = Numbers(2);
+    let delta = symmetric(n, &mut numbers);
+    let points = numbers.many(n * dim);
+    let mut whole = Workspace::<f64>::new(n, dim);
+    let (n_shares, length) = whole.shares();
+    assert!(n_shares > 3);
+    whole.place(&points);
+    whole.triangle(&delta, &plain(), 0..n);
+    let mut expected = vec![0.0; n * dim];
+    let loss = whole.finish(&mut expected);
+    let mut rows = Vec::new();
+    for kept in [0..3, 3..3, 3..n_shares] {
+        let mut space = Workspace::<f64>::new(n, dim);
+        space.keep(kept.clone());
+        space.place(&points);
+        space.triangle(&delta, &plain(), 0..n);
+        let mut part = vec![9.0; kept.len() * length];
+        space.partial(&mut part);
+        rows.extend(part);
+    }
+    let mut out = vec![9.0; n * dim];
+    assert_eq!(
+        (whole.finish_partials(&rows, &mut out), out),
+        (loss, expected)
+    );
+}

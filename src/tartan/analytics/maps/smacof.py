@@ -144,8 +144,9 @@ def native_order(array: NDArray[Any]) -> tuple[NDArray[Any], bool]:
 class CpuPasses:
     """Passes of the native code, on all threads of this process.
 
-    Alone, each unordered pair is met once. With a communicator, each rank answers for its rows and all columns; the
-    results are the same bits for every number of ranks.
+    The residual meets each unordered pair once: the rows of the triangle are divided into shares, as many as n alone
+    says, whose sums are added in their order. With a communicator, each rank has some of the shares, and for products
+    some of the rows. The results are the same bits for every number of ranks, and without a communicator.
 
     Parameters
     ----------
@@ -168,14 +169,16 @@ class CpuPasses:
             first, last = partition(self.n, communicator.size)[communicator.rank]
             self._own = first, last
             self._rows = np.empty((last - first, self.dim + 1))
+            n_shares, length = self._pass.shares
+            begin, end = partition(n_shares, communicator.size)[communicator.rank]
+            self._pass.keep(begin, end)
+            self._partials = np.empty((end - begin, length))
 
     def residual(self, points: Floats, diff: float, out: Floats) -> float:
         """See :class:`Passes`."""
         self._pass.place(points)
         rule = replace(self._rule, diff=diff)
-        if self._communicator is None:
-            return 2.0 * self._triangle(rule, out) * self._scale
-        return float(self._by_rows(rule, out).sum()) * self._scale
+        return 2.0 * self._triangle(rule, out) * self._scale
 
     def product(self, points: Floats, out: Floats) -> Floats:
         """See :class:`Passes`."""
@@ -190,7 +193,10 @@ class CpuPasses:
             self._monitor.check()
             self._pass.triangle(self._delta, rule, start, stop, self._weights)
             start = stop
-        return self._pass.finish(out)
+        if self._communicator is None:
+            return self._pass.finish(out)
+        self._pass.partial(self._partials)
+        return self._pass.finish(out, self._communicator.all_gather(self._partials))
 
     def _by_rows(self, rule: Rule, out: Floats) -> Floats:
         """Write the sums of all rows; return what the native code has for each row in addition."""
