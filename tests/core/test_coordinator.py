@@ -49,13 +49,15 @@ LATENCY = 0.002
 
 @dataclass
 class VirtualRank:
-    """Computes chunks one after the other at its speed, and commits each."""
+    """Computes chunks one after the other at its speed, and commits each; ``begins`` chunks at once, as there are."""
 
     peer: str
     speed: float
     band_items: int
     kept_items: int = 0
     guess: float = 1.0
+    begins: int = 0
+    measured: float = 0.0
     queue: deque[Region] = field(default_factory=deque)
     chunks: deque[Chunk] = field(default_factory=deque)
     number: int = -1
@@ -156,11 +158,11 @@ class Cluster:
         """Ask for work, once."""
         if not rank.asked and rank.stopped is None:
             rank.asked = True
-            self.send(rank, Want(0, rank.speed))
+            self.send(rank, Want(0, rank.measured))
 
     def work(self, rank: VirtualRank) -> None:
         """Begin the next chunk."""
-        while rank.busy is None and not rank.chunks and rank.queue:
+        while rank.queue and (len(rank.chunks) < rank.begins or (rank.busy is None and not rank.chunks)):
             first, rest = rank.queue.popleft().cut_stream(1)
             rank.chunks.extend(first.chunks())
             if rest.stream:
@@ -178,8 +180,10 @@ class Cluster:
         self.computed[rank.busy] += 1
         self.committed[rank.busy] = 1
         i, j = rank.busy
+        rank.busy, rank.measured = None, rank.speed
         self.send(rank, Done(((i, j, j + 1),)))
-        rank.busy = None
+        if rank.asked:
+            self.send(rank, Report(speed=rank.measured))
         self.work(rank)
 
     def check_complete(self) -> None:
@@ -216,6 +220,15 @@ def test_uneven_speeds_that_were_guessed_equal_end_together() -> None:
     assert cluster.computed.max() == 1
     assert cluster.now <= cluster.pairs.sum() / 15e2 * 1.03
     assert cluster.coordinator.counts.steals > 0
+
+
+def test_uneven_ranks_that_begin_all_they_get_end_together() -> None:
+    """What is begun cannot be given up: a slow rank would begin more than it can do in the time of the run."""
+    ranks = [replace(rank, begins=500) for rank in ranks_of([1e2, 2e2, 4e2, 8e2], 210)]
+    cluster = Cluster(all_pairs(63, 8), ranks, ahead_seconds=2.0)
+    cluster.run()
+    cluster.check_complete()
+    assert cluster.now <= cluster.pairs.sum() / 15e2 * 1.03
 
 
 @pytest.mark.parametrize("affinity", ["marginal", "none"])

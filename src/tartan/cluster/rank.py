@@ -253,6 +253,7 @@ class RankLink:
         """Take note of chunks that are in the ledger."""
         with self._lock:
             self._note(chunks)
+            self._note_whether_busy()
 
     def counting(self, statistics: Callable[[], NodeStats]) -> None:
         """Report from now on what the node says of itself; see ``Lead``."""
@@ -322,7 +323,7 @@ class RankLink:
         found = self._allotment.segments(self._most)
         self._note(self._allotment.without_work())
         self._idle = not found
-        self._meter.busy(not self._idle)
+        self._note_whether_busy()
         if self._allotment.low and not self._wanting:
             self._wanting = True
             self._send(Want(self._allotment.left_pairs, self._meter.speed))
@@ -333,6 +334,10 @@ class RankLink:
             event = self._next()
             if event.segments or event.last:
                 self._post(event)
+
+    def _note_whether_busy(self) -> None:
+        """Measure the speed while there is work: also while nothing more is granted than was begun."""
+        self._meter.busy(not self._idle or (self._allotment is not None and self._allotment.left_pairs > 0))
 
     def _note(self, chunks: Iterable[Chunk]) -> None:
         for chunk in chunks:
@@ -406,6 +411,7 @@ class _Meter:
         self._since = self._clock() if busy else None
 
     def add(self, pairs: int) -> None:
+        self._settle()
         self._pairs += pairs
 
     @property

@@ -22,7 +22,21 @@ from tartan.core.coordinator import Coordinator, CoordinatorEvent, CoordinatorSe
 from tartan.core.grid import Grid
 from tartan.core.homes import Ask, Copy, HomeAction, Homes, Read, Respond, Send
 from tartan.core.hops import HopsDirectory
-from tartan.core.messages import Answer, Done, Fetch, FromRank, GivenUp, Grant, Hello, Shed, ToRank, View, Want, Welcome
+from tartan.core.messages import (
+    Answer,
+    Done,
+    Fetch,
+    FromRank,
+    GivenUp,
+    Grant,
+    Hello,
+    Report,
+    Shed,
+    ToRank,
+    View,
+    Want,
+    Welcome,
+)
 from tartan.core.rank_layout import KEPT_SHARE, divide_slots
 from tartan.core.region import Region
 from tartan.core.stealing import Affinity, split_off
@@ -242,6 +256,11 @@ class _Replayed:
     ended: float = 0.0
 
     @property
+    def measured(self) -> float:
+        """Pairs a second so far; 0 where it has computed nothing."""
+        return self.n_pairs / self.busy if self.busy else 0.0
+
+    @property
     def peer(self) -> str:
         return f"rank {self.index}"
 
@@ -374,8 +393,7 @@ class ClusterReplay:
     def _want(self, rank: _Replayed) -> None:
         if not rank.wanted:
             rank.wanted = True
-            measured = rank.n_pairs / rank.busy if rank.busy else 0.0
-            self._send(rank, Want(0, measured))
+            self._send(rank, Want(0, rank.measured))
 
     # -- computing -------------------------------------------------------------------------------------------
 
@@ -436,6 +454,8 @@ class ClusterReplay:
         if step.ends:
             self._committed[step.region.area] = True
             self._send(rank, Done(_runs_of(step.region)))
+            if rank.wanted:
+                self._send(rank, Report(speed=rank.measured))
         rank.step, rank.computing = None, False
         self._advance(rank)
 

@@ -54,6 +54,10 @@ TRIED_AGAIN = 16
 GRANT_PARTS = 16
 #: A line of a region is cut where it takes longer than one of so many parts: both pieces then need its stream.
 END_PARTS = 5
+#: A rank is granted no more while it has work for longer than this share of the time that the run will still take, and
+#: for half of ``ahead_seconds`` at least: what it has begun cannot be taken back. Where its speed is not known, while
+#: it has more than one of ``GRANT_PARTS`` parts of an equal share.
+AHEAD_SHARE = 0.5
 #: A thief looks at so many victims, those that would end last.
 VICTIMS = 8
 
@@ -161,6 +165,7 @@ class _RankState:
     granted_pairs: int = 0
     band: frozenset[int] = frozenset()
     waiting: bool = False
+    has_enough: bool = False
     thief: int | None = None
     barren: bool = False
 
@@ -303,8 +308,10 @@ class Coordinator:
                 self._serve_all(now, first=rank)
             case Report():
                 self._speeds.measured(rank.number, message.speed)
+                self._serve_again(rank, now)
             case Done(runs):
                 self._commit(runs)
+                self._serve_again(rank, now)
             case GivenUp(thief, regions):
                 self._take_back(rank, thief, regions)
                 self._serve_all(now)
@@ -419,6 +426,11 @@ class Coordinator:
         while served:
             served = bool([rank for rank in waiting if rank.waiting and self._serve(rank)])
 
+    def _serve_again(self, rank: _RankState, now: float) -> None:
+        """Grant a rank more that had enough when it asked."""
+        if rank.waiting and rank.has_enough and not self._stopped and self._may_divide(now):
+            self._serve(rank)
+
     def _may_divide(self, now: float) -> bool:
         if not self._divided and self._first_hello is not None:
             late = now - self._first_hello >= self._setup.patience_seconds
@@ -429,6 +441,9 @@ class Coordinator:
     def _serve(self, rank: _RankState) -> bool:
         """Grant a rank something; return whether it was possible."""
         regions: list[Region] = []
+        rank.has_enough = self._has_enough(rank)
+        if rank.has_enough:
+            return False
         while not regions:
             if not rank.plan:
                 self._find_work(rank)
@@ -439,6 +454,16 @@ class Coordinator:
         rank.band = frozenset(regions[-1].band)
         self._send(rank.peer, Grant(tuple(regions)))
         return True
+
+    def _has_enough(self, rank: _RankState) -> bool:
+        """Whether a rank that is granted more could end after the others."""
+        if not rank.granted_pairs:
+            return False
+        if not self._speeds.knows(rank.number):
+            return rank.granted_pairs * len(self._ranks) > self.pairs_left / GRANT_PARTS
+        left_seconds = self.pairs_left / self._speeds.total
+        enough_seconds = max(self._setup.ahead_seconds / 2, AHEAD_SHARE * left_seconds)
+        return rank.granted_pairs / self._speed(rank) > enough_seconds
 
     def _next_regions(self, rank: _RankState) -> list[Region]:
         """Take what is granted at once from a plan; nothing where all that was looked at is committed or no pair."""
