@@ -1,0 +1,179 @@
+"""Ranks against mpi4py over two MPI wheels: collectives, messages, programs, a map, and what waiting costs.
+
+    tartan bench comm [rounds=3] [parts=gather,barrier,pingpong,programs,mds,idle] [peers=.bench-peers]
+
+All contenders of a row take turns, each in processes of its own; the ratio is that of the best of each. The peers are
+installed into the folder ``peers`` on first use; one that is missing is named and left out.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from _cluster import not_held
+from _comm_peers import Contender, mpi_peers, names_of, socket_round_trip, tartan_ranks
+from _measure import options_of, print_table
+from tartan.errors import ConfigError
+
+GATHERED_BYTES = 24_000_000
+IDLE_SHARE = 0.02
+
+#: Seconds of each contender.
+Times = Mapping[str, Sequence[float]]
+
+
+@dataclass
+class Table:
+    """What was measured, and which bars were missed.
+
+    Attributes
+    ----------
+    rounds : int
+        How often contenders take turns.
+    peers : sequence of Contender
+    """
+
+    rounds: int
+    peers: Sequence[Contender]
+    rows: list[list[object]] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
+    ours: Contender = field(default_factory=tartan_ranks)
+
+    def turns(self, contenders: Mapping[str, Callable[[], Sequence[float]]]) -> dict[str, list[float]]:
+        """Let contenders take turns; return the seconds of each."""
+        found: dict[str, list[float]] = {name: [] for name in contenders}
+        for number in range(self.rounds):
+            order = list(contenders.items())
+            for name, seconds in order if number % 2 else reversed(order):
+                found[name] += seconds()
+        return found
+
+    def task(self, task: str, n_ranks: int, options: Mapping[str, object]) -> dict[str, list[float]]:
+        """Let Tartan and all peers take turns in one task."""
+        return self.turns({one.name: _of(one, task, n_ranks, options) for one in (self.ours, *self.peers)})
+
+    def add(self, what: str, found: Times, peer: str, bar: float, *, at_most: bool = False) -> None:
+        """Add a row: how many times faster than a peer we are at the least, or slower at most."""
+        ours, other = found[self.ours.name], found[peer]
+        fastest, middle = min(other) / min(ours), median(other) / median(ours)
+        ratio, middle = (1 / fastest, 1 / middle) if at_most else (fastest, middle)
+        held = ratio <= bar if at_most else ratio >= bar
+        word = "slower" if at_most else "faster"
+        times = [f"{1000 * min(one):.3g}" for one in (ours, other)]
+        text = f"{'at most' if at_most else 'at least'} {bar:g}"
+        self.rows.append([what, *times, peer, f"{ratio:.2f} {word}", f"{middle:.2f}", text])
+        if not held:
+            self.missed.append(f"{what}: {ratio:.2f} times {word} than {peer}, bar {text}")
+
+    def add_best(self, what: str, found: Times, bar: float, *, at_most: bool = False) -> None:
+        """Add a row against the best of the peers."""
+        others = {name: min(seconds) for name, seconds in found.items() if name != self.ours.name}
+        if others:
+            self.add(what, found, min(others, key=lambda name: others[name]), bar, at_most=at_most)
+
+
+def gather(table: Table) -> None:
+    """All-gather of 24 MB in all, read in place, and in a buffer of each rank."""
+    for n_ranks, faster, slower in ((4, 2.0, 2.0), (8, 5.0, 1.3)):
+        options = {"n_bytes": GATHERED_BYTES, "times": 5, "rounds": 3}
+        ours = {way: _of(table.ours, "gather", n_ranks, {**options, "way": way}) for way in ("shared", "out")}
+        peers = {peer.name: _of(peer, "gather", n_ranks, {**options, "way": "out"}) for peer in table.peers}
+        found = table.turns({**ours, **peers})
+        them = {name: found[name] for name in peers}
+        table.add_best(f"all-gather of 24 MB in place, {n_ranks} ranks", {**them, "Tartan": found["shared"]}, faster)
+        table.add_best(
+            f"all-gather of 24 MB, out=, {n_ranks} ranks", {**them, "Tartan": found["out"]}, slower, at_most=True
+        )
+
+
+def _of(one: Contender, task: str, n_ranks: int, options: Mapping[str, object]) -> Callable[[], Sequence[float]]:
+    return lambda: one.seconds(task, n_ranks, **options)
+
+
+def barrier(table: Table) -> None:
+    """Barriers of 8 ranks."""
+    found = table.task("barrier", 8, {"times": 50, "rounds": 3})
+    for peer in table.peers:
+        table.add("barrier, 8 ranks", found, peer.name, {"MPICH": 50.0, "Open MPI": 5.0}[peer.name])
+
+
+def pingpong(table: Table) -> None:
+    """Empty messages between two ranks of four, the others asleep."""
+    socket = "socketpair"
+    options = {"n_bytes": 0, "times": 1000, "rounds": 3}
+    contenders = {"Tartan": _of(table.ours, "pingpong", 4, options), socket: lambda: [socket_round_trip(3000)]}
+    found = table.turns(contenders)
+    table.add("0-byte round trip, 2 of 4 ranks", found, socket, 3.0, at_most=True)
+
+
+def programs(table: Table) -> None:
+    """Mandelbrot, bodies and Cannon's product beside their twins."""
+    tasks = (
+        ("mandelbrot", (2, 4), {"width": 640, "height": 480, "limit": 150, "rounds": 2}),
+        ("nbody", (2, 4), {"n": 1500, "steps": 5, "rounds": 2}),
+        ("cannon", (1, 4), {"n": 960, "rounds": 3}),
+    )
+    for task, counts, options in tasks:
+        for n_ranks in counts:
+            bar = 1.0 if n_ranks == 4 else 0.97
+            table.add_best(f"{task}, {n_ranks} ranks", table.task(task, n_ranks, options), bar)
+
+
+def mds(table: Table) -> None:
+    """A step of a map: against one process with two threads, and over MPI where messages dominate."""
+    with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as folder:
+        large, small = (_matrix(Path(folder), n) for n in (4000, 1000))
+        options = {"matrix": large, "short": 5, "long": 55, "rounds": 2}
+        found = table.turns({
+            "Tartan": _of(table.ours, "mds", 2, options),
+            "1 process": lambda: table.ours.seconds("mds", 1, threads=2, **options),
+        })  # fmt: skip
+        table.add("a step of MDS, n = 4000, 2 ranks", found, "1 process", 1.35, at_most=True)
+        found = table.task("mds", 4, {"matrix": small, "short": 20, "long": 120, "rounds": 2})
+    for peer in table.peers:
+        table.add("a step of MDS, n = 1000, 4 ranks", found, peer.name, {"MPICH": 5.0, "Open MPI": 1.0}[peer.name])
+
+
+def _matrix(folder: Path, n: int) -> str:
+    """Write distances of random points as float32; return where."""
+    points = np.random.default_rng(1).standard_normal((n, 10)).astype(np.float32)
+    squares = np.einsum("ij,ij->i", points, points)
+    distances = np.sqrt(np.maximum(squares[:, None] + squares - 2 * points @ points.T, 0))
+    distances = np.triu(distances, 1)
+    np.save(folder / f"{n}.npy", distances + distances.T)
+    return str((folder / f"{n}.npy").absolute())
+
+
+def idle(table: Table) -> None:
+    """Processor time of a node of which eight ranks wait for one that sleeps."""
+    share = min(table.turns({"Tartan": _of(table.ours, "idle", 9, {"seconds": 2.0})})["Tartan"])
+    table.rows.append(["idle, 8 ranks waiting", f"{share:.2%} of a core", "", "", "", "", f"at most {IDLE_SHARE:.0%}"])
+    if share > IDLE_SHARE:
+        table.missed.append(f"8 waiting ranks take {share:.1%} of a core, bar {IDLE_SHARE:.0%}")
+
+
+PARTS = {part.__name__: part for part in (gather, barrier, pingpong, programs, mds, idle)}
+
+
+def main(words: list[str]) -> int:
+    """Measure, print, and hold the bars."""
+    options = options_of(words, rounds=3, parts=",".join(PARTS), peers=".bench-peers")
+    parts = options.parts.split(",")
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown:
+        raise ConfigError(f"{unknown[0]}: there is no such part; there are {', '.join(PARTS)}")
+    peers, missing = mpi_peers(Path(options.peers))
+    print(f"Tartan beside {names_of(peers)}", flush=True)
+    for text in missing:
+        print(f"LEFT OUT: {text}", flush=True)
+    table = Table(options.rounds, peers)
+    for part in parts:
+        PARTS[part](table)
+    print_table("ranks", table.rows, ["what", "Tartan ms", "peer ms", "peer", "best", "median", "bar"])
+    return not_held(table.missed)
