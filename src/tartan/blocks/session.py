@@ -19,7 +19,7 @@ from tartan.blocks.cluster_crew import ClusterCrew, open_crew
 from tartan.blocks.crew import BlockCrew, LocalCrew
 from tartan.blocks.directory import BlockDirectory, SubtaskJob
 from tartan.blocks.execution import BlockExecution, lost_error
-from tartan.blocks.placement import PLACES, Place, place_blocks
+from tartan.core.placement import PLACES, Place, place_blocks
 from tartan.blocks.sources import SpaceSource, source_of
 from tartan.blocks.space import Space, block_shape
 from tartan.blocks.task import Task, ranges_read, refuse_conflicts

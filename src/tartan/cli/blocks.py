@@ -30,7 +30,7 @@ _N_INPUTS = {"matmul": (2, 2), "lu": (1, 1), "convolve": (2, 1000), "pagerank": 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    from tartan.blocks.placement import PLACES
+    from tartan.core.placement import PLACES
 
     add = parser.add_argument
     add("application", metavar="APPLICATION", choices=[*_APPLICATIONS], help="; ".join(_APPLICATIONS.values()))

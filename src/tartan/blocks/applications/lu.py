@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tartan.blocks.placement import Place
+from tartan.core.placement import Place
 from tartan.blocks.session import RunReport, Session
 from tartan.blocks.space import Space
 from tartan.blocks.task import Task
