@@ -5,7 +5,11 @@ Dask array on as many worker processes of one thread, operands spread before the
 between processes; of Dask the sums of ``transfer_incoming_log``. The bound of the product is the two-dimensional one
 less what ranks hold.
 
-Words: ``only=product`` (or ``lu``, ``convolve``, ``ranks``) ``n=8192`` ``block=1024`` ``ranks=4`` ``rounds=2``.
+``replay`` runs product, LU and convolution on several ranks, operands spread at random, and counts the bytes over those
+of the same tasks in virtual time: without stealing they are equal, with it within a tenth.
+
+Words: ``only=product`` (or ``lu``, ``convolve``, ``ranks``, ``replay``) ``n=8192`` ``block=1024`` ``ranks=4``
+``rounds=2``.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ from tartan.blocks import Session
 from tartan.blocks.applications.convolve import convolve
 from tartan.blocks.applications.lu import lu
 from tartan.blocks.applications.matmul import matmul
+from tartan.core.block_replay import BlockOptions, BlockRank, BlockReplay
+from tartan.core.block_workloads import BlockWorkload, lu_of_blocks, product_of_blocks, stencil_of_blocks
 
 Row = list[Any]
 
@@ -36,6 +42,7 @@ def main(words: list[str]) -> dict[str, Any]:
         "lu": factors,
         "convolve": filtered,
         "ranks": ranks,
+        "replay": replay,
     }
     results = {name: part(options, a, b) for name, part in parts.items() if options.only in ("", name)}
     rows = [[name, key, f"{value:,.3f}"] for name, found in results.items() for key, value in found.items()]
@@ -129,6 +136,33 @@ def ranks(options: Any, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
         "seconds": report.seconds,
         "bytes moved": report.bytes_moved,
     }
+
+
+def replay(options: Any, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
+    """Run the computations of a plan on several ranks, and in virtual time."""
+    side = options.block
+    n = len(a) // side
+    a, b = (one[: n * side, : n * side] for one in (a, b))
+    matrix = a + np.diag(np.full(len(a), 40 * len(a) ** 0.5, np.float32))
+    kernel = np.full((31, 31), 1 / 961, np.float32)
+    runs: dict[str, tuple[Callable[[Session], Any], BlockWorkload]] = {
+        "product": (lambda s: matmul(s, a, b, block=side, place="random"), product_of_blocks(n, side)),
+        "LU": (lambda s: lu(s, matrix, block=side, place="random"), lu_of_blocks(n, side)),
+        "convolution": (
+            lambda s: convolve(s, a, [kernel] * 3, block=side, place="random"),
+            stencil_of_blocks((n, n), side, 15, 3, 4.0, 1.0),
+        ),
+    }
+    found = {}
+    for name, (run, workload) in runs.items():
+        about = BlockOptions(steal=None)
+        said = BlockReplay(workload, [BlockRank(1e9)] * options.ranks, options=about).run().bytes_moved
+        for steal, bar in ((False, "1.00"), (True, "0.90 to 1.10")):
+            with Session(f"local:{options.ranks}", steal=steal) as session:
+                run(session)
+                moved = session.total.bytes_moved
+            found[f"{name}, {'with' if steal else 'no'} stealing: bytes / replay's (bar {bar})"] = moved / said
+    return found
 
 
 @contextmanager

@@ -21,13 +21,13 @@ from _measure import options_of, print_table
 from tartan.core.affinity import TaskNeeds
 from tartan.core.assignment import Assignment, assign
 from tartan.core.block_replay import BlockNetwork, BlockOptions, BlockPrediction, BlockRank, BlockReplay
-from tartan.core.block_workloads import Placement
+from tartan.core.placement import Place
 from tartan.core.subtask_order import PieceOrder
 from tartan.plan import read_plan
 from tartan.plan.blocks import BlockPlan, BlockVariant, Computation, predict_blocks
 
 PAPER = ("local", "transfers", "remote")
-PLACEMENTS: tuple[Placement, ...] = ("random", "row cyclic", "column cyclic", "centralized")
+PLACEMENTS: tuple[Place, ...] = ("random", "row cyclic", "column cyclic", "centralized")
 NODES = 8
 #: Computation, affinity, share of the bytes of random dealing, as published; half of the width that is allowed.
 PUBLISHED = (("convolution", "remote", 1.18 / 36.2), ("product", "transfers", 0.7075), ("LU", "local", 0.624))

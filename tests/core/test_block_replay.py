@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
 
-from tartan.core.affinity import moved_bytes
+from tartan.core.affinity import TaskNeeds, moved_bytes
 from tartan.core.assignment import Assignment, assign
+from tartan.core.block_bounds import halo_bound, moved_bound, product_bound
 from tartan.core.block_replay import BlockNetwork, BlockOptions, BlockPrediction, BlockRank, BlockReplay
-from tartan.core.block_workloads import (
-    BlockWorkload,
-    lu_of_blocks,
-    product_bound,
-    product_of_blocks,
-    stencil_of_blocks,
-)
+from tartan.core.block_workloads import BlockWorkload, lu_of_blocks, product_of_blocks, stencil_of_blocks
+from tartan.core.shares_of_grid import layouts, whole_shares
 from tartan.errors import ConfigError, InternalError
 
 SIDE = 64
@@ -215,6 +212,49 @@ def test_the_bound_of_a_product_is_known_where_nothing_is_held() -> None:
     assert product_bound(nothing, nothing, 16.0, np.full(8, 32)) == 8 * 16 * 12
     there = np.full((1, 16), 16.0)
     assert product_bound(there, there, 16.0, np.array([256])) == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_division_into_equal_shares_moves_less_than_the_bound(seed: int) -> None:
+    """Small enough that all divisions can be tried."""
+    rng = np.random.default_rng(seed)
+    n_rows, n_columns = ((2, 4), (4, 2), (1, 6), (3, 2))[seed % 4]
+    sizes = rng.integers(1, 9, n_rows + n_columns).astype(float)
+    held = np.zeros((2, len(sizes)))
+    held[rng.integers(0, 2, len(sizes)), np.arange(len(sizes))] = sizes * (rng.random(len(sizes)) < 0.7)
+    rows, columns = (part.ravel() for part in np.indices((n_rows, n_columns)))
+    n = n_rows * n_columns
+    demand = TaskNeeds(np.arange(n + 1) * 2, np.stack([rows, n_rows + columns], axis=1).ravel(), sizes)
+    task = Assignment(demand, held, np.ones(2), np.stack([rows, columns], axis=1))
+    moved = [
+        float(moved_bytes(demand, held + (sizes - held.sum(axis=0)), np.isin(np.arange(n), mine).astype(int)).sum())
+        for mine in combinations(range(n), n // 2)
+    ]
+    bound = moved_bound(task)
+    assert bound is not None
+    assert min(moved) >= bound
+    assert bound > 0
+
+
+def test_bounds_are_not_made_up() -> None:
+    task = next(lu_of_blocks(4, SIDE).tasks())
+    assert moved_bound(Assignment(task.demand, lu_of_blocks(4, SIDE).held("random", 2), np.ones(2))) is None
+    assert moved_bound(Assignment(task.demand, lu_of_blocks(4, SIDE).held("source", 2), np.ones(2))) == 0
+    assert moved_bound(Assignment(task.demand, lu_of_blocks(4, SIDE).held("random", 1), np.ones(1))) == 0
+
+
+@pytest.mark.parametrize(("edges", "widths"), [([(4, 4, 1), (5, 5)], (2, 1)), ([(3, 3), (2, 2, 2)], (4, 0))])
+def test_the_bound_of_a_stencil_is_its_halos(edges: list[tuple[int, ...]], widths: tuple[int, int]) -> None:
+    shape = len(edges[0]), len(edges[1])
+    owners = next(layouts(shape, whole_shares(np.full(3, shape[0] * shape[1] / 3))))
+    cells = np.repeat(np.repeat(owners, edges[0], axis=0), edges[1], axis=1)
+    expected = 0
+    for rank in range(3):
+        near = np.zeros(cells.shape, dtype=bool)
+        for i, j in np.argwhere(cells == rank).tolist():
+            near[max(0, i - widths[0]) : i + widths[0] + 1, max(0, j - widths[1]) : j + widths[1] + 1] = True
+        expected += int((near & (cells != rank)).sum())
+    assert halo_bound(edges, widths, 3) == expected > 0
 
 
 @pytest.mark.exhaustive

@@ -6,7 +6,8 @@ is tried again is the session's business.
 """
 
 from tartan.blocks.halo import halo
-from tartan.blocks.session import RunReport, Session, resume
+from tartan.blocks.report import RunReport
+from tartan.blocks.session import Session, resume
 from tartan.blocks.space import Space, Subscription
 from tartan.blocks.task import Task
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
@@ -16,6 +16,7 @@ import numpy as np
 from tartan.base.files import disk_errors
 from tartan.base.machine import tartan_version
 from tartan.blocks.space import Space
+from tartan.blocks.work import BlockFunction
 from tartan.errors import ConfigError, StoreError
 
 FILE_NAME = "checkpoint.json"
@@ -109,6 +110,32 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         raise StoreError(f"{folder} has no checkpoint; Session.checkpoint writes one", code="no-checkpoint") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{path} is no checkpoint that can be read: {error}", code="damaged") from None
+
+
+def note_code(functions: Sequence[BlockFunction], codes: dict[str, str], resumed: Set[str]) -> None:
+    """Note the code of functions by name; refuse those that are not what they were in the checkpoint.
+
+    Parameters
+    ----------
+    functions : sequence of BlockFunction
+    codes : dict of str to str
+        What is known; changed.
+    resumed : set of str
+        Names that the checkpoint has.
+
+    Raises
+    ------
+    ConfigError
+        If the code of one of those is another.
+    """
+    for function in functions:
+        name, code = function.name, code_of(function.call)
+        if codes.setdefault(name, code) != code and name in resumed:
+            raise ConfigError(
+                f"{name} is not what it was when the checkpoint was written; resume with the same code, or begin anew",
+                code="other-code",
+            )
+        codes[name] = code
 
 
 def code_of(function: Any) -> str:

@@ -14,19 +14,42 @@ from typing import Any
 import numpy as np
 
 from tartan.blocks import letters
+from tartan.blocks.crew import LocalCrew
 from tartan.blocks.fetch import RangeClient
 from tartan.blocks.rank import ENTRY, Peers, RankOptions
 from tartan.blocks.work import AddSpace, Command, CrewEvent, PartOrigin, RankCame, RankGone
 from tartan.cluster import wire
 from tartan.cluster.engine import DRIVER, Call, ClusterEngine, ClusterView
 from tartan.cluster.launch import ClusterTarget, open_engine, parse_cluster
-from tartan.errors import ClusterError, TransportError
+from tartan.errors import ClusterError, ConfigError, TransportError
 
 RANK_TIMEOUT_SECONDS = 15.0
 """A rank that is silent for longer is lost."""
 PATIENCE_SECONDS = 120.0
 """Longest wait for the first ranks."""
 _TICK_SECONDS = 0.5
+
+
+def crew_of(
+    cluster: Any, host_cache: int | None, workers: int | None, folder: Path | None, copies: int
+) -> LocalCrew | ClusterCrew:
+    """Open the ranks of a session: this process, those of a cluster, or those that were opened before.
+
+    Raises
+    ------
+    ConfigError
+        If there are fewer ranks than copies.
+    """
+    if cluster is None:
+        if copies > 1:
+            raise ConfigError(f"copies={copies}: there is one rank; start more with cluster='local:N'")
+        return LocalCrew(host_cache, workers, folder)
+    crew = cluster if isinstance(cluster, ClusterCrew) else open_crew(cluster, host_cache, workers, folder)
+    n_ranks = len(crew.ranks)
+    if copies > n_ranks:
+        crew.close()
+        raise ConfigError(f"copies={copies}: there are {n_ranks} ranks; start more, or keep fewer copies")
+    return crew
 
 
 def open_crew(cluster: Any, host_cache: int | None, workers: int | None, folder: Path | None) -> ClusterCrew:

@@ -14,6 +14,7 @@ from tartan.core.affinity import TaskNeeds
 from tartan.core.assignment import Assignment
 from tartan.core.pieces import PieceKey, PieceMap, PiecePart
 from tartan.core.space import Box, size_of
+from tartan.core.task_divider import UpdatedBlocks
 
 Parts = dict[RangeKey, tuple[PiecePart, ...]]
 
@@ -134,7 +135,13 @@ class BlockDirectory:
         """Return the ranges that a subtask reads, with their bytes."""
         return {key: float(self.spaces[key.space].dtype.itemsize * size_of(key.box)) for key in job.parts}
 
-    def assignment(self, jobs: Sequence[SubtaskJob], ranks: Sequence[int], seed: int) -> Assignment:
+    def bytes_of(self, jobs: Sequence[SubtaskJob]) -> float:
+        """Return the bytes of all that jobs read, and of the spaces that they write."""
+        read = {key: size for job in jobs for key, size in self.needs(job).items()}
+        written = {wanted.space for job in jobs for _, wanted in job.outputs()}
+        return sum(read.values()) + sum(self.spaces[space].nbytes for space in written)
+
+    def assignment(self, jobs: Sequence[SubtaskJob], ranks: Sequence[int]) -> Assignment:
         """Return jobs with their needs, and what of these ranks hold, as the policy wants them."""
         items = {space: self.spaces[space].dtype.itemsize for space in self.spaces}
         demand, units = TaskNeeds.of(jobs, self.needs)
@@ -148,4 +155,21 @@ class BlockDirectory:
                     if rank in place:
                         held[place[rank], number] += items[unit.space] * size_of(box)
         index = np.array([job.index for job in jobs]) if len({len(job.index) for job in jobs}) == 1 else None
-        return Assignment(demand, held, np.ones(len(ranks)), index, seed=seed)
+        return Assignment(demand, held, np.ones(len(ranks)), index)
+
+    def updated(self, jobs: Sequence[SubtaskJob], ranks: Sequence[int]) -> UpdatedBlocks | None:
+        """Return the blocks that jobs update in place; None where each does not update one whole block of a space."""
+        boxes = [wanted for job in jobs for _, wanted in job.outputs()]
+        updates = {(job.key, a.range) for job in jobs for a in job.arguments if a.access == "update"}
+        spaces = {wanted.space for wanted in boxes}
+        if len(spaces) != 1 or not len(boxes) == len(updates) == len(jobs) == len({key for key, _ in updates}):
+            return None
+        space = self.spaces[spaces.pop()]
+        index = [[start // step for (start, _), step in zip(w.box, space.blocks.block, strict=True)] for w in boxes]
+        if any(space.blocks.box_at(at) != wanted.box for at, wanted in zip(index, boxes, strict=True)):
+            return None
+        place = {rank: k for k, rank in enumerate(ranks)}
+        keys = [self.maps[space.number].of_block(space.blocks.number(at))[-1].key for at in index]
+        holders = [next((place[rank] for rank in self.holders.get(key, ()) if rank in place), -1) for key in keys]
+        sizes = [float(space.dtype.itemsize * size_of(wanted.box)) for wanted in boxes]
+        return UpdatedBlocks(space.number, np.array(index), np.array(sizes), np.array(holders))

@@ -27,7 +27,7 @@ from tartan.blocks.work import (
     RankGone,
     WorkOrder,
 )
-from tartan.core.affinity import stolen
+from tartan.core.affinity import Steal, stolen
 from tartan.core.pieces import PieceKey, PiecePart
 from tartan.errors import ClusterError, RankLostError, SubtaskError
 
@@ -73,8 +73,8 @@ class BlockExecution:
         Orders that a rank has at a time; None: all of its own.
     copies : int
         Ranks that have each piece when the jobs have ended.
-    steal : bool
-        Whether a rank that has nothing to do takes work from others.
+    steal : {"difference", "plain"} or None
+        How a rank that has nothing to do takes work from another; None: not at all.
     progress : callable
         Receives how many of the jobs are done.
     """
@@ -87,7 +87,7 @@ class BlockExecution:
         *,
         window: int | None = None,
         copies: int = 1,
-        steal: bool = True,
+        steal: Steal | None = "difference",
         progress: Callable[[int], None] = lambda done: None,
     ) -> None:
         self._crew, self._directory, self._known, self._progress = crew, directory, known, progress
@@ -163,18 +163,18 @@ class BlockExecution:
     def _may_give(self, rank: int) -> bool:
         if self._window is not None and len(self._given[rank]) >= self._window:
             return False
-        if not self._queues[rank] and self._steal:
-            self._take_from_others(rank)
+        if not self._queues[rank] and self._steal is not None:
+            self._take_from_others(rank, self._steal)
         return bool(self._queues[rank])
 
-    def _take_from_others(self, thief: int) -> None:
+    def _take_from_others(self, thief: int, steal: Steal) -> None:
         """Move half of what is left of the longest queue, where its rank would come to it much later."""
         victim = max(self._queues, key=lambda rank: len(self._queues[rank]))
         n_left = len(self._queues[victim])
         if victim == thief or n_left < 2 or self._given[thief]:
             return
         taken = stolen(
-            self._queues[victim], n_left // 2, self._directory.needs, self._reached[thief], self._reached[victim]
+            self._queues[victim], n_left // 2, self._directory.needs, self._reached[thief], self._reached[victim], steal
         )
         keys = {job.key for job in taken}
         self._queues[victim] = deque(job for job in self._queues[victim] if job.key not in keys)

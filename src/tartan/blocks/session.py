@@ -6,7 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +14,24 @@ import numpy as np
 
 from tartan.base.checks import one_of
 from tartan.base.checks import whole as whole_number
-from tartan.blocks.checkpoint import code_of, read_checkpoint, write_checkpoint
-from tartan.blocks.cluster_crew import ClusterCrew, open_crew
-from tartan.blocks.crew import BlockCrew, LocalCrew
+from tartan.blocks.checkpoint import note_code, read_checkpoint, write_checkpoint
+from tartan.blocks.cluster_crew import crew_of
+from tartan.blocks.crew import BlockCrew
 from tartan.blocks.directory import BlockDirectory, SubtaskJob
 from tartan.blocks.execution import BlockExecution, lost_error
-from tartan.core.placement import PLACES, Place, place_blocks
+from tartan.blocks.report import RunReport
 from tartan.blocks.sources import SpaceSource, source_of
 from tartan.blocks.space import Space, block_shape
 from tartan.blocks.task import Task, ranges_read, refuse_conflicts
 from tartan.blocks.work import AddSpace, BlockFunction, PartOrigin, RankGone
-from tartan.core.assignment import AFFINITIES, Affinity, assign
+from tartan.core.affinity import STEALS, Steal
+from tartan.core.assignment import AFFINITIES, Affinity, Assignment
+from tartan.core.block_bounds import moved_bound
 from tartan.core.pieces import PieceKey
+from tartan.core.placement import PLACES, Place, place_blocks
 from tartan.core.space import BlockGrid, Box, shape_of, within
 from tartan.core.subtask_order import PieceOrder
+from tartan.core.task_divider import TaskDivider
 from tartan.errors import ClusterError, ConfigError, TransportError
 from tartan.workers import shipping
 
@@ -38,59 +42,6 @@ _SHARE_FOR_RANGES = 0.7
 _POLL_SECONDS = 0.1
 _LOSS_SECONDS = 30.0
 """Longest wait for the word that a rank is lost which does not answer."""
-
-
-@dataclass(frozen=True)
-class RunReport:
-    """What one call of ``Session.run`` did.
-
-    Attributes
-    ----------
-    seconds : float
-        From call to end.
-    subtasks : int
-    bytes_moved : int
-        From rank to rank.
-    bytes_read : int
-        From sources, on all ranks.
-    bytes_spilled, bytes_restored : int
-        Written to the local folder because memory was full, and read back.
-    steals : int
-        Subtasks that another rank ran than the one they were given to.
-    repeated : int
-        Subtasks that ran once more, after a failure or a loss.
-    ranks_lost : int
-    per_rank : dict of int to int
-        Subtasks that each rank ended.
-    """
-
-    seconds: float = 0.0
-    subtasks: int = 0
-    bytes_moved: int = 0
-    bytes_read: int = 0
-    bytes_spilled: int = 0
-    bytes_restored: int = 0
-    steals: int = 0
-    repeated: int = 0
-    ranks_lost: int = 0
-    per_rank: dict[int, int] | None = None
-
-    def __add__(self, other: RunReport) -> RunReport:
-        names = [name for name in self.__dataclass_fields__ if name != "per_rank"]
-        per_rank = dict(self.per_rank or {})
-        for rank, count in (other.per_rank or {}).items():
-            per_rank[rank] = per_rank.get(rank, 0) + count
-        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
-        return RunReport(**sums, per_rank=per_rank)
-
-    def __sub__(self, before: RunReport) -> RunReport:
-        names = [name for name in self.__dataclass_fields__ if name != "per_rank"]
-        known = before.per_rank or {}
-        per_rank = {rank: count - known.get(rank, 0) for rank, count in (self.per_rank or {}).items()}
-        return RunReport(
-            **{name: getattr(self, name) - getattr(before, name) for name in names},
-            per_rank={rank: count for rank, count in per_rank.items() if count},
-        )
 
 
 def _ignore(done: int, total: int) -> None:
@@ -114,8 +65,11 @@ class Session:
         Ranks that keep each value that a task wrote, so that the loss of one loses nothing.
     affinity : {"auto", "marginal", "local", "transfers", "remote", "none"}
         How subtasks are given to ranks.
-    steal : bool
-        Whether a rank that has nothing to do takes subtasks from others.
+    steal : {"difference", "plain"} or bool
+        How a rank that has nothing to do takes subtasks from another: those that cost it the least and save the other
+        the most, or the last ones. True: "difference". False: not at all.
+    evaluate : float
+        Share of the subtasks that each rank looks at when they are given to ranks; the others go anywhere. 0 to 1.
     seed : int
         Of all that is random in placement and assignment.
     folder : path, optional
@@ -155,7 +109,8 @@ class Session:
         workers: int | None = None,
         copies: int = 1,
         affinity: Affinity = "auto",
-        steal: bool = True,
+        steal: Steal | bool = True,
+        evaluate: float = 1.0,
         seed: int = 0,
         folder: str | os.PathLike[str] | None = None,
         progress: Callable[[int, int], None] = _ignore,
@@ -168,11 +123,17 @@ class Session:
         if host_cache is not None:
             whole_number("host_cache", host_cache, 1, option="--host-cache")
         whole_number("copies", copies, 1)
-        self._affinity, self._steal, self._seed, self._copies = affinity, steal, seed, copies
+        if not 0 <= evaluate <= 1:
+            raise ConfigError(f"evaluate={evaluate!r}: give a share of the subtasks, from 0 to 1")
+        if not isinstance(steal, bool):
+            one_of("steal", steal, STEALS)
+        self._steal: Steal | None = "difference" if steal is True else steal or None
+        self._seed, self._copies = seed, copies
+        self._divider = TaskDivider(affinity, evaluate, seed)
         self._folder = None if folder is None else Path(folder)
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
-        self._crew: BlockCrew = _open_crew(cluster, host_cache, workers, self._folder, copies)
+        self._crew: BlockCrew = crew_of(cluster, host_cache, workers, self._folder, copies)
         self._directory = BlockDirectory()
         self._history: dict[tuple[int, int], SubtaskJob] = {}
         self._n_tasks = 0
@@ -252,20 +213,21 @@ class Session:
         begin = time.perf_counter()
         self._require_own(tasks)
         refuse_conflicts(tasks)
-        self._note_code(tasks)
+        note_code([task.function for task in tasks], self._codes, self._resumed_codes)
         for space in {one.space for task in tasks for subtask in task.subtasks for one in subtask.subscriptions}:
             space.source.check_unchanged()
         self._catch_up()
         jobs = self._jobs(tasks)
         if not jobs:
             return RunReport(per_rank={})
-        execution = self._execute(jobs)
+        execution, bound = self._execute(jobs)
         self._finish(execution, jobs)
         totals, counts = execution.totals, execution.totals.counts
         report = RunReport(
             time.perf_counter() - begin,
             len(jobs),
             counts.bytes_from_ranks,
+            bound,
             counts.bytes_from_source,
             counts.bytes_spilled,
             counts.bytes_restored,
@@ -339,7 +301,9 @@ class Session:
         one_of("place", place, PLACES)
         if space.source.kind == "zeros" or place == "source":
             return None
-        return place_blocks(space.blocks, place, list(self._crew.ranks), self._seed + space.number)
+        ranks = list(self._crew.ranks)
+        placed = place_blocks(space.blocks.counts, place, len(ranks), self._seed + space.number)
+        return [ranks[k] for k in placed.tolist()]
 
     def _load(self, space: Space, box: Box) -> np.ndarray:
         """Return the values of a box."""
@@ -409,21 +373,23 @@ class Session:
             return function
         return replace(function, call=shipping.dump(function.call))
 
-    def _execute(self, jobs: list[SubtaskJob]) -> BlockExecution:
+    def _execute(self, jobs: list[SubtaskJob]) -> tuple[BlockExecution, int | None]:
+        """Run jobs; return also the bytes that ranks had to move at least, where that is known."""
         ranks = list(self._crew.ranks)
         if not ranks:
             raise ClusterError("no rank is left; the session cannot compute any more")
         execution = self._new_execution(self._copies, lambda done: self._progress(done, len(jobs)))
-        if len(ranks) > 1 or self._bytes_of(jobs) > self._crew.room_bytes:
-            execution.run(*self._dealt(jobs, ranks))
-        else:
+        if len(ranks) == 1 and self._directory.bytes_of(jobs) <= self._crew.room_bytes:
             execution.run(jobs, [ranks[0]] * len(jobs))
-        return execution
+            return execution, 0
+        task = self._directory.assignment(jobs, ranks)
+        bound = moved_bound(task)
+        execution.run(*self._dealt(jobs, ranks, task))
+        return execution, None if bound is None else round(bound)
 
-    def _dealt(self, jobs: list[SubtaskJob], ranks: list[int]) -> tuple[list[SubtaskJob], list[int]]:
+    def _dealt(self, jobs: list[SubtaskJob], ranks: list[int], task: Assignment) -> tuple[list[SubtaskJob], list[int]]:
         """Return the jobs of one rank after those of another, each rank's in its order, and whose they are."""
-        task = self._directory.assignment(jobs, ranks, self._seed)
-        owners = assign(task, self._affinity)
+        owners = self._divider.divided(task, self._n_tasks, self._directory.updated(jobs, ranks))
         order = PieceOrder(task.demand, task.index)
         dealt, whose = [], []
         for place, rank in enumerate(ranks):
@@ -432,12 +398,6 @@ class Session:
             dealt += [jobs[k] for k in pieces.tolist()]
             whose += [rank] * len(pieces)
         return dealt, whose
-
-    def _bytes_of(self, jobs: list[SubtaskJob]) -> float:
-        """Return the bytes of all that jobs read and write."""
-        read = {key: size for job in jobs for key, size in self._directory.needs(job).items()}
-        spaces = {wanted.space for job in jobs for _, wanted in job.outputs()}
-        return sum(read.values()) + sum(self.spaces[space].nbytes for space in spaces)
 
     def _new_execution(self, copies: int, progress: Callable[[int], None] = lambda done: None) -> BlockExecution:
         return BlockExecution(
@@ -470,18 +430,6 @@ class Session:
             if isinstance(event, RankGone):
                 self._directory.lose(event.rank)
                 self.total += RunReport(ranks_lost=1)
-
-    def _note_code(self, tasks: Sequence[Task]) -> None:
-        """Refuse functions that are not those of the checkpoint."""
-        for task in tasks:
-            name, code = task.function.name, code_of(task.function.call)
-            if self._codes.setdefault(name, code) != code and name in self._resumed_codes:
-                raise ConfigError(
-                    f"{name} is not what it was when the checkpoint was written; resume with the same code, or begin "
-                    "anew",
-                    code="other-code",
-                )
-            self._codes[name] = code
 
     # -- refusals ----------------------------------------------------------------------------------------------------
 
@@ -535,21 +483,6 @@ def resume(folder: str | os.PathLike[str], cluster: Any = None, **options: Any) 
     session._codes = dict(found.codes)
     session._resumed_codes = frozenset(found.codes)
     return session
-
-
-def _open_crew(
-    cluster: Any, host_cache: int | None, workers: int | None, folder: Path | None, copies: int
-) -> BlockCrew:
-    if cluster is None:
-        if copies > 1:
-            raise ConfigError(f"copies={copies}: there is one rank; start more with cluster='local:N'")
-        return LocalCrew(host_cache, workers, folder)
-    crew = cluster if isinstance(cluster, ClusterCrew) else open_crew(cluster, host_cache, workers, folder)
-    n_ranks = len(crew.ranks)
-    if copies > n_ranks:
-        crew.close()
-        raise ConfigError(f"copies={copies}: there are {n_ranks} ranks; start more, or keep fewer copies")
-    return crew
 
 
 def _like(source: Any, shape: Any, dtype: Any, like: Any) -> tuple[None, Any, Any]:

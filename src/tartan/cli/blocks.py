@@ -30,8 +30,6 @@ _N_INPUTS = {"matmul": (2, 2), "lu": (1, 1), "convolve": (2, 1000), "pagerank": 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    from tartan.core.placement import PLACES
-
     add = parser.add_argument
     add("application", metavar="APPLICATION", choices=[*_APPLICATIONS], help="; ".join(_APPLICATIONS.values()))
     add("inputs", metavar="ARRAY", nargs="+", help=".npy files or Zarr arrays; filters and links as .npy")
@@ -43,7 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--cluster", metavar="WHERE", help="compute on several ranks: local:4")
     add("--workers", metavar="N", type=int, help="subtasks at a time on each rank (cores)")
     add("--host-cache", metavar="SIZE", help="memory of each rank for blocks (half of what is free)")
-    add("--place", choices=PLACES, default="source", help="where blocks of the input are at first (source)")
+    places = ("source", "centralized", "row cyclic", "column cyclic", "random", "grid")
+    add("--place", choices=places, default="source", help="where blocks of the input are at first (source)")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -55,9 +54,9 @@ def execute(args: argparse.Namespace) -> int:
         raise StoreError(f"{args.out} exists already; remove it, or choose another name", code="exists")
     with _session(args) as session:
         run = {"matmul": _matmul, "lu": _lu, "convolve": _convolve, "pagerank": _pagerank}[args.application]
-        found, report, bound = run(session, args)
+        found, report = run(session, args)
         found.to_zarr(args.out)
-    _report(args, report, bound)
+    _report(args, report)
     return 0
 
 
@@ -75,7 +74,7 @@ def _session(args: argparse.Namespace) -> Iterator[Session]:
             yield session
 
 
-def _report(args: argparse.Namespace, report: RunReport, bound: int) -> None:
+def _report(args: argparse.Namespace, report: RunReport) -> None:
     if args.json:
         print_json(
             {
@@ -83,7 +82,7 @@ def _report(args: argparse.Namespace, report: RunReport, bound: int) -> None:
                 "seconds": report.seconds,
                 "subtasks": report.subtasks,
                 "bytes_moved": report.bytes_moved,
-                "bytes_bound": bound,
+                "bytes_bound": report.bytes_bound,
                 "bytes_read": report.bytes_read,
                 "bytes_spilled": report.bytes_spilled,
                 "bytes_restored": report.bytes_restored,
@@ -98,30 +97,30 @@ def _report(args: argparse.Namespace, report: RunReport, bound: int) -> None:
     )
 
 
-def _matmul(session: Session, args: argparse.Namespace) -> tuple[Space, RunReport, int]:
+def _matmul(session: Session, args: argparse.Namespace) -> tuple[Space, RunReport]:
     from tartan.blocks.applications.matmul import matmul
 
-    return matmul(session, *args.inputs, block=args.block or 1024, place=args.place)
+    return matmul(session, *args.inputs, block=args.block or 1024, place=args.place)[:2]
 
 
-def _lu(session: Session, args: argparse.Namespace) -> tuple[Space, RunReport, int]:
+def _lu(session: Session, args: argparse.Namespace) -> tuple[Space, RunReport]:
     from tartan.blocks.applications.lu import lu
 
-    return *lu(session, args.inputs[0], block=args.block or 1024, place=args.place), 0
+    return lu(session, args.inputs[0], block=args.block or 1024, place=args.place)
 
 
-def _convolve(session: Session, args: argparse.Namespace) -> tuple[Space, RunReport, int]:
+def _convolve(session: Session, args: argparse.Namespace) -> tuple[Space, RunReport]:
     from tartan.blocks.applications.convolve import convolve
 
     kernels = [_array(path) for path in args.inputs[1:]]
     options: dict[str, Any] = {"block": args.block or 1024, "boundary": args.boundary, "place": args.place}
-    return *convolve(session, args.inputs[0], kernels, **options), 0
+    return convolve(session, args.inputs[0], kernels, **options)
 
 
-def _pagerank(session: Session, args: argparse.Namespace) -> tuple[Space, RunReport, int]:
+def _pagerank(session: Session, args: argparse.Namespace) -> tuple[Space, RunReport]:
     from tartan.blocks.applications.pagerank import pagerank
 
-    return *pagerank(session, _array(args.inputs[0]), block=args.block or 65536, damping=args.damping), 0
+    return pagerank(session, _array(args.inputs[0]), block=args.block or 65536, damping=args.damping)
 
 
 def _array(path: str) -> Any:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -22,6 +22,7 @@ Unit = Hashable
 Needs = Mapping[Any, float]
 Piece = TypeVar("Piece")
 Steal = Literal["difference", "plain"]
+STEALS: tuple[Steal, ...] = get_args(Steal)
 
 
 def missing_weight(needs: Needs, held: Set[Unit]) -> float:

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tartan.core.affinity import Steal, stolen
-from tartan.core.assignment import Affinity, Assignment, assign
-from tartan.core.block_workloads import BlockWorkload, Placement, TaskOfBlocks, needs_of
-from tartan.core.lookahead import Lookahead
+from tartan.core.assignment import Affinity, Assignment
+from tartan.core.block_workloads import BlockWorkload, TaskOfBlocks, needs_of
+from tartan.core.placement import Place
 from tartan.core.subtask_order import PieceOrder
+from tartan.core.task_divider import TaskDivider, UpdatedBlocks
 from tartan.errors import ConfigError, InternalError
 
 #: Stands for the link of a rank, among the pieces that end.
@@ -92,7 +93,7 @@ class BlockOptions:
     affinity: Affinity = "auto"
     steal: Steal | None = "difference"
     evaluate: float = 1.0
-    placement: Placement = "random"
+    placement: Place = "random"
     ahead: int | None = None
     copies: int = 1
     losses: tuple[tuple[float, int], ...] = ()
@@ -165,7 +166,7 @@ class _ReplayedRanks:
     options: BlockOptions
     held: np.ndarray
     up_free: np.ndarray
-    lookahead: Lookahead
+    divider: TaskDivider
     losses: deque[tuple[float, int]]
     rework: np.ndarray
     """Operations, and pieces, that must be computed again where a unit is lost, shape (2, n_units)."""
@@ -187,17 +188,14 @@ class _ReplayedRanks:
 
     def divided(self, task: TaskOfBlocks, pieces: np.ndarray) -> np.ndarray:
         """Return the rank of each of some pieces of a task, by the policy."""
-        whole, extra = len(pieces) == task.demand.n_pieces, None
-        if whole and task.in_place is not None and task.index is not None and self.options.affinity == "auto":
+        whole, updated = len(pieces) == task.demand.n_pieces, None
+        if whole and task.in_place is not None and task.index is not None:
             held = self.held[:, task.in_place]
             holders = np.where(held.any(axis=0), held.argmax(axis=0), -1)
-            extra = self.lookahead.extra(0, task.index, self.workload.sizes[task.in_place], holders)
+            updated = UpdatedBlocks(0, task.index, self.workload.sizes[task.in_place], holders)
         demand = task.demand if whole else task.demand.part(pieces)
         index = None if task.index is None else task.index[pieces]
-        # A seed of its own for every task: what was dealt at random once is not dealt the same way again.
-        seed = self.options.seed * 10_007 + len(self.moved)
-        about = Assignment(demand, self.held, self.guesses(), index, extra, seed)
-        return assign(about, self.options.affinity, evaluate=self.options.evaluate)
+        return self.divider.divided(Assignment(demand, self.held, self.guesses(), index), len(self.moved), updated)
 
     def transfer(self, rank: _Computing, unit: int) -> float:
         """Bring a unit to a rank; return when it is there."""
@@ -232,7 +230,8 @@ class _ReplayedRanks:
         self.held[ranks, units] = sizes
         if self.options.copies == 2:
             self.held[self._next_alive()[ranks], units] = sizes
-            self.bytes_copied += float(sizes.sum())
+            new = True if self.workload.repeated is None else ~self.workload.repeated[units]
+            self.bytes_copied += float(sizes.sum(where=new))
         part = 1 / np.maximum(1, np.diff(task.writes.starts))[task.writes.pieces]
         before = 0.0 if task.in_place is None else self.rework[:, units]
         self.rework[:, units] = before + np.stack([task.work[task.writes.pieces] * part, part])
@@ -446,7 +445,7 @@ class BlockReplay:
             options,
             held=workload.held(options.placement, len(ranks), options.seed),
             up_free=np.zeros(len(ranks)),
-            lookahead=Lookahead(len(ranks)),
+            divider=TaskDivider(options.affinity, options.evaluate, options.seed),
             losses=deque(sorted(options.losses)),
             rework=np.zeros((2, len(workload.sizes))),
         )

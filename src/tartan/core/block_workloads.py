@@ -9,15 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from tartan.core.affinity import TaskNeeds, moved_bytes
-from tartan.core.shares_of_grid import layouts, whole_shares
-from tartan.errors import ConfigError
-
-Placement = Literal["source", "centralized", "row cyclic", "column cyclic", "random", "grid"]
+from tartan.core.affinity import TaskNeeds
+from tartan.core.placement import Place, place_blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,34 +51,33 @@ class BlockWorkload:
         Returns an iterator over the tasks.
     sizes : ndarray of float64, shape (n_units,)
         Bytes of each unit.
-    places : ndarray of int, shape (n_parts, 2)
-        Row and column of the block of every part of the input; a part lies where its block does.
     units : ndarray of int, shape (n_parts,)
-        The unit that each part belongs to.
+        The unit that each part of the input belongs to.
     blocks : ndarray of int, shape (n_parts,)
-        The number of its block.
+        The number of its block, where it lies; blocks of a second space follow those of the first.
     part_bytes : ndarray of float64, shape (n_parts,)
     shape : tuple of int
-        Rows and columns of blocks.
+        Rows and columns of blocks of a space.
+    repeated : ndarray of bool, shape (n_units,), optional
+        Units that are part of another one of the same block. Default: none.
     """
 
     name: str
     tasks: Callable[[], Iterator[TaskOfBlocks]]
     sizes: np.ndarray
-    places: np.ndarray
     units: np.ndarray
     blocks: np.ndarray
     part_bytes: np.ndarray
     shape: tuple[int, int]
+    repeated: np.ndarray | None = None
 
-    def held(self, placement: Placement, n_ranks: int, seed: int = 0) -> np.ndarray:
+    def held(self, placement: Place, n_ranks: int, seed: int = 0) -> np.ndarray:
         """Return the bytes of each unit that each rank holds before the first task.
 
         Parameters
         ----------
         placement : {"source", "centralized", "row cyclic", "column cyclic", "random", "grid"}
-            Nowhere but in storage; all on one rank; rows or columns of blocks on the ranks in turn; each block on any
-            rank; contiguous near-square shares.
+            Nowhere but in storage; or as ``place_blocks`` has it, for each space with the next seed.
         n_ranks : int
         seed : int
 
@@ -92,25 +87,10 @@ class BlockWorkload:
         """
         held = np.zeros((n_ranks, len(self.sizes)))
         if placement != "source":
-            np.add.at(held, (self._ranks(placement, n_ranks, seed), self.units), self.part_bytes)
+            n_spaces = -(-(int(self.blocks.max()) + 1) // (self.shape[0] * self.shape[1]))
+            ranks = [place_blocks(self.shape, placement, n_ranks, seed + number) for number in range(n_spaces)]
+            np.add.at(held, (np.concatenate(ranks)[self.blocks], self.units), self.part_bytes)
         return held
-
-    def _ranks(self, placement: Placement, n_ranks: int, seed: int) -> np.ndarray:
-        rows, columns = self.places.T
-        if placement == "random":
-            drawn = np.random.default_rng(seed).integers(0, n_ranks, int(self.blocks.max()) + 1)
-            return np.asarray(drawn[self.blocks])
-        high = next(k for k in range(int(n_ranks**0.5), 0, -1) if n_ranks % k == 0)
-        wide = n_ranks // high
-        found = {
-            "centralized": lambda: np.zeros_like(rows),
-            "row cyclic": lambda: rows % n_ranks,
-            "column cyclic": lambda: columns % n_ranks,
-            "grid": lambda: rows * high // self.shape[0] * wide + columns * wide // self.shape[1],
-        }.get(placement)
-        if found is None:
-            raise ConfigError(f"{placement!r} is no placement of blocks")
-        return np.asarray(found())
 
 
 # -- product -----------------------------------------------------------------------------------------------------
@@ -155,7 +135,6 @@ def product_of_blocks(n_blocks: int, side: int, item_bytes: float = 4.0, *, line
         "product",
         lambda: iter([task]),
         sizes,
-        np.concatenate([index, index]),
         units,
         np.arange(2 * n * n),
         np.full(2 * n * n, size),
@@ -169,7 +148,6 @@ def product_of_blocks(n_blocks: int, side: int, item_bytes: float = 4.0, *, line
 def lu_of_blocks(n_blocks: int, side: int, item_bytes: float = 4.0) -> BlockWorkload:
     """Describe block LU in place: 3 n - 2 tasks, the rows and the columns of a step in one task."""
     n, size = n_blocks, side * side * item_bytes
-    rows, columns = (part.ravel() for part in np.indices((n, n)))
     sizes = np.full(n * n, size)
 
     def task(needs: Sequence[Sequence[int]], operations: float, index: np.ndarray | None = None) -> TaskOfBlocks:
@@ -189,8 +167,7 @@ def lu_of_blocks(n_blocks: int, side: int, item_bytes: float = 4.0) -> BlockWork
                 index = np.array([(i, j) for i in rest for j in rest])
                 yield task([[i * n + k, k * n + j, i * n + j] for i, j in index.tolist()], 2.0, index)
 
-    places = np.stack([rows, columns], axis=1)
-    return BlockWorkload("lu", tasks, sizes, places, np.arange(n * n), np.arange(n * n), sizes, (n, n))
+    return BlockWorkload("lu", tasks, sizes, np.arange(n * n), np.arange(n * n), sizes, (n, n))
 
 
 # -- stencil -----------------------------------------------------------------------------------------------------
@@ -215,11 +192,12 @@ def stencil_of_blocks(
     operations : float
         For one element.
     """
-    lengths = np.array([halo, side - 2 * halo, halo])
-    areas = np.outer(lengths, lengths).ravel() * item_bytes
     n = shape[0] * shape[1]
-    sizes = np.tile(areas, 2 * n)
+    strips = [_strip(side, halo, *towards) for towards in _TOWARDS]
     index = np.array(list(np.ndindex(*shape)))
+    there = np.array([[_inside(shape, i + a, j + b) for a, b in _TOWARDS] for i, j in index.tolist()])
+    areas = (there * np.array(strips) * item_bytes).ravel()
+    sizes = np.tile(areas, 2)
     wanted = [_with_halo(shape, i, j) for i, j in index.tolist()]
     starts = np.cumsum([0, *map(len, wanted)])
     units = np.concatenate(wanted)
@@ -231,66 +209,32 @@ def stencil_of_blocks(
             demand = TaskNeeds(starts, old + units, sizes)
             yield TaskOfBlocks(demand, TaskNeeds(np.arange(n + 1) * 9, new + np.arange(9 * n), sizes), work, index)
 
-    parts = np.arange(9 * n)
-    return BlockWorkload(
-        "convolution", tasks, sizes, np.repeat(index, 9, axis=0), parts, parts // 9, np.tile(areas, n), shape
-    )
+    parts, repeated = np.arange(9 * n), np.tile(np.arange(9) > 0, 2 * n)
+    return BlockWorkload("convolution", tasks, sizes, parts, parts // 9, areas, shape, repeated)
+
+
+#: The units of a block of a stencil: the block itself, and the strip along each side and corner.
+_TOWARDS = ((0, 0), (-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
+
+
+def _strip(side: int, halo: int, a: int, b: int) -> int:
+    return (halo if a else side) * (halo if b else side)
+
+
+def _inside(shape: tuple[int, int], i: int, j: int) -> bool:
+    return 0 <= i < shape[0] and 0 <= j < shape[1]
 
 
 def _with_halo(shape: tuple[int, int], i: int, j: int) -> np.ndarray:
-    """Return the parts that a block needs: nine of its own, and those of its neighbours that lie next to it."""
-    found = []
-    for a in (-1, 0, 1):
-        for b in (-1, 0, 1):
-            if 0 <= i + a < shape[0] and 0 <= j + b < shape[1]:
-                block = (i + a) * shape[1] + j + b
-                rows, columns = ({-1: [2], 0: [0, 1, 2], 1: [0]}[side] for side in (a, b))
-                found += [block * 9 + r * 3 + c for r in rows for c in columns]
-    return np.array(found)
+    """Return the units that a block needs: itself, and of its neighbours the strips that lie next to it.
 
-
-# -- bounds ------------------------------------------------------------------------------------------------------
-
-
-def product_bound(row_held: np.ndarray, column_held: np.ndarray, line_bytes: float, counts: np.ndarray) -> float:
-    """Return the least bytes that ranks must fetch for a product whose pieces need whole rows and columns.
-
-    Parameters
-    ----------
-    row_held, column_held : ndarray of float64, shape (n_ranks, n_lines)
-        Bytes of each line that a rank holds.
-    line_bytes : float
-        Bytes of one line.
-    counts : ndarray of int, shape (n_ranks,)
-        Pieces of each rank.
-
-    Notes
-    -----
-    A rank with t pieces touches r rows and c columns with r c >= t: it fetches r + c lines less what it holds of the
-    r rows and c columns of which it holds the most.
+    Strips of one block overlap, as the ranges do that a rank fetches: what two blocks of a rank need comes twice.
     """
-    missing = [np.cumsum(np.sort(line_bytes - held, axis=1), axis=1) for held in (row_held, column_held)]
-    total = 0.0
-    for rank, count in enumerate(counts.tolist()):
-        heights = np.arange(1, row_held.shape[1] + 1)
-        widths = -(-count // heights)
-        fits = widths <= column_held.shape[1]
-        if count:
-            total += float((missing[0][rank, heights[fits] - 1] + missing[1][rank, widths[fits] - 1]).min())
-    return total
-
-
-def halo_bound(workload: BlockWorkload, n_ranks: int) -> float:
-    """Return the bytes that stencils move between near-square shares of equal size that lie where they are computed."""
-    counts = whole_shares(np.full(n_ranks, workload.shape[0] * workload.shape[1] / n_ranks))
-    owners = next(layouts(workload.shape, counts)).ravel()
-    total, held = 0.0, np.zeros((n_ranks, len(workload.sizes)))
-    held[owners[workload.blocks], workload.units] = workload.part_bytes
-    for task in workload.tasks():
-        total += float(moved_bytes(task.demand, held, owners).sum())
-        held[:] = 0.0
-        held[owners[task.writes.pieces], task.writes.units] = workload.sizes[task.writes.units]
-    return total
+    found = []
+    for a, b in _TOWARDS:
+        if _inside(shape, i + a, j + b):
+            found.append(((i + a) * shape[1] + j + b) * 9 + _TOWARDS.index((-a, -b)))
+    return np.array(found)
 
 
 def needs_of(demand: TaskNeeds, piece: int) -> dict[Hashable, float]:

@@ -39,7 +39,7 @@ class Lookahead:
     """
 
     def __init__(self, n_ranks: int) -> None:
-        self._n_ranks = n_ranks
+        self.n_ranks = n_ranks
         self._seen: Counter[Hashable] = Counter()
         self._patterns: dict[Hashable, np.ndarray] = {}
 
@@ -73,18 +73,18 @@ class Lookahead:
         if space not in self._patterns:
             self._patterns[space] = self._pattern(cells, sizes, holders)
         owners = self._patterns[space][cells]
-        return np.asarray(sizes[:, None] * (owners[:, None] != np.arange(self._n_ranks)))
+        return np.asarray(sizes[:, None] * (owners[:, None] != np.arange(self.n_ranks)))
 
     def _pattern_shape(self) -> tuple[int, int] | None:
         """Return the most square pattern in which every rank is one cell."""
-        rows = next(k for k in range(isqrt(self._n_ranks), 0, -1) if self._n_ranks % k == 0)
-        columns = self._n_ranks // rows
+        rows = next(k for k in range(isqrt(self.n_ranks), 0, -1) if self.n_ranks % k == 0)
+        columns = self.n_ranks // rows
         return (rows, columns) if 1 < columns <= LONGEST * rows else None
 
     def _pattern(self, cells: np.ndarray, sizes: np.ndarray, holders: np.ndarray) -> np.ndarray:
         """Return the rank of each cell of the pattern: those that hold the most of its blocks."""
-        costs = np.zeros((self._n_ranks, self._n_ranks))
+        costs = np.zeros((self.n_ranks, self.n_ranks))
         some = holders >= 0
         np.add.at(costs, (cells[some], holders[some]), -sizes[some])
-        one = np.ones(self._n_ranks, dtype=np.int64)
+        one = np.ones(self.n_ranks, dtype=np.int64)
         return transport(costs, one, one)

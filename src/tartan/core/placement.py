@@ -8,32 +8,54 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from tartan.core.space import BlockGrid
+from tartan.errors import ConfigError
 
 Place = Literal["source", "centralized", "row cyclic", "column cyclic", "random", "grid"]
 PLACES: tuple[Place, ...] = get_args(Place)
 
 
-def place_blocks(grid: BlockGrid, place: Place, ranks: Sequence[int], seed: int) -> list[int]:
-    """Return the rank of each block, by number.
+def place_blocks(counts: Sequence[int], place: Place, n_ranks: int, seed: int) -> np.ndarray:
+    """Return which of the ranks has each block, by number.
+
+    Parameters
+    ----------
+    counts : sequence of int
+        Blocks in each dimension.
+    place : {"centralized", "row cyclic", "column cyclic", "random", "grid"}
+        All on the first rank; rows or columns of blocks on the ranks in turn; each block on any rank; cyclic in two
+        dimensions.
+    n_ranks : int
+    seed : int
+        Of "random".
+
+    Returns
+    -------
+    ndarray of int, shape (n_blocks,)
+        From 0.
+
+    Raises
+    ------
+    ConfigError
+        If blocks are not placed that way; for "source" they are on no rank.
 
     Examples
     --------
-    >>> place_blocks(BlockGrid((4, 4), (2, 2)), "row cyclic", [0, 1], 0)
+    >>> place_blocks((2, 2), "row cyclic", 2, 0).tolist()
     [0, 0, 1, 1]
     """
-    indices = np.indices(grid.counts).reshape(len(grid.counts), -1)
-    rows, columns = indices[0], indices[1] if len(indices) > 1 else indices[0]
-    n_ranks = len(ranks)
-    if place == "random":
-        found = np.random.default_rng(seed).integers(0, n_ranks, grid.n_blocks)
-    elif place == "row cyclic":
-        found = rows % n_ranks
-    elif place == "column cyclic":
-        found = columns % n_ranks
-    elif place == "grid":
-        height = next(k for k in range(isqrt(n_ranks), 0, -1) if n_ranks % k == 0)
-        found = rows % height * (n_ranks // height) + (columns % (n_ranks // height) if len(indices) > 1 else 0)
-    else:
-        found = np.zeros(grid.n_blocks, int)
-    return [ranks[k] for k in found.tolist()]
+    indices = np.indices(counts).reshape(len(counts), -1)
+    rows, columns = indices[0], indices[1] if len(indices) > 1 else np.zeros_like(indices[0])
+    high = next(k for k in range(isqrt(n_ranks), 0, -1) if n_ranks % k == 0)
+    wide = n_ranks // high
+    match place:
+        case "centralized":
+            return np.zeros_like(rows)
+        case "row cyclic":
+            return np.asarray(rows % n_ranks)
+        case "column cyclic":
+            return np.asarray((columns if len(indices) > 1 else rows) % n_ranks)
+        case "random":
+            return np.random.default_rng(seed).integers(0, n_ranks, len(rows))
+        case "grid":
+            return np.asarray(rows % high * wide + columns % wide)
+    raise ConfigError(f"{place!r} is no placement of blocks")

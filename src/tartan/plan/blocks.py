@@ -10,16 +10,10 @@ import numpy as np
 
 from tartan.core.affinity import Steal
 from tartan.core.assignment import Affinity
+from tartan.core.block_bounds import halo_bound, product_bound
 from tartan.core.block_replay import BlockNetwork, BlockOptions, BlockRank, BlockReplay
-from tartan.core.block_workloads import (
-    BlockWorkload,
-    Placement,
-    halo_bound,
-    lu_of_blocks,
-    product_bound,
-    product_of_blocks,
-    stencil_of_blocks,
-)
+from tartan.core.block_workloads import BlockWorkload, lu_of_blocks, product_of_blocks, stencil_of_blocks
+from tartan.core.placement import Place
 from tartan.core.shares_of_grid import whole_shares
 from tartan.plan.cluster import clock
 
@@ -59,7 +53,7 @@ class Computation:
     halo: int = 1
     repeats: int = 1
     operations: float = 1.0
-    placements: tuple[Placement, ...] = ()
+    placements: tuple[Place, ...] = ()
 
     def workload(self) -> BlockWorkload:
         """Return its tasks."""
@@ -69,14 +63,15 @@ class Computation:
             return lu_of_blocks(self.blocks[0], self.side, self.item_bytes)
         return product_of_blocks(self.blocks[0], self.side, self.item_bytes, lines=self.blocks[0] >= MANY_BLOCKS)
 
-    def bound(self, nodes: int, placement: Placement, seed: int = 0) -> float | None:
+    def bound(self, nodes: int, placement: Place, seed: int = 0) -> float | None:
         """Return the bytes that no division, or no division into fixed shares, can go below; None where none is known.
 
         Of a product, the two-dimensional bound for its placement; of stencils, the halos of near-square shares that
         lie where they are computed.
         """
         if self.kind == "stencil":
-            return halo_bound(self.workload(), nodes)
+            lengths = [[self.side] * count for count in self.blocks]
+            return self.repeats * self.item_bytes * halo_bound(lengths, (self.halo, self.halo), nodes)
         if self.kind == "lu":
             return None
         n = self.blocks[0]
@@ -102,7 +97,7 @@ class PublishedBlocks:
     computation: str
     nodes: int
     affinity: Affinity
-    placement: Placement = "random"
+    placement: Place = "random"
     evaluate: float = 1.0
     moved_bytes: float | None = None
     moved_share: float | None = None
@@ -140,7 +135,7 @@ class BlockPlan:
     computations: tuple[Computation, ...]
     nodes: tuple[int, ...]
     affinities: tuple[Affinity, ...] = ("none", "auto")
-    placements: tuple[Placement, ...] = ("random",)
+    placements: tuple[Place, ...] = ("random",)
     compare_at: int = 0
     evaluate: tuple[float, ...] = ()
     evaluate_with: tuple[Affinity, ...] = ("local", "auto")
@@ -159,7 +154,7 @@ class BlockVariant:
 
     computation: str
     nodes: int
-    placement: Placement
+    placement: Place
     affinity: Affinity
     evaluate: float = 1.0
 
@@ -184,7 +179,7 @@ class BlockRow:
     computation: str
     nodes: int
     affinity: Affinity
-    placement: Placement
+    placement: Place
     evaluate: float
     seconds: float
     bytes_moved: float

@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 
 from tartan.core.affinity import Steal
 from tartan.core.assignment import AFFINITIES, Affinity
-from tartan.core.block_workloads import Placement
+from tartan.core.placement import Place
 from tartan.core.replay import Cost, Machine, WorkloadCosts
 from tartan.core.triples import LEAST_ITEMS
 from tartan.errors import ConfigError
@@ -177,10 +177,10 @@ class PublishedNodes(Struct):
 
 
 AffinityName = Annotated[Affinity, Meta(description=f"one of {', '.join(AFFINITIES)}")]
-PlacementName = Annotated[Placement, Meta(description=f"one of {', '.join(get_args(Placement))}")]
+PlacementName = Annotated[Place, Meta(description=f"one of {', '.join(get_args(Place))}")]
 Affinities = Annotated[tuple[AffinityName, ...], Meta(min_length=1, description=f"a list of {', '.join(AFFINITIES)}")]
 Placements = Annotated[
-    tuple[PlacementName, ...], Meta(min_length=1, description=f"a list of {', '.join(get_args(Placement))}")
+    tuple[PlacementName, ...], Meta(min_length=1, description=f"a list of {', '.join(get_args(Place))}")
 ]
 ShareNumber = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tartan.blocks.halo import halo
-from tartan.core.placement import Place
-from tartan.blocks.session import RunReport, Session
+from tartan.blocks.report import RunReport
+from tartan.blocks.session import Session
 from tartan.blocks.space import Space, Subscription
 from tartan.blocks.task import Task
 from tartan.blocks.work import Boundary
+from tartan.core.block_bounds import halo_bound
+from tartan.core.placement import Place
 from tartan.errors import ConfigError
 
 _DIRECT = 49
@@ -49,6 +52,8 @@ def convolve(
     Space
         float32, or float64 where the image or a filter has more than float32 holds.
     RunReport
+        Its ``bytes_bound`` is what every filter after the first moves between near-square shares that stay where they
+        are: their halos. What the first one moves is not in it.
 
     Raises
     ------
@@ -68,7 +73,19 @@ def convolve(
         new = spare or session.space(shape=old.shape, dtype=dtype, block=old.blocks.block)
         session.run(_task(old, new, np.asarray(kernel, dtype), boundary))
         spare, old = (old if (old.dtype == dtype and spare is not None) or old.source.kind == "zeros" else None), new
-    return old, session.total - before
+    bound = sum(_halo_bytes(session, old, dtype, kernel) for kernel in kernels[1:])
+    return old, replace(session.total - before, bytes_bound=bound)
+
+
+def _halo_bytes(session: Session, image: Space, dtype: np.dtype[Any], kernel: np.ndarray) -> int:
+    """Return the bytes of the halos of near-square shares of an image."""
+    lengths = [
+        [min(step, length - start) for start in range(0, length, step)]
+        for length, step in zip(image.shape[:2], image.blocks.block, strict=False)
+    ]
+    widths = kernel.shape[0] // 2, kernel.shape[1] // 2
+    n_channels = image.shape[2] if len(image.shape) == 3 else 1
+    return dtype.itemsize * n_channels * halo_bound(lengths, widths, len(session.ranks))
 
 
 def _block_of(session: Session, image: Any, block: int) -> tuple[int, ...]:

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from tartan.core.placement import Place
-from tartan.blocks.session import RunReport, Session
+from tartan.blocks.report import RunReport
+from tartan.blocks.session import Session
 from tartan.blocks.space import Space
 from tartan.blocks.task import Task
+from tartan.core.placement import Place
 from tartan.errors import ConfigError
 
 MOST_GROWTH = 1e6

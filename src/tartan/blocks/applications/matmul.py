@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from tartan.core.placement import Place
-from tartan.blocks.session import RunReport, Session
+from tartan.blocks.report import RunReport
+from tartan.blocks.session import Session
 from tartan.blocks.space import Space, Subscription
 from tartan.blocks.task import Task
-from tartan.core.block_bounds import product_bound
+from tartan.core.placement import Place
 from tartan.errors import ConfigError
 
 
@@ -21,7 +21,7 @@ def product(a: np.ndarray, b: np.ndarray, c: np.ndarray, xp: Any) -> None:
 
 def matmul(
     session: Session, a: Any, b: Any, *, block: int = 1024, place: Place = "source"
-) -> tuple[Space, RunReport, int]:
+) -> tuple[Space, RunReport, int | None]:
     """Multiply two matrices.
 
     Parameters
@@ -37,8 +37,8 @@ def matmul(
     -------
     product : Space
     report : RunReport
-    bound : int
-        Bytes that must at least move between ranks.
+    bound : int or None
+        Bytes that must at least move between ranks, each with its share of the blocks of the product; as in the report.
 
     Raises
     ------
@@ -56,7 +56,4 @@ def matmul(
         return A.read[rows, :], B.read[:, columns], C.write[rows, columns]
 
     report = session.run(Task(product, C.grid, wants, releases_gil=True))
-    held = 0 if place == "source" else A.nbytes + B.nbytes
-    rows, columns = C.shape
-    bound = product_bound((rows, columns), A.shape[1], A.dtype.itemsize, len(session.ranks), held) if held else 0
-    return C, report, bound
+    return C, report, report.bytes_bound

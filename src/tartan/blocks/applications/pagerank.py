@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tartan.blocks.session import RunReport, Session
+from tartan.blocks.report import RunReport
+from tartan.blocks.session import Session
 from tartan.blocks.space import Space, Subscription
 from tartan.blocks.task import Task
 from tartan.errors import ConfigError

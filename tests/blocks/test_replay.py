@@ -1,0 +1,124 @@
+"""What ranks move is what the replay of the same tasks says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from test_ranks import session
+
+from tartan import blocks
+from tartan.blocks.applications.convolve import convolve
+from tartan.blocks.applications.matmul import matmul
+from tartan.core.block_replay import BlockOptions, BlockRank, BlockReplay
+from tartan.core.block_workloads import BlockWorkload, lu_of_blocks, product_of_blocks, stencil_of_blocks
+from tartan.errors import ConfigError
+
+SIDE = 8
+N_BLOCKS = 6
+MATRIX = np.random.default_rng(0).standard_normal((SIDE * N_BLOCKS, SIDE * N_BLOCKS), dtype="f4")
+KERNELS = [np.ones((5, 5), "f4")] * 3
+
+
+def leave(*arrays: np.ndarray) -> None:
+    """Compute nothing."""
+
+
+def multiplied(found: blocks.Session, place: Any) -> None:
+    matmul(found, MATRIX, MATRIX, block=SIDE, place=place)
+
+
+def eliminated(found: blocks.Session, place: Any) -> None:
+    """Run the tasks of LU, which compute nothing here."""
+    a = found.space(MATRIX, block=SIDE, place=place)
+
+    def task(grid: list[tuple[int, int]], wants: Callable[[int, int], Any]) -> blocks.Task:
+        return blocks.Task(leave, grid, wants, releases_gil=True)
+
+    def solved(k: int) -> Callable[[int, int], Any]:
+        return lambda i, j: (a.read[a.block(k, k)], a.update[a.block(i, j)])
+
+    def behind(k: int) -> Callable[[int, int], Any]:
+        return lambda i, j: (a.read[a.block(i, k)], a.read[a.block(k, j)], a.update[a.block(i, j)])
+
+    for k in a.grid_rows:
+        rest = range(k + 1, N_BLOCKS)
+        found.run(task([(k, k)], lambda i, j: a.update[a.block(i, j)]))
+        if rest:
+            found.run(task([(i, k) for i in rest], solved(k)), task([(k, j) for j in rest], solved(k)))
+            found.run(task([(i, j) for i in rest for j in rest], behind(k)))
+
+
+def filtered(found: blocks.Session, place: Any) -> None:
+    convolve(found, MATRIX, KERNELS, block=SIDE, place=place)
+
+
+WAYS: dict[str, tuple[Callable[[blocks.Session, Any], None], BlockWorkload]] = {
+    "product": (multiplied, product_of_blocks(N_BLOCKS, SIDE)),
+    "LU": (eliminated, lu_of_blocks(N_BLOCKS, SIDE)),
+    "convolution": (filtered, stencil_of_blocks((N_BLOCKS, N_BLOCKS), SIDE, 2, 3, 4.0, 1.0)),
+}
+
+
+def replayed(workload: BlockWorkload, place: Any, affinity: Any) -> int:
+    """Return the bytes that four ranks move in virtual time."""
+    options = BlockOptions(affinity=affinity, steal=None, placement=place)
+    return round(BlockReplay(workload, [BlockRank(1e9)] * 4, options=options).run().bytes_moved)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("way", "place", "affinity"),
+    [
+        ("product", "random", "auto"),
+        ("product", "row cyclic", "local"),
+        ("LU", "random", "auto"),
+        ("LU", "centralized", "none"),
+        ("convolution", "random", "auto"),
+        ("convolution", "grid", "remote"),
+    ],
+)
+def test_ranks_move_what_the_replay_moves(way: str, place: str, affinity: str) -> None:
+    run, workload = WAYS[way]
+    with session(4, steal=False, affinity=affinity) as found:  # type: ignore[arg-type]
+        run(found, place)
+        assert found.total.bytes_moved == replayed(workload, place, affinity) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steal", ["difference", "plain"])
+def test_ranks_that_steal_end_everything(steal: str) -> None:
+    with session(2, steal=steal, evaluate=0.5) as found:
+        result, report, _ = matmul(found, MATRIX, MATRIX, block=SIDE, place="random")
+        assert report.subtasks == sum((report.per_rank or {}).values()) == N_BLOCKS**2
+        np.testing.assert_allclose(result.array(), MATRIX @ MATRIX, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_reports_have_the_bound_where_one_is_known() -> None:
+    with session(4, steal=False) as found:
+        _, report, bound = matmul(found, MATRIX, MATRIX, block=SIDE, place="random")
+        assert report.bytes_bound == bound
+        assert bound is not None
+        assert 0 < bound <= report.bytes_moved <= 1.2 * bound
+        assert matmul(found, MATRIX, MATRIX, block=SIDE)[2] == 0
+        row = matmul(found, MATRIX[:SIDE], MATRIX, block=SIDE, place="row cyclic")[1]
+        assert row.bytes_bound is not None
+        assert 0 < row.bytes_bound <= row.bytes_moved
+        eliminated(found, "random")
+        assert found.total.bytes_bound is None
+        # Four shares of 24 x 24: two rows and two columns of each at two sides, and four elements at the corner.
+        assert convolve(found, MATRIX, KERNELS, block=SIDE, place="random")[1].bytes_bound == 2 * 4 * 4 * 100
+    with blocks.Session(workers=1) as found:
+        eliminated(found, "random")
+        assert found.total.bytes_bound == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "message"), [({"steal": "most"}, "steal"), ({"evaluate": 1.5}, r"evaluate=1\.5: give a share")]
+)
+def test_unknown_ways_to_give_subtasks_are_refused(option: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        blocks.Session(**option)
