@@ -11,6 +11,7 @@ from test_ranks import session
 
 from tartan import blocks
 from tartan.blocks.applications.convolve import convolve
+from tartan.blocks.applications.lu import eliminate
 from tartan.blocks.applications.matmul import matmul
 from tartan.core.block_replay import BlockOptions, BlockRank, BlockReplay
 from tartan.core.block_workloads import BlockWorkload, lu_of_blocks, product_of_blocks, stencil_of_blocks
@@ -22,33 +23,14 @@ MATRIX = np.random.default_rng(0).standard_normal((SIDE * N_BLOCKS, SIDE * N_BLO
 KERNELS = [np.ones((5, 5), "f4")] * 3
 
 
-def leave(*arrays: np.ndarray) -> None:
-    """Compute nothing."""
-
-
 def multiplied(found: blocks.Session, place: Any) -> None:
     matmul(found, MATRIX, MATRIX, block=SIDE, place=place)
 
 
 def eliminated(found: blocks.Session, place: Any) -> None:
-    """Run the tasks of LU, which compute nothing here."""
-    a = found.space(MATRIX, block=SIDE, place=place)
-
-    def task(grid: list[tuple[int, int]], wants: Callable[[int, int], Any]) -> blocks.Task:
-        return blocks.Task(leave, grid, wants, releases_gil=True)
-
-    def solved(k: int) -> Callable[[int, int], Any]:
-        return lambda i, j: (a.read[a.block(k, k)], a.update[a.block(i, j)])
-
-    def behind(k: int) -> Callable[[int, int], Any]:
-        return lambda i, j: (a.read[a.block(i, k)], a.read[a.block(k, j)], a.update[a.block(i, j)])
-
+    a = found.space(MATRIX + 100 * np.eye(len(MATRIX), dtype="f4"), block=SIDE, place=place)
     for k in a.grid_rows:
-        rest = range(k + 1, N_BLOCKS)
-        found.run(task([(k, k)], lambda i, j: a.update[a.block(i, j)]))
-        if rest:
-            found.run(task([(i, k) for i in rest], solved(k)), task([(k, j) for j in rest], solved(k)))
-            found.run(task([(i, j) for i in rest for j in rest], behind(k)))
+        eliminate(found, a, k, np.inf)
 
 
 def filtered(found: blocks.Session, place: Any) -> None:

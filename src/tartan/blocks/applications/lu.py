@@ -66,7 +66,7 @@ def lu(session: Session, a: Any, *, block: int = 1024, place: Place = "source") 
     if not np.isfinite(limit):
         raise ConfigError("the matrix holds values that are not finite, and has no LU factors")
     for k in factors.grid_rows:
-        _eliminate(session, factors, k, limit)
+        eliminate(session, factors, k, limit)
     return factors, session.total - before
 
 
@@ -97,7 +97,7 @@ def _largest(session: Session, a: Space) -> float:
     return float(found.array().max())
 
 
-def _eliminate(session: Session, a: Space, k: int, limit: float) -> None:
+def eliminate(session: Session, a: Space, k: int, limit: float) -> None:
     """Do one step of the elimination: a diagonal block, its column and row, and all that is behind them."""
     rest = range(k + 1, a.counts[0])
     at = a.block
