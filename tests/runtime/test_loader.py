@@ -68,11 +68,13 @@ class Rig:
         timeout_seconds: float | None = None,
         cache: DiskCache | None = None,
         behind_bytes: int = 1 << 20,
+        parsed: ItemForm | None = None,
         **options: Any,
     ) -> None:
-        arenas = {HOST_ARENA: Arena(1 << 16, shared=False)}
+        self.arenas = arenas = {HOST_ARENA: Arena(1 << 16, shared=False)}
         form = None if ragged else ROW
-        task = ItemPlan(RaggedObjects() if ragged else UniformItems(ROW), None, form, np.zeros(3, np.float32))
+        items = RaggedObjects() if ragged else UniformItems(ROW)
+        self.plan = task = ItemPlan(items, parsed, form, np.zeros(3, np.float32))
         app = Compared()
         self.workers = Workers(app, arenas, ends)
         self.events: queue.Queue[Event] = queue.Queue()
@@ -140,6 +142,16 @@ def test_an_item_that_cannot_be_read_fails_alone() -> None:
 
     done = Rig(OneMissing([0, 0, 0], ["a", "b", "c"])).load(3)
     assert {position: failure.stage for position, failure in done.failures.items()} == {1: "read"}
+
+
+def test_batches_of_parsed_items_lie_one_behind_the_other() -> None:
+    """A device takes the parsed items of a span as one array, however they were parsed."""
+    rows = np.arange(12, dtype=np.uint16).reshape(4, 3)
+    rig = Rig(SequenceSource(list(rows)), parsed=ItemForm(rows.dtype, (3,)), item_seconds=1.0)
+    for at in (0, 5):
+        rig.loader.load(Place(0, at, 4, 1, 0))
+        assert np.array_equal(rig.plan.block(rig.arenas, rig.filled().place), rows)
+    assert [function for function, _ in rig.workers.timeouts] == [parse_batch] * 8
 
 
 def die_once(function: Any, args: tuple[Any, ...], seen: list[Any]) -> Outcome | None:

@@ -38,6 +38,8 @@ class Place(NamedTuple):
         Changes with every fill.
     first : int
         Index of its first item.
+    begin : int
+        Items of the span that lie before it, where it is a part of one.
     """
 
     span: int
@@ -45,6 +47,13 @@ class Place(NamedTuple):
     length: int
     serial: int
     first: int
+    begin: int = 0
+
+    def part(self, begin: int, end: int) -> Place:
+        """Return the place of some items of a span."""
+        return self._replace(
+            address=self.address + begin, length=end - begin, first=self.first + begin, begin=self.begin + begin
+        )
 
 
 class HostItems(Protocol):

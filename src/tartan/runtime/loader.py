@@ -266,7 +266,7 @@ class Loader:
         """Hand a batch to a worker; on a thread of the executor, which must not be blocked, do not ``wait``."""
         span, place, plan = batch.span, batch.span.place, self._wiring.item_plan
         self._ahead.take(batch.n_bytes, wait=wait)
-        part = place._replace(address=place.address + batch.begin, length=batch.length, first=place.first + batch.begin)
+        part = place.part(batch.begin, batch.end)
         keys = span.keys[batch.begin : batch.end]
         if batch.rows is not None:
             self._call(parse_rows, (plan, part, keys, batch.rows), partial(self._batch_parsed, batch), batch.length)

@@ -98,11 +98,11 @@ class ItemPlan:
         return int(block.nbytes)
 
     def block(self, arenas: dict[str, Arena], place: Place, *, ready: bool = False) -> np.ndarray:
-        """Return the memory of a place of uniform items: parsed ones wait where the ready ones will lie."""
+        """Return the memory of a place of uniform items: parsed spans wait where the ready ones will lie."""
         assert isinstance(self.items, UniformItems)
         if ready or self.parsed is None:
             return self.items.block(arenas, place.address, place.length)
-        offset = place.address * self.items.form.nbytes
+        offset = (place.address - place.begin) * self.items.form.nbytes + place.begin * self.parsed.nbytes
         return arenas[HOST_ARENA].view(offset, (place.length, *self.parsed.shape), self.parsed.dtype)
 
     def without_substitute(self) -> ItemPlan:
