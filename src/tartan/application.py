@@ -166,6 +166,31 @@ class Application:
         """
         return item
 
+    def compact_form(self, dtype: np.dtype[Any], shape: tuple[int, ...], xp: Any) -> tuple[Any, tuple[int, ...]] | None:
+        """Return dtype and shape in which a device may keep items of one form; default, and None: as on the CPU.
+
+        Parameters
+        ----------
+        dtype, shape : dtype, tuple of int
+            Of preprocessed items on the CPU.
+        xp : namespace
+            Of a device with memory of its own.
+
+        Notes
+        -----
+        Used in runs of one rank if all devices have the same compact form and parsed items are no larger. ``compact``
+        then takes the place of ``preprocess``, and ``compare`` gets arrays of this form.
+        """
+        return None
+
+    def compact(self, item: Any, out: Any, xp: Any) -> Any:
+        """Write one parsed item to ``out``, in its compact form; return an array (1,), zero where there is no item.
+
+        Nothing may be asked of the device here. An item that cannot be compared is written as zeros;
+        ``describe_failure`` then says why, of an array of zeros on the host.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has a compact form and defines no compact")
+
     def warm_up(self, xp: Any) -> None:
         """Get ready for comparisons on a device with memory of its own, such as by compiling kernels; default: nothing.
 

@@ -10,7 +10,6 @@ import pytest
 
 from tartan.apps.forensics import prnu
 from tartan.devices.sim import SimDevice
-from tartan.testing.fake_cupy import FakeCupy
 
 SHAPES = [(16, 16), (17, 19), (40, 64), (65, 50), (50, 81), (130, 120)]
 
@@ -114,15 +113,14 @@ def test_the_borders_of_the_spectrum_matter() -> None:
 
 def test_strips_leave_no_seams() -> None:
     grey = photo((2000, 80))
-    assert len(list(prnu.strips(*grey.shape, np))) == 3
+    assert len(list(prnu.strips(*grey.shape))) == 3
     expected = reference_pattern(grey)
     assert np.abs(prnu.noise_pattern(grey, np) - expected).max() < 1e-5 * np.abs(expected).max()
 
 
 def test_strips_are_of_an_even_number_of_rows() -> None:
-    assert list(prnu.strips(75, 30_000, np)) == [*((i, i + 8) for i in range(0, 72, 8)), (72, 75)]
-    assert list(prnu.strips(75, 1000, np)) == [(0, 64), (64, 75)]
-    assert list(prnu.strips(10, 1000, FakeCupy())) == [(0, 10)]
+    assert list(prnu.strips(75, 30_000)) == [*((i, i + 8) for i in range(0, 72, 8)), (72, 75)]
+    assert list(prnu.strips(75, 1000)) == [(0, 64), (64, 75)]
 
 
 @pytest.mark.parametrize("value", [0, 9000, 65535])

@@ -1,11 +1,16 @@
-"""CUDA files of the package, and where their kernels come from: the array namespace of a GPU compiles them."""
+"""CUDA files of the package, whose kernels the array namespace of a GPU compiles, and what stays on a GPU for them."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+_selected = threading.local()
 
 
 class CudaFile:
@@ -55,3 +60,46 @@ class CudaFile:
 def _module(path: Path, xp: Any) -> Any:
     """Return the module of a file; CuPy loads it once for each GPU, and keeps machine code on disk."""
     return xp.RawModule(code=path.read_text(), options=("-std=c++17",))
+
+
+class Workspace:
+    """What applications keep on one device between calls, such as plans of transforms: found by keys, freed together.
+
+    Examples
+    --------
+    >>> workspace = Workspace()
+    >>> with workspace.selected():
+    ...     first, second = (kept("table", lambda: [1, 2]) for _ in range(2))
+    >>> first is second
+    True
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, Any] = {}
+
+    @contextmanager
+    def selected(self) -> Iterator[None]:
+        """Let ``kept`` of the calling thread use this workspace."""
+        before = getattr(_selected, "workspace", None)
+        _selected.workspace = self
+        try:
+            yield
+        finally:
+            _selected.workspace = before
+
+    def clear(self) -> None:
+        """Free everything; it is made anew when it is asked for."""
+        self._kept.clear()
+
+    def find(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what is kept by a key, made if it is not there."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        found: T = self._kept[key]
+        return found
+
+
+def kept(key: Hashable, make: Callable[[], T]) -> T:
+    """Return what the current device keeps by a key; made by ``make`` where there is none, or no device is selected."""
+    workspace = getattr(_selected, "workspace", None)
+    return make() if workspace is None else workspace.find(key, make)

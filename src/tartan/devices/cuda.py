@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from tartan.base.kernels import Workspace
 from tartan.devices.checks import check_copy, check_open, nbytes_of
 from tartan.errors import DeviceError, DeviceMemoryError
 
@@ -100,6 +101,7 @@ class CudaDevice:
         self.xp: Any = _namespace(self._cupy)
         self._pinned: list[int] = []
         self._launching = threading.Lock()
+        self._workspace = Workspace()
         self._library_errors = _library_errors(self._cupy)
         with self._errors("opening"), self._cupy.cuda.Device(index):
             self._pool = self._cupy.cuda.MemoryPool()
@@ -190,13 +192,15 @@ class CudaDevice:
 
     def compute(self, stage: str, count: int, call: Callable[[], T]) -> T:
         check_open(self._closed, self.name)
-        with self._compute_errors(f"{stage} of {count}"), self._on(self._compute):
+        with self._compute_errors(f"{stage} of {count}"), self._on(self._compute), self._workspace.selected():
             try:
                 return self._launched(call)
             except self._library_errors as error:
                 if not _is_memory_error(self._cupy, error):
                     raise
-            # Cached blocks of other sizes may be all that is in the way.
+            # Cached blocks of other sizes, and plans of other shapes, may be all that is in the way.
+            with self._launching:
+                self._workspace.clear()
             self._pool.free_all_blocks()
             return self._launched(call)
 
@@ -222,6 +226,7 @@ class CudaDevice:
         ):
             for lane in (self._upload, self._compute, self._download):
                 lane.wait()
+            self._workspace.clear()
             self._pool.free_all_blocks()
         self._unpin()
 

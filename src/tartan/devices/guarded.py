@@ -79,6 +79,10 @@ class Guard(ABC):
     def reserve(self, nbytes: int) -> Callable[[], None]:
         """Take memory for a new array, or raise; return what gives it back."""
 
+    def before_scalar(self, raw: np.ndarray) -> None:
+        """Raise unless the calling thread may take a number to the host now."""
+        self.before_use([raw])
+
     def after_use(self, results: Sequence[np.ndarray]) -> None:
         """Take note of arrays that an operation returned."""
         return
@@ -248,7 +252,7 @@ class GuardedArray(NDArrayOperatorsMixin):
         return (self[k] for k in range(len(self)))
 
     def _scalar(self) -> np.ndarray:
-        self._guard.before_use([self._raw])
+        self._guard.before_scalar(self._raw)
         return self._raw
 
     def __bool__(self) -> bool:

@@ -174,6 +174,8 @@ class RankSession(RunSession):
 
     """
 
+    compacts = False
+
     def __init__(self, job: RankJob, link: RankLink) -> None:
         super().__init__(job.asked)
         self._job = job

@@ -275,6 +275,8 @@ class RunSession:
     """
 
     unit = "pairs"
+    compacts = True
+    """Whether devices may keep items in a compact form: not where other ranks take them."""
 
     def __init__(self, asked: Request, ranks: Ranks | None = None) -> None:
         self.asked = asked
@@ -339,6 +341,12 @@ class RunSession:
         return self._facts
 
     @property
+    def _held(self) -> ItemFacts:
+        """What a few items show, in the form in which this rank keeps items."""
+        alone = self.compacts and self._ranks is None
+        return self.facts.compacted(self.asked.app, self.rank.devices) if alone else self.facts
+
+    @property
     def _n_probed(self) -> int | None:
         """Pairs of the run; None where it compares none."""
         return self.asked.pairs().n_pairs
@@ -388,7 +396,7 @@ class RunSession:
         """Cut what a new run compares."""
         return plan_grid(
             self.asked.pairs(),
-            self.facts,
+            self._held,
             self._options,
             self.rank.capacity,
             self.asked.app,
@@ -489,12 +497,12 @@ class RunSession:
         self._open()
 
     def _plan(self, grid: Grid, remaining: Left) -> MemoryPlan:
-        return plan_run(grid, remaining.workload, self.facts, self._options, self.rank.capacity, self.asked.app)
+        return plan_run(grid, remaining.workload, self._held, self._options, self.rank.capacity, self.asked.app)
 
     def _sizing(self, folder: RunFolder, plan: MemoryPlan) -> dict[str, Any]:
         reduced, rank = folder.manifest.reduce is not None, self.rank
-        sizing = sizing_of(self.facts, self._options, rank.capacity, self.asked.app, reduced=reduced)
-        return {**sizing.as_dict(), **prediction_facts(self.facts, plan, self.asked.app, rank.executor.n_workers)}
+        sizing = sizing_of(self._held, self._options, rank.capacity, self.asked.app, reduced=reduced)
+        return {**sizing.as_dict(), **prediction_facts(self._held, plan, self.asked.app, rank.executor.n_workers)}
 
     def _progress(self, folder: RunFolder, share: Sequence[Chunk] | None) -> Progress:
         counts = folder.counts(share)
@@ -556,7 +564,7 @@ class RunSession:
             remaining=lead.remaining,
             layout=plan.layout,
             item_plan=plan.item_plan,
-            substitute=self.facts.substitute,
+            substitute=self._held.substitute,
             executor=rank.executor,
             devices=rank.devices,
             device_rooms=plan.device_rooms,

@@ -22,6 +22,7 @@ from tartan.core.run_sizing import RunSizing, rooms_of
 from tartan.core.setup import prepares_on_device
 from tartan.core.sizing import Costs, Layout
 from tartan.core.workload import Workload
+from tartan.devices.protocol import Device
 from tartan.errors import ConfigError, RunCancelledError, RunFailedError
 from tartan.options import RunOptions, Size
 from tartan.run.rank import Capacity
@@ -64,6 +65,8 @@ class ItemFacts:
         Of a new run; what fixes its grid.
     item_seconds : float
         Time to parse and preprocess an item.
+    compact : bool
+        Whether ``form`` is that of ``Application.compact_form``; the substitute is a parsed item then.
     """
 
     form: ItemForm | None
@@ -74,6 +77,18 @@ class ItemFacts:
     parsed_substitute: Any
     costs: Costs
     item_seconds: float
+    compact: bool = False
+
+    def compacted(self, app: Application, devices: Sequence[Device]) -> ItemFacts:
+        """Return the facts of items in their compact form, where all devices can have it."""
+        if self.form is None or self.parsed is None or any(device.shares_host_memory for device in devices):
+            return self
+        found = [app.compact_form(self.form.dtype, self.form.shape, device.xp) for device in devices]
+        forms = {None if one is None else ItemForm(np.dtype(one[0]), tuple(one[1])) for one in found}
+        form = forms.pop()
+        if forms or form is None or self.parsed.nbytes > form.nbytes:
+            return self
+        return replace(self, form=form, item_bytes=form.nbytes, substitute=self.parsed_substitute, compact=True)
 
 
 @dataclass(frozen=True)
@@ -403,7 +418,8 @@ def plan_run(
     if facts.form is not None:
         items: HostItems = UniformItems(facts.form)
         host_bytes = layout.room.total * facts.form.nbytes
-        return MemoryPlan(slots, layout, host_bytes, rooms, None, ItemPlan(items, parsed, facts.form, substitute))
+        item_plan = ItemPlan(items, parsed, facts.form, substitute, facts.compact)
+        return MemoryPlan(slots, layout, host_bytes, rooms, None, item_plan)
     return _plan_ragged(grid, facts, options, capacity, layout, slots, rooms)
 
 

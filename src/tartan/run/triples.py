@@ -180,6 +180,7 @@ class TripleSession(RunSession):
     """A request for triples and what this process has to fulfil it."""
 
     unit = "triples"
+    compacts = False
     _created: Callable[..., RunFolder] = staticmethod(TripleFolder.create)
 
     @staticmethod

@@ -99,7 +99,7 @@ class DeviceLane:
     buffers : ChunkBuffers
         Where scores go.
     substitute : object
-        A good item that takes the place of those that fail here.
+        A good item that takes the place of those that fail here; a parsed one where items have a compact form.
 
     Notes
     -----
@@ -124,6 +124,7 @@ class DeviceLane:
         self._buffers = buffers
         self._dtypes = buffers.dtypes
         self._substitute = substitute
+        self._compact = wiring.item_plan.compact
         items = wiring.item_plan.items
         form = items.form if isinstance(items, UniformItems) else None
         self._slots = None if form is None else device.allocate((room.total, *form.shape), form.dtype)
@@ -151,10 +152,10 @@ class DeviceLane:
 
     def _warm_up(self) -> None:
         """Let the application compile its kernels, so that no tile waits for that."""
-        if type(self._app).warm_up is Application.warm_up:
+        if type(self._app).warm_up is Application.warm_up and not self._compact:
             return
         try:
-            self._device.compute("warm-up", 0, partial(self._app.warm_up, self._device.xp))
+            self._device.compute("warm-up", 0, self._use_once)
         except (DeviceError, DeviceMemoryError):
             raise
         except Exception as error:
@@ -163,6 +164,15 @@ class DeviceLane:
                 "`tartan doctor` shows what CuPy lacks, or use --device cpu",
                 code="warm-up",
             ) from error
+
+    def _use_once(self) -> None:
+        """Have kernels compiled; of items in a compact form also prepare one and compare it, which loads all else."""
+        xp = self._device.xp
+        self._app.warm_up(xp)
+        if self._compact:
+            assert self._slots is not None
+            self._app.compact(xp.asarray(self._substitute), self._slots[0], xp)
+            self._app.compare(self._slots[:1], self._slots[:1], xp)
 
     # -- actions (called by the loop) ------------------------------------------------------------------------
 
@@ -244,17 +254,56 @@ class DeviceLane:
     def _preprocess(self, place: Place, address: int, parsed: Any) -> None:
         target, failures = self._target(place, address), dict[int, ItemFailure]()
         call = partial(self._preprocess_into, place, parsed, target, failures)
+        if self._compact:
+            call = partial(self._compact_into, parsed, target)
         start = self._tracer.now()
         try:
-            self._device.compute("preprocess", place.length, call)
+            found = self._device.compute("preprocess", place.length, call)
         finally:
             self._parsed_ahead.release()
         start, end = self._computed(start)
         with self._time_lock:
             self.preprocess_seconds += (end - start) / 1e9
         self._tracer.record(f"preprocess {place.span}", "preprocess", f"{self._device.name}/compute", start, end)
+        if self._compact:
+            self._download_engine.put(1, partial(self._check, place, address, found))
+        else:
+            self._prepared(place, address, failures)
+
+    def _prepared(self, place: Place, address: int, failures: dict[int, ItemFailure]) -> None:
         self._download_engine.put(1, partial(self._store, place, address))
         self._wiring.post(SpanPrepared(self._index, place, failures))
+
+    def _compact_into(self, parsed: Any, target: Any) -> Any:
+        """Write parsed items in their compact form; return a number of each, zero for those that are none."""
+        xp = self._device.xp
+        return xp.concat([self._app.compact(parsed[at], target[at], xp) for at in range(len(parsed))])
+
+    def _check(self, place: Place, address: int, found: Any) -> None:
+        """Look which items of a span are none (download thread)."""
+        numbers = np.empty(found.shape, found.dtype)
+        self._device.download(found, numbers)
+        empty = np.flatnonzero(numbers == 0).tolist()
+        if empty:
+            self._compute_engine.put(0, partial(self._replace, place, address, empty))
+        else:
+            self._prepared(place, address, {})
+
+    def _replace(self, place: Place, address: int, positions: Sequence[int]) -> None:
+        """Put a good item in the place of those that are none."""
+        xp, target = self._device.xp, self._target(place, address)
+        substitute = np.asarray(self._substitute)
+
+        def write() -> None:
+            parsed = xp.asarray(substitute)
+            for position in positions:
+                self._app.compact(parsed, target[position], xp)
+
+        self._device.compute("preprocess", len(positions), write)
+        reason = self._app.describe_failure(np.zeros(tuple(target.shape[1:]), target.dtype))
+        keys = self._wiring.source.keys
+        failures = {at: ItemFailure("preprocess", f"{keys[place.first + at]}: {reason}") for at in positions}
+        self._prepared(place, address, failures)
 
     def _preprocess_into(self, place: Place, parsed: Any, target: Any, failures: dict[int, ItemFailure]) -> None:
         """Preprocess parsed items into their device slots; items that fail are noted, a good one takes their place."""

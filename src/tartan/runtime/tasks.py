@@ -83,12 +83,15 @@ class ItemPlan:
         Form of ready items; None where they differ.
     substitute : ndarray or object
         A good item that takes the place of failed ones, so that compare never sees rubbish.
+    compact : bool
+        Whether ready items have the form of ``Application.compact_form``, which devices alone can write.
     """
 
     items: HostItems
     parsed: ItemForm | None
     form: ItemForm | None
     substitute: Any
+    compact: bool = False
 
     def store(self, arenas: dict[str, Arena], place: Place, items: Sequence[Any]) -> int:
         """Fill a place with parsed items; return the bytes it takes."""

@@ -176,6 +176,7 @@ class _FakeDriver(Guard):
         self.misuse: list[str] = []
         self.launched: list[str] = []
         self.lost = False
+        self.n_waits = 0
         self._threads = threading.local()
         self._in_flight: dict[int, _Flight] = {}
         self._n_flights = 0
@@ -211,6 +212,10 @@ class _FakeDriver(Guard):
 
     def before_use(self, operands: Sequence[np.ndarray]) -> None:
         self.before_launch(operands, [])
+
+    def before_scalar(self, raw: np.ndarray) -> None:
+        self.n_waits += 1
+        self.before_use([raw])
 
     def after_use(self, results: Sequence[np.ndarray]) -> None:
         for raw in results:
@@ -359,6 +364,8 @@ class FakeCupy:
         Host memory that is pinned now: its address, and its size in bytes.
     launched : list of str
         Names of the kernels of modules that ran, in order.
+    n_waits : int
+        How often a number was taken from the GPU by ``bool``, ``int`` or ``float``, while the calling thread spins.
 
     Examples
     --------
@@ -404,6 +411,10 @@ class FakeCupy:
         )
         for name in ("RawModule", "cuda"):
             setattr(self.array_namespace, name, getattr(self, name))
+
+    @property
+    def n_waits(self) -> int:
+        return self._machine.n_waits
 
     def lose_device(self) -> None:
         """From now on every call fails, as after a kernel that crashed."""

@@ -18,6 +18,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tartan.application import Application, Meaning
+from tartan.apps.forensics import cuda
+from tartan.apps.forensics.cuda import KERNELS
 from tartan.apps.forensics.describe import described
 from tartan.apps.forensics.headers import JPEG, photo_size, reader_of, refuse_unlike
 from tartan.apps.forensics.prnu import GREY_SCALE, noise_pattern, pce_tile, spectrum
@@ -54,7 +56,8 @@ class Forensics(Application):
     -----
     Parsed items are grey photos, uint16 (h, w) in units of 1/257: 2 bytes a pixel, while 8-bit grey would lose 3 %
     of PCE and RGB needs 3 bytes. Preprocessed items take 4 bytes a pixel: float32 (h, w) patterns of unit norm, or
-    float32 (2, h, w // 2 + 1) spectra for "pce". Decoding, filtering and products run outside the interpreter lock.
+    float32 (2, h, w // 2 + 1) spectra for "pce". Where all devices are GPUs they take 2 bytes, as float16 of unit
+    variance. Decoding, filtering and products run outside the interpreter lock.
 
     Examples
     --------
@@ -109,13 +112,35 @@ class Forensics(Application):
 
     def preprocess(self, item: Any, xp: Any) -> Any:
         """Extract the noise pattern (float32, unit norm), or its scaled half spectrum when the score is PCE."""
+        if KERNELS.runs_on(xp):
+            height, width = item.shape
+            shape = (2, height, width // 2 + 1) if self.score == "pce" else (height, width)
+            out = xp.empty(shape, dtype=np.float32)
+            cuda.write_item(item, out, xp)
+            return out
         return spectrum(item, xp) if self.score == "pce" else noise_pattern(item, xp)
+
+    def compact_form(self, dtype: np.dtype[Any], shape: tuple[int, ...], xp: Any) -> tuple[Any, tuple[int, ...]] | None:
+        """Return the form of patterns on GPUs: float16, of unit variance."""
+        return (np.float16, shape) if KERNELS.runs_on(xp) else None
+
+    def compact(self, item: Any, out: Any, xp: Any) -> Any:
+        """Extract the noise pattern on a GPU (float16, unit variance), or its half spectrum when the score is PCE."""
+        return cuda.write_item(item, out, xp)
+
+    def warm_up(self, xp: Any) -> None:
+        """Compile the kernels on a GPU."""
+        if KERNELS.runs_on(xp):
+            KERNELS.load(xp)
 
     def compare(self, left: Any, right: Any, xp: Any) -> Any:
         """Score a tile: NCC (m, k), or a dict of signed PCE ("scores") and "ncc"."""
+        on_gpu = KERNELS.runs_on(xp)
         if self.score == "pce":
-            scores, ncc = pce_tile(left, right, xp)
+            scores, ncc = (cuda.pce_tile if on_gpu else pce_tile)(left, right, xp)
             return {"scores": scores, "ncc": ncc}
+        if on_gpu:
+            return cuda.ncc_tile(left, right, xp)
         return left.reshape(left.shape[0], -1) @ right.reshape(right.shape[0], -1).T
 
     def describe_failure(self, item: Any) -> str | None:

@@ -4,15 +4,15 @@ Every sensor multiplies the light by a fixed, faint pattern of its own. `noise_p
 from one photo, in four steps: a fast noise filter, removal of what all sensors of a make share (`zero mean`), and
 a Wiener filter in the frequency domain that flattens whatever stands out of the spectrum.
 
-This module knows arrays only, no files and no application. Device code takes the array namespace ``xp`` (NumPy or
-CuPy) and computes in float32; sums over the whole photo go through short strips, so that rounding stays near 1e-6.
+This module knows arrays only, no files and no application. Its functions take the array namespace ``xp``, NumPy or that
+of the simulated device (``cuda.py`` has their twins on a GPU), and compute in float32; sums over the whole photo go
+through short strips, so that rounding stays near 1e-6.
 
 Invariants: the half spectrum (``rfft2``) is enough because the pattern is real; DC sits at [0, 0], no shift.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -22,7 +22,6 @@ GREY_SCALE = 257  # grey photos are uint16 in units of 1/257, so that 255 become
 
 _MARGIN = 4  # half of the largest box, 9
 _STRIP_BYTES = 1 << 18  # a few strips of this size stay in the second-level cache of a core
-_STRIP_BYTES_GPU = 1 << 30  # on a GPU few large kernels are better than many small ones
 _TINY = 1e-30  # keeps 0 / 0 of a flat photo at 0; far below any spectrum of an 8-bit photo
 _PEAK = 5  # the block that belongs to a peak reaches this far to each side: 11 x 11
 _STRONG_PEAK = 2e-4  # share of the energy in the peak above which its neighbours are measured, not assumed noise
@@ -36,7 +35,7 @@ def noise_pattern(grey: Any, xp: Any) -> Any:
     grey : uint16 array (h, w)
         Grey values in units of 1/257 (see `GREY_SCALE`), both sides at least 16 pixels.
     xp : namespace
-        NumPy or CuPy, as the array demands.
+        NumPy, or what the array demands.
 
     Returns
     -------
@@ -65,7 +64,7 @@ def spectrum(grey: Any, xp: Any) -> Any:
     grey : uint16 array (h, w)
         As in `noise_pattern`; w must be even.
     xp : namespace
-        NumPy or CuPy.
+        NumPy, or what the array demands.
 
     Returns
     -------
@@ -88,7 +87,7 @@ def zero_mean_residual(grey: Any, xp: Any) -> tuple[Any, Any]:
     """Filter, make zero-mean; return the residual (h, w) float32 and the sum of its squares (float64, 0-d)."""
     residual = xp.empty(grey.shape, dtype=xp.float32)
     column_sums = xp.zeros((2, grey.shape[1]), dtype=xp.float64)
-    for start, stop in strips(grey.shape[0], grey.shape[1], xp):
+    for start, stop in strips(grey.shape[0], grey.shape[1]):
         rows = residual[start:stop]
         _fast_noise(grey, start, stop, rows, xp)
         for parity in (0, 1):
@@ -145,7 +144,7 @@ def _remove_means(residual: Any, column_sums: Any, xp: Any) -> Any:
     counts = xp.asarray([[(height + 1) // 2], [height // 2]])
     means = (column_sums / counts).astype(xp.float32)
     energy = xp.zeros((), dtype=xp.float64)
-    for start, stop in strips(height, width, xp):
+    for start, stop in strips(height, width):
         rows = residual[start:stop]
         rows[0::2] -= means[0]
         rows[1::2] -= means[1]
@@ -168,7 +167,7 @@ def _filtered_spectrum(grey: Any, xp: Any) -> Any:
     del residual
     power = _padded_power(half, width, xp)
     rows, columns = _edge_gains(power[_MARGIN:-_MARGIN, _MARGIN : _MARGIN + half.shape[1]], width, signal, xp)
-    for start, stop in strips(half.shape[0], half.shape[1], xp):
+    for start, stop in strips(half.shape[0], half.shape[1]):
         gain = wiener_gain(power[start : stop + 2 * _MARGIN], signal, xp)
         gain[:, : _MARGIN + 1] = columns[start:stop]
         if start <= _MARGIN:
@@ -183,7 +182,7 @@ def _padded_power(half: Any, width: int, xp: Any) -> Any:
     """Return |half|^2 with a margin of 4: zero where the full spectrum ends, mirrored where only the half does."""
     height, n_half = half.shape
     power = xp.zeros((height + 2 * _MARGIN, n_half + 2 * _MARGIN), dtype=xp.float32)
-    for start, stop in strips(height, n_half, xp):
+    for start, stop in strips(height, n_half):
         rows = power[start + _MARGIN : stop + _MARGIN, _MARGIN : _MARGIN + n_half]
         xp.multiply(half.real[start:stop], half.real[start:stop], out=rows)
         rows += half.imag[start:stop] * half.imag[start:stop]
@@ -280,7 +279,7 @@ def _inverse(half: Any, width: int, xp: Any) -> Any:
 def _normalised(a: Any, xp: Any) -> Any:
     """Scale a real array to unit norm in place; an array of zeros stays."""
     energy = xp.zeros((), dtype=xp.float64)
-    for start, stop in strips(a.shape[0], a.shape[1], xp):
+    for start, stop in strips(a.shape[0], a.shape[1]):
         energy += _energy(a[start:stop], xp)
     a *= (1 / xp.maximum(xp.sqrt(energy), _TINY)).astype(xp.float32)
     return a
@@ -297,7 +296,7 @@ def pce_tile(left: Any, right: Any, xp: Any) -> tuple[Any, Any]:
     left, right : float32 arrays (m, 2, h, w // 2 + 1) and (k, 2, h, w // 2 + 1)
         Spectra as `spectrum` returns them, C-contiguous.
     xp : namespace
-        NumPy or CuPy.
+        NumPy, or what the array demands.
 
     Returns
     -------
@@ -329,7 +328,7 @@ def _correlation_energy(left: Any, right: Any, n_pixels: int, xp: Any) -> Any:
     k = right.shape[0]
     total = xp.zeros((m, k), dtype=xp.float32)
     weights = xp.asarray(n_pixels / column_weights(n_half))
-    for start, stop in strips(height, max(m, k) * n_half // 8, xp):
+    for start, stop in strips(height, max(m, k) * n_half // 8):
         power_left, power_right = (_power(side[:, :, start:stop]) for side in (left, right))
         power_right *= weights
         total += power_left.reshape(m, -1) @ power_right.reshape(k, -1).T
@@ -357,7 +356,7 @@ def _block_energy(left: Any, right: Any, tables: Any, xp: Any) -> Any:
     _, height, n_half = left.shape
     down, across = tables
     rows = xp.zeros((down.shape[0], n_half), dtype=xp.complex64)
-    for start, stop in strips(height, 2 * n_half, xp):
+    for start, stop in strips(height, 2 * n_half):
         (x, xi), (y, yi) = left[:, start:stop], right[:, start:stop]
         rows += down[:, start:stop] @ (x * y + xi * yi + 1j * (xi * y - x * yi))
     correlation = (rows @ across).real
@@ -419,18 +418,17 @@ def _energy(rows: Any, xp: Any) -> Any:
     return (rows * rows).sum().astype(xp.float64)
 
 
-def strips(height: int, width: int, xp: Any) -> Iterator[tuple[int, int]]:
+def strips(height: int, width: int) -> Iterator[tuple[int, int]]:
     """Cut the rows into strips of an even number of rows that stay in cache while several operations pass."""
-    strip_bytes = _STRIP_BYTES_GPU if "cupy" in getattr(xp, "__name__", "") else _STRIP_BYTES
-    step = max(8, strip_bytes // (4 * width) // 2 * 2)
+    step = max(8, _STRIP_BYTES // (4 * width) // 2 * 2)
     for start in range(0, height, step):
         yield start, min(start + step, height)
 
 
 def _fft_of(xp: Any) -> tuple[Any, dict[str, bool]]:
     """Return the best FFT module for the namespace, one that keeps float32, and its options."""
-    name = getattr(xp, "__name__", "")
-    for library, module in (("cupy", "cupyx.scipy.fft"), ("numpy", "scipy.fft")):
-        if library in name:
-            return importlib.import_module(module), {"overwrite_x": True}
+    if "numpy" in getattr(xp, "__name__", ""):
+        from scipy import fft
+
+        return fft, {"overwrite_x": True}
     return xp.fft, {}

@@ -137,6 +137,10 @@ template <class T> T __ldg(const T* at) { return *at; }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __expf(float x) { return std::exp(x); }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+inline void sincospif(float x, float* sine, float* cosine) {
+    const double turned = 3.14159265358979323846 * x;
+    *sine = static_cast<float>(std::sin(turned)), *cosine = static_cast<float>(std::cos(turned));
+}
 inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
 template <class To, class From> To emulated_cast(From value) {
     To bits;
