@@ -117,9 +117,10 @@ def pce_tile(left: Any, right: Any, xp: Any) -> tuple[Any, Any]:
         scale = 1 / (height * width)
     dots, totals = _totals(left, right, xp), _totals(left, right, xp)
     _add_products(left, right, dots, xp)
+    to_energy = np.float32(scale * (height * width) ** 0.5)
     for first, rows in _row_strips(height, columns, m + k):
-        sides = (_powers(side, first, rows, np.float32(scale * (height * width) ** 0.5), xp) for side in (left, right))
-        _add_products(*sides, totals, xp)
+        powers = [_powers(side, first, rows, to_energy, xp) for side in (left, right)]
+        _add_products(powers[0], powers[1], totals, xp)
     pce, ncc = (xp.empty((m, k), dtype=np.float32) for _ in range(2))
     queue = xp.zeros((1,), dtype=np.uint32)
     sizes = (np.float64(scale), np.int32(m), np.int32(k), np.int32(height), np.int32(width))
