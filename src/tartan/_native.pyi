@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "CHISQ_MAX_DIMENSION",
+    "COMM_CONSTANTS",
     "COMM_INLINE",
     "HAS_PRODUCTS",
     "REFINE_BELOW",
@@ -16,6 +17,7 @@ __all__ = [
     "CommGroup",
     "CommProxy",
     "CommRank",
+    "CommSlots",
     "RunningBest",
     "SmacofPass",
     "SortFailure",
@@ -449,6 +451,7 @@ def sort_overhead(
     ring_depth: int = 8,
 ) -> int: ...
 
+COMM_CONSTANTS: dict[str, int]
 COMM_INLINE: int
 
 class CommFailure(Exception): ...  # noqa: N818
@@ -459,8 +462,15 @@ class CommArena:
     def abort(self, kind: int, reason: str) -> None: ...
     def reason(self) -> tuple[int, str] | None: ...
     def found(self, slot: int, members: Sequence[int]) -> None: ...
+    def slots(self, local: int, rank: int, blocks: int, states: int) -> CommSlots: ...
+    def end(self, rank: int) -> None: ...
     def take_slot(self) -> int: ...
     def waiting(self, rank: int) -> tuple[int, int, int, int, str]: ...
+
+@final
+class CommSlots:
+    @property
+    def words(self) -> bytes: ...
 
 @final
 class CommRank:
@@ -492,7 +502,7 @@ class CommGroup:
 
 @final
 class CommProxy:
-    def __new__(cls, arena: CommArena, nodes: Sequence[int], me: int, first: int) -> CommProxy: ...
+    def __new__(cls, arena: CommArena, nodes: Sequence[int], me: int, first: int, polls: bool = False) -> CommProxy: ...
     @property
     def outbox_fd(self) -> int: ...
     def take(self) -> tuple[list[tuple[int, bytes, bytes]], list[tuple[int, int, int, int, int]]]: ...

@@ -18,14 +18,16 @@ pub const SIGNATURE: usize = HEADER - 16;
 /// Groups that a node can have in all; windows of groups that ended are not used again.
 pub const MAX_GROUPS: usize = 1024;
 
-const ABORT: usize = 64;
+/// Where the abort word lies: 1 once all waits are ended.
+pub const ABORT: usize = 64;
 const ABORT_KIND: usize = 68;
 const ABORT_BYTES: usize = 72;
 const ABORT_TEXT: usize = 1024;
 const DOORBELL: usize = 128;
 const PROXY_SLEEPS: usize = 192;
 const GROUPS: usize = 256;
-const WAIT: usize = 1152;
+/// Where a rank tells what it waits for, in its page.
+pub const WAIT: usize = 1152;
 
 /// A mapping of a part of the arena.
 pub struct Window {
@@ -137,7 +139,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    fn block(rank: usize) -> usize {
+    /// Where the lines of a rank begin.
+    pub fn block(rank: usize) -> usize {
         PAGE * (1 + rank)
     }
 
@@ -301,6 +304,27 @@ impl Arena {
         let text = &wait.text.as_bytes()[..wait.text.len().min(SIGNATURE)];
         self.base.write(at + 32, &(text.len() as u32).to_ne_bytes());
         self.base.write(at + 36, text);
+    }
+
+    /// Tell that a rank has returned and asks for nothing any more; a slot may have told so itself.
+    pub fn end(&self, rank: usize) {
+        let told = self.told(rank);
+        if told.epoch % 2 == 1 && told.call == ENDED {
+            return;
+        }
+        let ended = Waiting {
+            epoch: 0,
+            call: ENDED,
+            peer: 0,
+            tag: 0,
+            slot: IN_BASE,
+            offset: 0,
+            expected: 0,
+            text: String::new(),
+        };
+        self.describe(rank, &ended);
+        let odd = told.epoch.wrapping_add(1 + told.epoch % 2);
+        self.epoch(rank).store(odd, Ordering::SeqCst);
     }
 
     /// What a rank has told of its wait; only where its epoch was the same before and after, and odd, is it whole.

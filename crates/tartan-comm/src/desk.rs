@@ -9,6 +9,7 @@ use crate::arena::{Arena, Window, ENDED, HEADER, IN_BASE, SMALL};
 use crate::heap::{give_back, payload_at, Heap};
 use crate::line::{flag, op, status, Reply, Request, INLINE};
 use crate::matching::{Label, Matching, Wanted};
+use crate::refusal;
 use crate::wait::wake_sleepers;
 
 /// Bytes of the head of a message between nodes.
@@ -169,8 +170,56 @@ impl Desk {
                 });
                 self.answer(rank, seq, Reply::default());
             }
+            op::ARRIVE => self.arrive_for(rank, seq, asked),
+            op::FAIL => self.refuse(rank, asked),
             _ => self.answer(rank, seq, unknown()),
         }
+    }
+
+    /// A slot has come to a meeting: a GPU cannot count in memory that it shares with the host.
+    fn arrive_for(&mut self, rank: usize, seq: u64, asked: &Request) {
+        let meeting = Meeting {
+            group: asked.address as u32,
+            slot: asked.group,
+            half: asked.peer as u32,
+            phase: asked.tag as u32,
+            round: asked.bytes as u32,
+        };
+        self.answer(rank, seq, Reply::default());
+        if let Err(error) = self.count(meeting) {
+            let text = format!("the window of a group: {error}");
+            self.arena.abort(refusal::kind::NO_ROOM, &text);
+        }
+    }
+
+    fn count(&mut self, meeting: Meeting) -> io::Result<()> {
+        let members = self.members(meeting.slot)?;
+        let here = |&&member: &&u32| self.places.node[member as usize] == self.places.me;
+        let locals = members.iter().filter(here).count();
+        let (_, window) = self.window(meeting.slot)?;
+        if !crate::group::arrive(window, locals as u32, meeting.round) {
+            return Ok(());
+        }
+        if locals == members.len() || meeting.phase == 2 {
+            crate::group::release(window, meeting.round);
+        } else {
+            self.meetings.push(meeting);
+        }
+        Ok(())
+    }
+
+    /// A slot cannot go on: end all waits, for the reason that it gives.
+    fn refuse(&mut self, rank: usize, asked: &Request) {
+        let half = asked.peer as usize;
+        let calls = match self.window(asked.group) {
+            Ok((arena, window)) if asked.flags == refusal::MISMATCH => {
+                crate::group::calls(arena, window, half % 2)
+            }
+            _ => Vec::new(),
+        };
+        let place = self.places.first + rank;
+        let (kind, text) = refusal::reason(place, self.places.node.len(), asked, &calls);
+        self.arena.abort(kind, &text);
     }
 
     fn send(&mut self, rank: usize, seq: u64, asked: &Request) {

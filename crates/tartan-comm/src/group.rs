@@ -15,7 +15,8 @@ use crate::rank::{Check, Rank, Stop};
 use crate::wait::wake_sleepers;
 
 const ARRIVALS: usize = 0;
-const RELEASE: usize = 64;
+/// Where the number of the latest round lies that all ranks of a group have come to.
+pub const RELEASE: usize = 64;
 const SLEEPERS: usize = 128;
 const MEMBERS: usize = 192;
 
@@ -68,6 +69,24 @@ pub fn members(window: &Window) -> Vec<u32> {
     (0..count)
         .map(|place| window.word(PAGE + 4 * place).load(Ordering::Relaxed))
         .collect()
+}
+
+/// Count a rank that has come to a round; return whether it is the last of this node's.
+pub fn arrive(window: &Window, locals: u32, round: u32) -> bool {
+    let before = window.word(ARRIVALS).fetch_add(1, Ordering::AcqRel);
+    before.wrapping_add(1) == locals.wrapping_mul(round)
+}
+
+/// What each member of a group has called, by its header.
+pub fn calls(arena: &Arena, window: &Window, half: usize) -> Vec<String> {
+    let text = |member| {
+        let mut header = [0; HEADER];
+        window.read(arena.layout.header_at(half, member), &mut header);
+        String::from_utf8_lossy(&header[16..])
+            .trim_end_matches('\0')
+            .to_string()
+    };
+    (0..members(window).len()).map(text).collect()
 }
 
 /// Let go on who meets in a round.
@@ -208,16 +227,10 @@ impl Group {
         };
         let mine = header(self.mine);
         let same = |other: &[u8; HEADER]| other[..8] == mine[..8] && other[16..] == mine[16..];
-        let headers: Vec<_> = (0..count).map(header).collect();
-        if headers.iter().all(same) {
+        if (0..count).map(header).all(|other| same(&other)) {
             return Ok(());
         }
-        let text = |header: &[u8; HEADER]| {
-            String::from_utf8_lossy(&header[16..])
-                .trim_end_matches('\0')
-                .to_string()
-        };
-        Err(Failure::Mismatch(headers.iter().map(text).collect()))
+        Err(Failure::Mismatch(calls(&self.arena, &self.window, half)))
     }
 
     fn meet(
@@ -229,12 +242,7 @@ impl Group {
     ) -> Result<(), Failure> {
         let round = self.round.wrapping_add(1);
         self.round = round;
-        let arrived = self
-            .window
-            .word(ARRIVALS)
-            .fetch_add(1, Ordering::AcqRel)
-            .wrapping_add(1);
-        if arrived == self.locals.wrapping_mul(round) {
+        if arrive(&self.window, self.locals, round) {
             if !self.spans || phase == 2 {
                 release(&self.window, round);
                 return Ok(());

@@ -18,6 +18,10 @@ pub mod op {
     pub const TEST: u16 = 4;
     pub const PROBE: u16 = 5;
     pub const MEET: u16 = 6;
+    /// Of a slot: it has come to a meeting of its group, and the proxy counts it.
+    pub const ARRIVE: u16 = 7;
+    /// Of a slot: it cannot go on; the flags are a code of `refusal`.
+    pub const FAIL: u16 = 8;
 }
 
 /// Bits of the upper half of the flags of a request; the lower half describes an inline payload to its receiver.

@@ -5,16 +5,22 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crate::arena::Arena;
 use crate::desk::{Desk, Places};
-use crate::wait::{sleep_unless, wake};
+use crate::refusal::kind;
+use crate::wait::{sharpen_timer, sleep_unless, wake, TURN};
 
-/// The kind of reason that a defect of the proxy gives.
-pub const DEFECT: u32 = 9;
+/// How long the proxy sleeps between two looks for requests of slots: briefly for a while after one.
+const NAP: Duration = Duration::from_micros(50);
+const LONG_NAP: Duration = Duration::from_millis(1);
+const BUSY: Duration = Duration::from_millis(10);
 
 struct Shared {
     arena: Arc<Arena>,
+    /// Whether slots run here, which cannot ring.
+    polls: bool,
     desk: Mutex<Desk>,
     stops: AtomicBool,
     /// Becomes readable when there is something for other nodes.
@@ -28,11 +34,11 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Start the thread.
+    /// Start the thread; it `polls` where slots run, which write their requests and cannot wake it.
     ///
     /// # Errors
     /// Where the system gives no thread or no descriptor.
-    pub fn start(arena: Arc<Arena>, places: Places) -> std::io::Result<Self> {
+    pub fn start(arena: Arc<Arena>, places: Places, polls: bool) -> std::io::Result<Self> {
         // SAFETY: no memory is involved; the result is checked.
         let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if event < 0 {
@@ -41,6 +47,7 @@ impl Proxy {
         let shared = Arc::new(Shared {
             desk: Mutex::new(Desk::new(Arc::clone(&arena), places)),
             arena,
+            polls,
             stops: AtomicBool::new(false),
             // SAFETY: a fresh descriptor that nothing else owns.
             outbox: unsafe { OwnedFd::from_raw_fd(event) },
@@ -83,6 +90,10 @@ impl Shared {
     }
 
     fn run(&self) {
+        let mut last = Instant::now();
+        if self.polls {
+            sharpen_timer();
+        }
         while !self.stops.load(Ordering::SeqCst) {
             let bell = self.arena.doorbell().load(Ordering::SeqCst);
             let worked = {
@@ -93,7 +104,9 @@ impl Shared {
                 }
                 worked
             };
-            if !worked {
+            if worked {
+                last = Instant::now();
+            } else {
                 let ready = || {
                     self.arena.doorbell().load(Ordering::SeqCst) != bell
                         || self.stops.load(Ordering::SeqCst)
@@ -102,6 +115,7 @@ impl Shared {
                     self.arena.doorbell(),
                     bell,
                     self.arena.proxy_sleeps(),
+                    self.longest_sleep(last),
                     ready,
                 );
             }
@@ -109,10 +123,22 @@ impl Shared {
     }
 }
 
+impl Shared {
+    fn longest_sleep(&self, last: Instant) -> Duration {
+        if !self.polls {
+            TURN
+        } else if last.elapsed() < BUSY {
+            NAP
+        } else {
+            LONG_NAP
+        }
+    }
+}
+
 fn guarded(shared: &Shared) {
     if catch_unwind(AssertUnwindSafe(|| shared.run())).is_err() {
         shared.arena.abort(
-            DEFECT,
+            kind::DEFECT,
             "the proxy of this node has failed (a defect of Tartan; please report it)",
         );
     }

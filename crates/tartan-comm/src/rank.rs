@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
-use crate::arena::{Arena, Waiting, ENDED, IN_BASE};
+use crate::arena::{Arena, Waiting, IN_BASE};
 use crate::heap::{give_back, payload_at, Heap};
 use crate::line::{Reply, Request, RING};
-use crate::wait::{sleep_unless, wake_sleepers};
+use crate::wait::{sleep_unless, wake_sleepers, TURN};
 
 /// Why a wait has ended without what was waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +120,9 @@ impl Rank {
         self.begin_wait(&told);
         let ended = loop {
             let value = word.load(Ordering::SeqCst);
-            sleep_unless(word, value, sleepers, || ready() || self.arena.aborted());
+            sleep_unless(word, value, sleepers, TURN, || {
+                ready() || self.arena.aborted()
+            });
             if ready() {
                 break Ok(());
             }
@@ -142,17 +144,7 @@ impl Rank {
 
     /// Say that this rank has returned and asks for nothing any more.
     pub fn end(&self) {
-        let told = Waiting {
-            epoch: 0,
-            call: ENDED,
-            peer: 0,
-            tag: 0,
-            slot: IN_BASE,
-            offset: 0,
-            expected: 0,
-            text: String::new(),
-        };
-        self.begin_wait(&told);
+        self.arena.end(self.me);
     }
 
     /// Put a payload and its description into a block for the receiver.

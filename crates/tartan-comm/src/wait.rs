@@ -4,15 +4,16 @@
 //! word, passes a SeqCst fence and reads whether anyone sleeps. One of the two then sees what the other wrote.
 
 use std::sync::atomic::{fence, AtomicU32, Ordering};
+use std::time::Duration;
 
-/// The longest sleep at a time, in milliseconds: signals and the abort word are looked at in between.
-pub const TURN_MILLISECONDS: i64 = 100;
+/// The longest sleep at a time: signals and the abort word are looked at in between.
+pub const TURN: Duration = Duration::from_millis(100);
 
-/// Sleep as long as a word has a value; also ends by a wake, by a signal, or after a turn.
-pub fn sleep_while(word: &AtomicU32, value: u32, milliseconds: i64) {
+/// Sleep as long as a word has a value; also ends by a wake, by a signal, or at the limit.
+pub fn sleep_while(word: &AtomicU32, value: u32, limit: Duration) {
     let limit = libc::timespec {
-        tv_sec: milliseconds / 1000,
-        tv_nsec: (milliseconds % 1000) * 1_000_000,
+        tv_sec: limit.as_secs() as libc::time_t,
+        tv_nsec: i64::from(limit.subsec_nanos()),
     };
     // SAFETY: a word of shared memory that outlives the call, and a limit on the stack.
     unsafe {
@@ -32,12 +33,18 @@ pub fn wake(word: &AtomicU32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
 
-/// Sleep until `ready` holds, `word` having changed then, or a turn is over. `sleepers` is counted up meanwhile.
-pub fn sleep_unless(word: &AtomicU32, value: u32, sleepers: &AtomicU32, ready: impl Fn() -> bool) {
+/// Sleep until `ready` holds, `word` having changed then, or the limit is reached. `sleepers` is counted up meanwhile.
+pub fn sleep_unless(
+    word: &AtomicU32,
+    value: u32,
+    sleepers: &AtomicU32,
+    limit: Duration,
+    ready: impl Fn() -> bool,
+) {
     sleepers.fetch_add(1, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     if !ready() {
-        sleep_while(word, value, TURN_MILLISECONDS);
+        sleep_while(word, value, limit);
     }
     sleepers.fetch_sub(1, Ordering::SeqCst);
 }

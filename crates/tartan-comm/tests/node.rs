@@ -31,7 +31,7 @@ fn node(ranks: usize) -> Node {
         me: 0,
         first: 0,
     };
-    let proxy = Proxy::start(Arc::clone(&arena), places).unwrap();
+    let proxy = Proxy::start(Arc::clone(&arena), places, false).unwrap();
     Node {
         arena,
         proxy,

@@ -8,13 +8,14 @@ use numpy::{PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 use tartan_comm::arena::{Arena, Layout, Window};
 use tartan_comm::desk::{Meeting, Places};
 use tartan_comm::group::{found, Failure, Group};
 use tartan_comm::line::{flag, op, Reply, Request, INLINE};
 use tartan_comm::proxy::Proxy;
 use tartan_comm::rank::{Rank, Stop};
+use tartan_comm::slots::{SlotMemory, CONSTANTS};
 
 use crate::in_order::{InOrder, InOrderMut};
 
@@ -29,9 +30,15 @@ create_exception!(
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("CommFailure", module.py().get_type::<CommFailure>())?;
     module.add("COMM_INLINE", INLINE)?;
+    let constants = PyDict::new(module.py());
+    for (name, value) in CONSTANTS {
+        constants.set_item(name, value)?;
+    }
+    module.add("COMM_CONSTANTS", constants)?;
     module.add_class::<CommArena>()?;
     module.add_class::<CommRank>()?;
     module.add_class::<CommGroup>()?;
+    module.add_class::<CommSlots>()?;
     module.add_class::<CommProxy>()
 }
 
@@ -109,6 +116,28 @@ impl CommArena {
         Ok(())
     }
 
+    /// Map the memory for slots of which the first is this rank, and make the first argument of their kernel.
+    fn slots(&self, local: usize, rank: usize, blocks: u32, states: u64) -> PyResult<CommSlots> {
+        let memory = SlotMemory::new(Arc::clone(&self.arena)).map_err(os_error)?;
+        let slots = memory.slots(local, rank, blocks, states);
+        // SAFETY: a plain structure without padding, read as its bytes.
+        let words: [u8; size_of::<tartan_comm::slots::Slots>()] =
+            unsafe { std::mem::transmute(slots) };
+        Ok(CommSlots {
+            _memory: memory,
+            words: words.to_vec(),
+        })
+    }
+
+    /// Tell that a slot has returned.
+    fn end(&self, rank: usize) -> PyResult<()> {
+        if rank >= self.arena.layout.ranks {
+            return Err(PyValueError::new_err("no rank of this node"));
+        }
+        self.arena.end(rank);
+        Ok(())
+    }
+
     fn take_slot(&self) -> usize {
         self.arena.take_slot()
     }
@@ -120,6 +149,22 @@ impl CommArena {
         }
         let told = self.arena.told(rank);
         Ok((told.epoch, told.call, told.peer, told.tag, told.text))
+    }
+}
+
+/// The memory of a node, mapped for the slots of a kernel.
+#[pyclass(frozen, module = "tartan._native")]
+struct CommSlots {
+    _memory: SlotMemory,
+    words: Vec<u8>,
+}
+
+#[pymethods]
+impl CommSlots {
+    /// The first argument of the kernel, as bytes; the addresses in it hold as long as this object.
+    #[getter]
+    fn words<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.words)
     }
 }
 
@@ -495,13 +540,20 @@ fn meeting((group, slot, half, phase, round): Place) -> Meeting {
 #[pymethods]
 impl CommProxy {
     #[new]
-    fn new(arena: &CommArena, nodes: Vec<u32>, me: u32, first: usize) -> PyResult<Self> {
+    #[pyo3(signature = (arena, nodes, me, first, polls=false))]
+    fn new(
+        arena: &CommArena,
+        nodes: Vec<u32>,
+        me: u32,
+        first: usize,
+        polls: bool,
+    ) -> PyResult<Self> {
         let places = Places {
             node: nodes,
             me,
             first,
         };
-        let proxy = Proxy::start(Arc::clone(&arena.arena), places).map_err(os_error)?;
+        let proxy = Proxy::start(Arc::clone(&arena.arena), places, polls).map_err(os_error)?;
         Ok(Self { proxy })
     }
 

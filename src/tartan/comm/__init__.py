@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from tartan.comm.messages import ANY_SOURCE, ANY_TAG, Pending, Status, wait_all
     from tartan.comm.process import world
     from tartan.comm.rank import RankCommunicator
+    from tartan.comm.slots import Kernel
 
-__all__ = ["ANY_SOURCE", "ANY_TAG", "Pending", "RankCommunicator", "Status", "run", "wait_all", "world"]
+__all__ = ["ANY_SOURCE", "ANY_TAG", "Kernel", "Pending", "RankCommunicator", "Status", "run", "wait_all", "world"]
 
 __getattr__ = lazy_names(
     "tartan.comm",
@@ -23,6 +24,7 @@ __getattr__ = lazy_names(
         "tartan.comm.launch": ["run"],
         "tartan.comm.messages": ["ANY_SOURCE", "ANY_TAG", "Pending", "Status", "wait_all"],
         "tartan.comm.rank": ["RankCommunicator"],
+        "tartan.comm.slots": ["Kernel"],
         "tartan.comm.process": ["world"],
     },
 )

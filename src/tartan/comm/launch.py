@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,8 +28,9 @@ from tartan.comm.communicator import partition
 from tartan.comm.node import GRACE_SECONDS, NodeTask
 from tartan.comm.program import Program, RankEnding, followed
 from tartan.comm.rank import RankCommunicator
+from tartan.comm.slots import Kernel, SlotDevice, SlotPlan
 from tartan.comm.state import LOST
-from tartan.errors import ConfigError, DeadlockError, RankLostError, ResourceError
+from tartan.errors import ConfigError, DeadlockError, DeviceError, RankLostError, ResourceError
 
 T = TypeVar("T")
 
@@ -41,23 +43,34 @@ _BOOT = (
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "RAYON_NUM_THREADS")
 
 
-def run(
-    function: Callable[[RankCommunicator], T],
+def run(  # the shape of a world, which callers name
+    cpu: Callable[[RankCommunicator], T] | None = None,
     *,
-    cpus: int = 1,
+    gpu: Kernel | None = None,
+    cpus: int | None = None,
+    gpus: int = 1,
+    slots: int = 1,
+    device: SlotDevice | None = None,
     nodes: int = 1,
     groups: int = 1,
     modules: Sequence[str] = (),
     grace_seconds: float = GRACE_SECONDS,
 ) -> list[T]:
-    """Run a function once on each rank, at the same time, and return what each returned.
+    """Run a function once on each CPU rank, and a kernel on each GPU, at the same time; return what each rank returned.
 
     Parameters
     ----------
-    function : callable
+    cpu : callable, optional
         Takes the communicator of its rank. It travels as a pickle; so does what it returns.
-    cpus : int
-        Ranks of a node, each a process.
+    gpu : Kernel, optional
+        Its slots are ranks, too: on each node, they come after the CPU ranks, those of one GPU after those of another.
+        They return None.
+    cpus : int, optional
+        CPU ranks of a node, each a process; default: 1, and none without a function.
+    gpus, slots : int
+        GPUs of a node that run the kernel, and slots of each.
+    device : SlotDevice, optional
+        Where the kernel runs: ``tartan.testing.emulated_gpu.EmulatedGpu`` runs slots on threads of the CPU.
     nodes : int
         Nodes to simulate on this machine, each with a memory and a leader of its own.
     groups : int
@@ -76,9 +89,11 @@ def run(
     DeadlockError
         If all ranks wait for each other, or call different collectives.
     ConfigError
-        If the function cannot be pickled, or a number is wrong.
+        If the function cannot be pickled, a number is wrong, or the kernel does not compile or makes a wrong call.
+    DeviceError
+        If there is no GPU for a kernel.
     ResourceError
-        If so many ranks do not fit into memory.
+        If so many ranks do not fit into memory, or so many slots on a GPU.
 
     Notes
     -----
@@ -89,11 +104,16 @@ def run(
     >>> run(lambda ranks: ranks.rank * 10, cpus=3)  # doctest: +SKIP
     [0, 10, 20]
     """
-    try:
-        pickled = cloudpickle.dumps(function)
-    except Exception as error:
-        raise ConfigError(f"the function cannot be sent to the ranks: {type(error).__name__}: {error}") from error
-    reports = _Launch(Program(pickled, tuple(modules)), divided(cpus, nodes, groups), grace_seconds).supervise()
+    if cpus is None:
+        cpus = 0 if cpu is None else 1
+    plan = _slot_plan(gpu, device, gpus, slots)
+    if cpu is None and (plan is None or cpus):
+        raise ConfigError(f"{cpus} CPU ranks have no function to run; give one, or a kernel and no CPU ranks (cpus)")
+    pickled = _sendable(cpu, "the function")
+    _sendable(plan, "the kernel")
+    n_slots = plan.gpus * plan.slots if plan else 0
+    program, places = Program(pickled, tuple(modules)), divided(cpus, nodes, groups, n_slots=n_slots)
+    reports = _Launch(program, places, grace_seconds, plan).supervise()
     failure = first_failure(reports)
     if failure is not None:
         raise failure
@@ -110,8 +130,27 @@ def run_script(
     return _Launch(program, divided(cpus, nodes, groups), GRACE_SECONDS).supervise()
 
 
-def divided(cpus: int, nodes: int, groups: int) -> tuple[int, ...]:
-    """Return the leader of each rank: ranks are consecutive within a node and a memory group.
+def _slot_plan(gpu: Kernel | None, device: SlotDevice | None, gpus: int, slots: int) -> SlotPlan | None:
+    if gpu is None:
+        return None
+    whole("gpus", gpus, 1)
+    whole("slots", slots, 1)
+    if device is None:
+        raise DeviceError(
+            "slots cannot run on a GPU yet; device=tartan.testing.emulated_gpu.EmulatedGpu() runs them on the CPU"
+        )
+    return SlotPlan(gpu, device, gpus, slots)
+
+
+def _sendable(what: Any, name: str) -> bytes:
+    try:
+        return bytes(cloudpickle.dumps(what))
+    except Exception as error:
+        raise ConfigError(f"{name} cannot be sent to the ranks: {type(error).__name__}: {error}") from error
+
+
+def divided(cpus: int, nodes: int, groups: int, *, n_slots: int = 0) -> tuple[int, ...]:
+    """Return the leader of each rank: ranks are consecutive within a node and a memory group, slots after CPU ranks.
 
     Raises
     ------
@@ -120,17 +159,19 @@ def divided(cpus: int, nodes: int, groups: int) -> tuple[int, ...]:
     ResourceError
         If so many ranks do not fit into memory.
     """
-    whole("cpus", cpus, 1, option="--cpus")
+    whole("cpus", cpus, 0 if n_slots else 1, option="--cpus")
     whole("nodes", nodes, 1, option="--nodes")
     whole("groups", groups, 1, option="--groups")
-    if groups > cpus:
+    if n_slots and groups > 1:
+        raise ConfigError(f"{groups} memory groups on a node with slots: a GPU serves one (--groups)")
+    if groups > max(cpus, 1):
         raise ConfigError(f"{groups} groups of {cpus} ranks: a group has at least one rank (--groups)")
     needed, available = cpus * nodes * _RANK_BYTES, memory().available_bytes
     if needed > available:
         raise ResourceError(
             f"{cpus * nodes} ranks need at least {needed >> 20} MiB, and {available >> 20} MiB are available; use fewer"
         )
-    sizes = [stop - start for start, stop in partition(cpus, groups)] * nodes
+    sizes = [stop - start + n_slots for start, stop in partition(cpus, groups)] * nodes
     return tuple(itertools.chain.from_iterable([leader] * size for leader, size in enumerate(sizes)))
 
 
@@ -183,7 +224,9 @@ class _NodeHandle:
 class _Launch:
     """The node processes of one program, from their start to their end."""
 
-    def __init__(self, program: Program, nodes: tuple[int, ...], grace_seconds: float) -> None:
+    def __init__(
+        self, program: Program, nodes: tuple[int, ...], grace_seconds: float, slots: SlotPlan | None = None
+    ) -> None:
         self._grace_seconds = grace_seconds
         self._size = len(nodes)
         self._reports: dict[int, RankEnding] = {}
@@ -196,7 +239,8 @@ class _Launch:
         links = _sockets(nodes[-1] + 1)
         try:
             for number, sockets in enumerate(links):
-                self._nodes.append(self._started(number, NodeTask(number, nodes, program, {}, grace_seconds), sockets))
+                task = NodeTask(number, nodes, program, {}, grace_seconds, slots)
+                self._nodes.append(self._started(number, task, sockets))
         except BaseException:
             self._kill()
             for node in self._nodes:
@@ -222,8 +266,7 @@ class _Launch:
         )
         its.close()
         node = _NodeHandle(number, process, Channel(mine))
-        filled = NodeTask(task.me, task.nodes, task.program, descriptors, task.grace_seconds)
-        node.channel.send(cloudpickle.dumps(filled))
+        node.channel.send(cloudpickle.dumps(replace(task, links=descriptors)))
         self._selector.register(node.pidfd, selectors.EVENT_READ, node)
         self._selector.register(node.channel, selectors.EVENT_READ, node)
         return node

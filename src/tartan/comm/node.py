@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cloudpickle
@@ -23,6 +23,7 @@ from tartan.comm import program
 from tartan.comm.channel import Channel, ending
 from tartan.comm.leader import Leader, NodeLink, SocketLink
 from tartan.comm.process import new_arena, waits
+from tartan.comm.slots import SlotPlan
 from tartan.comm.state import DEADLOCK, LOST
 
 _TURN_SECONDS = 0.1
@@ -45,6 +46,8 @@ class NodeTask:
         Descriptors of the sockets to other nodes.
     grace_seconds : float
         How long the ranks may take to end once one has failed or a signal came.
+    slots : tartan.comm.slots.SlotPlan, optional
+        The slots of the node, its last ranks.
     """
 
     me: int
@@ -52,13 +55,15 @@ class NodeTask:
     program: program.Program
     links: dict[int, int]
     grace_seconds: float = GRACE_SECONDS
+    slots: SlotPlan | None = None
 
 
 @dataclass
 class _Child:
-    """A rank, as its node sees it."""
+    """A process of one rank, or of the slots of a GPU, as its node sees it."""
 
-    rank: int
+    name: str
+    ranks: tuple[int, ...]
     pid: int
     pidfd: int
     channel: Channel
@@ -83,14 +88,26 @@ class NodeProcess:
         self._selector = selectors.DefaultSelector()
         self._deadline: float | None = None
         self._children: list[_Child] = []
-        self._late: set[int] = set()
+        self._late: set[str] = set()
+        self._stopped = False
         self.reports: dict[int, program.RankEnding] = {}
-        for local in range(len(self._ranks)):
-            self._children.append(self._fork(local))
-        self._proxy = CommProxy(self._arena, list(task.nodes), task.me, self._ranks[0])
+        plan = task.slots
+        n_slots = plan.gpus * plan.slots if plan else 0
+        for local in range(len(self._ranks) - n_slots):
+            self._children.append(self._fork(f"rank {self._ranks[local]}", local))
+        for gpu in range(plan.gpus if plan else 0):
+            assert plan is not None
+            local = len(self._ranks) - n_slots + gpu * plan.slots
+            first = self._ranks[local]
+            name = f"GPU {gpu} of node {task.me} (ranks {first} to {first + plan.slots - 1})"
+            self._children.append(self._fork(name, local, gpu))
+        self._proxy = CommProxy(self._arena, list(task.nodes), task.me, self._ranks[0], n_slots > 0)
         self._leader: Leader | None = None
 
-    def _fork(self, local: int) -> _Child:
+    def _fork(self, name: str, local: int, gpu: int | None = None) -> _Child:
+        """Start a process for a rank, or for the slots of a GPU, of which the first is at this place of the node."""
+        plan = self._task.slots
+        n_ranks = 1 if gpu is None or plan is None else plan.slots
         mine, its = socket.socketpair()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -99,9 +116,12 @@ class NodeProcess:
             pid = os.fork()
         if pid == 0:
             self._close_inherited(mine)
-            program.run_rank(self._task.program, self._arena, local, self._ranks[local], self._task.nodes, its)
+            seat = program.Seat(self._arena, local, self._ranks[local], self._task.nodes)
+            if gpu is None or plan is None:
+                program.run_rank(self._task.program, seat, its)
+            program.run_gpu(plan, gpu, seat, its)
         its.close()
-        return _Child(self._ranks[local], pid, os.pidfd_open(pid), Channel(mine))
+        return _Child(name, tuple(self._ranks[local : local + n_ranks]), pid, os.pidfd_open(pid), Channel(mine))
 
     def _close_inherited(self, mine: socket.socket) -> None:
         """Close what only the node process holds: the end of a process shows by the end of its sockets."""
@@ -126,6 +146,7 @@ class NodeProcess:
         last = None
         while any(child.lives for child in self._children):
             self._turn()
+            self._notice_stop()
             last = self._look_for_deadlock(last)
         if self._leader is not None:
             self._leader.end()
@@ -143,7 +164,7 @@ class NodeProcess:
             self._deadline = None
             for child in self._children:
                 if child.lives:
-                    self._late.add(child.rank)
+                    self._late.add(child.name)
                     os.kill(child.pid, signal.SIGKILL)
 
     def _hear_launcher(self) -> None:
@@ -160,7 +181,7 @@ class NodeProcess:
         for report in messages:
             child.report = report
             if report.failure is not None:
-                self._stop(LOST, f"rank {child.rank} has failed: {report.failure}")
+                self._stop(LOST, f"{child.name} has failed: {report.failure}")
 
     def _reap(self, child: _Child) -> None:
         self._selector.unregister(child.pidfd)
@@ -170,14 +191,15 @@ class NodeProcess:
         child.lives = False
         os.close(child.pidfd)
         if child.report is None:
-            text = f"rank {child.rank} {ending(os.waitstatus_to_exitcode(status))}"
+            text = f"{child.name} {ending(os.waitstatus_to_exitcode(status))}"
             reason = self._arena.reason()
-            child.report = program.RankEnding(child.rank, lost=text)
-            if reason is not None and child.rank in self._late:
-                child.report = program.followed(child.rank, reason[1])
+            child.report = program.RankEnding(child.ranks[0], lost=text)
+            if reason is not None and child.name in self._late:
+                child.report = program.followed(child.ranks[0], reason[1])
             self._stop(LOST, text)
-        self.reports[child.rank] = child.report
-        self._tell(("rank", child.report))
+        for rank in child.ranks:
+            self.reports[rank] = replace(child.report, rank=rank)
+            self._tell(("rank", self.reports[rank]))
 
     def _tell(self, message: Any) -> None:
         if self._launcher is not None and not self._launcher.closed:
@@ -191,6 +213,17 @@ class NodeProcess:
             self._stop(DEADLOCK, "")
         return stamp
 
+    def _notice_stop(self) -> None:
+        """Let all end after the proxy has ended the waits here."""
+        reason = self._arena.reason()
+        if reason is None or self._stopped:
+            return
+        self._stopped = True
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._task.grace_seconds
+        if self._leader is not None:
+            self._leader.halt(*reason)
+
     def _stop(self, kind: int, reason: str) -> None:
         """End all waits of all nodes; what follows from the first reason is none."""
         if self._arena.reason() is not None:
@@ -203,6 +236,7 @@ class NodeProcess:
     def _stop_here(self, kind: int, reason: str) -> None:
         if self._deadline is None and self._arena.reason() is None:
             self._deadline = time.monotonic() + self._task.grace_seconds
+        self._stopped = True
         self._arena.abort(kind, reason or waits(self._arena, self._ranks[0], len(self._ranks)))
 
 

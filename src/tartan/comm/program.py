@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,6 +22,7 @@ import cloudpickle
 from tartan._native import CommArena
 from tartan.comm.channel import Channel
 from tartan.comm.process import enter, was_asked
+from tartan.comm.slots import SlotPlan, run_slots
 from tartan.comm.state import LOST
 from tartan.errors import ClusterError, RankLostError, TartanError
 
@@ -87,18 +89,60 @@ def followed(rank: int, reason: str) -> RankEnding:
     return RankEnding(rank, failure=reason, error=pickle.dumps(RankLostError(reason)))
 
 
-def run_rank(
-    program: Program, arena: CommArena, local: int, rank: int, nodes: tuple[int, ...], report_to: socket.socket
-) -> NoReturn:
+@dataclass(frozen=True)
+class Seat:
+    """The place of a process among the ranks.
+
+    Attributes
+    ----------
+    arena : CommArena
+        The memory of its node.
+    local, rank : int
+        Its number on the node and among all; of slots, that of the first.
+    nodes : tuple of int
+        The node of each rank.
+    """
+
+    arena: CommArena
+    local: int
+    rank: int
+    nodes: tuple[int, ...]
+
+
+def run_rank(program: Program, seat: Seat, report_to: socket.socket) -> NoReturn:
     """Be a rank: run the program, report, and end the process."""
+
+    def work() -> RankEnding:
+        communicator, line = enter(seat.arena, seat.local, seat.rank, seat.nodes)
+        rank = seat.rank
+        report = _of_function(program.function, rank, communicator) if not program.script else _of_script(program, rank)
+        if report.failure is None:
+            line.end()
+        return report
+
+    _reported(work, seat, report_to)
+
+
+def run_gpu(plan: SlotPlan, gpu: int, seat: Seat, report_to: socket.socket) -> NoReturn:
+    """Be the slots of a GPU: run their kernel, report, and end the process."""
+
+    def work() -> RankEnding:
+        try:
+            run_slots(plan, gpu, seat.arena, seat.local, seat.rank)
+        except BaseException as error:
+            return _failed(seat.rank, error)
+        return RankEnding(seat.rank, cloudpickle.dumps(None))
+
+    _reported(work, seat, report_to)
+
+
+def _reported(work: Callable[[], RankEnding], seat: Seat, report_to: socket.socket) -> NoReturn:
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        threading.Thread(target=_watch, args=(report_to, arena, nodes[rank]), name="tartan-watch", daemon=True).start()
-        communicator, line = enter(arena, local, rank, nodes)
-        report = _of_function(program.function, rank, communicator) if program.function else _of_script(program, rank)
-        if report.failure is None:
-            line.end()
+        node = seat.nodes[seat.rank]
+        threading.Thread(target=_watch, args=(report_to, seat.arena, node), name="tartan-watch", daemon=True).start()
+        report = work()
         status = report.exit_status if report.failure is None else 1
         Channel(report_to).send(report)
     except BaseException:

@@ -9,12 +9,13 @@ from tartan._native import CommArena, CommFailure, CommRank
 from tartan.errors import ClusterError, ConfigError, DeadlockError, InternalError, RankLostError, ResourceError
 
 #: Kinds of reasons for which all waits of a node are ended.
-LOST, DEADLOCK, NO_ROOM, DEFECT = 1, 2, 3, 9
+LOST, DEADLOCK, NO_ROOM, REFUSED, DEFECT = 1, 2, 3, 4, 9
 
 _ERRORS: dict[int, type[Exception]] = {
     LOST: RankLostError,
     DEADLOCK: DeadlockError,
     NO_ROOM: ResourceError,
+    REFUSED: ConfigError,
     DEFECT: InternalError,
 }
 

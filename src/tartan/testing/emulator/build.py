@@ -49,8 +49,10 @@ def kernel_names(source: str) -> list[str]:
     return _KERNEL.findall(source)
 
 
-def compiled(source: str, *, options: Sequence[str], suffix: str) -> Path:
+def compiled(source: str, *, options: Sequence[str], suffix: str, include: Path | None = None) -> Path:
     """Compile translated source; return the file, which is kept in the user's cache.
+
+    ``include`` is a folder of headers that the source names.
 
     Raises
     ------
@@ -60,16 +62,18 @@ def compiled(source: str, *, options: Sequence[str], suffix: str) -> Path:
     compiler = find_compiler()
     if compiler is None:
         raise RuntimeError("kernels on the CPU need a C++ compiler: install g++, or name one by CXX")
-    headers = "".join(path.read_text() for path in sorted(_HEADERS.glob("*.h")))
+    files = [*sorted(_HEADERS.glob("*.h")), *(sorted(include.glob("*.h")) if include else [])]
+    headers = "".join(path.read_text() for path in files)
     parts = (source, headers, compiler, *options)
     target = _cache() / f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:32]}{suffix}"
     if target.exists():
         return target
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        text, made = Path(folder) / "kernel.cpp", Path(folder) / "made"
+    with tempfile.TemporaryDirectory(dir=target.parent) as made_in:
+        text, made = Path(made_in) / "kernel.cpp", Path(made_in) / "made"
         text.write_text(source)
         command = [compiler, "-std=c++17", "-fPIC", "-Wno-unknown-pragmas", "-U_FORTIFY_SOURCE", "-fno-strict-aliasing"]
-        command += [f"-I{_HEADERS}", *options, str(text), "-o", str(made), "-lpthread"]
+        command += [f"-I{folder}" for folder in (_HEADERS, include) if folder]
+        command += [*options, str(text), "-o", str(made), "-lpthread"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_SECONDS)
         if done.returncode:
             raise RuntimeError(f"the kernels do not compile:\n{done.stderr[:4000]}")

@@ -170,6 +170,9 @@ Thread& me();
 void barrier(int line);
 void exchange(int line);                // of the calling lane's `Exchange`, with the others of its mask
 void pause();                           // anything may happen here
+void nap(unsigned nanoseconds);         // let others run
+bool is_local(const void* address);     // whether it is a variable of the calling thread's own
+[[noreturn]] void end_thread();         // end the calling thread of the kernel
 [[noreturn]] void fail(const std::string& what);
 template <class Call> std::string run(const Launch& launch, Call call);  // "" or what went wrong
 extern std::vector<std::unique_ptr<Guarded>> buffers;

@@ -71,7 +71,7 @@ template <Way way, class T> T shuffle(int line, unsigned mask, T value, int by, 
 // Bits of a number, for atomics on numbers that the processor has none for.
 template <class T> using Bits = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
 
-#ifdef EMULATOR_THREADS
+#ifdef __SANITIZE_THREAD__
 // ThreadSanitizer knows no fences. Here one before an atomic publishes by that atomic what was written before, and one
 // behind an atomic takes what others published by it.
 extern "C" void __tsan_acquire(void* at);
@@ -89,7 +89,7 @@ inline void fence() {
 }
 #else
 inline void before_atomic(void*) {}
-inline void fence() {}
+inline void fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 #endif
 
 template <class T, class Change> T change(T* at, Change to) {
@@ -125,6 +125,9 @@ template <class T> T atomicCAS(T* at, std::common_type_t<T> from, std::common_ty
     return emulator::change(at, [=](T old) { return old == from ? to : old; });
 }
 inline void __threadfence() { emulator::fence(); }
+inline void __threadfence_system() { emulator::fence(); }
+inline void __nanosleep(unsigned nanoseconds) { emulator::nap(nanoseconds); }
+[[noreturn]] inline void __trap() { emulator::fail("trap in " + emulator::place_of(emulator::me())); }
 
 using std::max;
 using std::min;

@@ -53,6 +53,16 @@ inline void pause() {
     leave();
 }
 
+inline void nap(unsigned) { pause(); }
+
+inline bool is_local(const void* address) { return scheduler.current->stack->holds(address); }
+
+[[noreturn]] inline void end_thread() {
+    scheduler.current->state = State::done;
+    leave();
+    std::abort();
+}
+
 inline void barrier(int line) {
     scheduler.current->state = State::at_barrier;
     scheduler.current->site = line;

@@ -5,6 +5,13 @@
 #include <condition_variable>
 #include <thread>
 
+#include <pthread.h>
+
+// How long threads of a block wait for each other; 0: for ever, for kernels that wait for other processes.
+#ifndef EMULATOR_PATIENCE_SECONDS
+#define EMULATOR_PATIENCE_SECONDS 60
+#endif
+
 namespace emulator {
 
 std::vector<std::unique_ptr<Guarded>> buffers;
@@ -44,6 +51,26 @@ inline Thread& me() { return *self; }
 
 inline void pause() { std::this_thread::yield(); }
 
+// A thousand times as long as asked for: system threads take that long to run at all.
+inline void nap(unsigned nanoseconds) { std::this_thread::sleep_for(std::chrono::microseconds(nanoseconds)); }
+
+inline bool is_local(const void* address) {
+    static thread_local char *first = nullptr, *end = nullptr;
+    if (!end) {
+        pthread_attr_t attributes;
+        void* stack = nullptr;
+        size_t size = 0;
+        if (pthread_getattr_np(pthread_self(), &attributes) != 0) fail("no stack is known");
+        pthread_attr_getstack(&attributes, &stack, &size);
+        pthread_attr_destroy(&attributes);
+        first = static_cast<char*>(stack), end = first + size;
+    }
+    return address >= first && address < end;
+}
+
+struct Left {};
+[[noreturn]] inline void end_thread() { throw Left{}; }
+
 // Wait until n threads have come; the last one calls `finish` first.
 template <class Finish> void meet(Gate& gate, unsigned n, int line, Finish finish) {
     std::unique_lock<std::mutex> hold(gate.lock);
@@ -58,8 +85,9 @@ template <class Finish> void meet(Gate& gate, unsigned n, int line, Finish finis
         return;
     }
     const unsigned pass = gate.passes;
+    if (EMULATOR_PATIENCE_SECONDS == 0) return gate.opened.wait(hold, [&] { return gate.passes != pass; });
     // A thread that ended, or waits elsewhere, never comes. (The sanitizer knows waits by the clock of the system only.)
-    const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(60);
+    const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(EMULATOR_PATIENCE_SECONDS);
     if (!gate.opened.wait_until(hold, deadline, [&] { return gate.passes != pass; }))
         fail(text("%s waits in line %d for threads that do not come", place_of(me()).c_str(), line));
 }
@@ -100,7 +128,10 @@ template <class Call> std::string run(const Launch& launch, Call call) {
     for (Thread& thread : threads)
         running.emplace_back([&thread, &call] {
             self = &thread;
-            call();
+            try {
+                call();
+            } catch (const Left&) {
+            }
         });
     for (std::thread& thread : running) thread.join();
     return "";
