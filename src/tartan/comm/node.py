@@ -116,7 +116,7 @@ class NodeProcess:
             pid = os.fork()
         if pid == 0:
             self._close_inherited(mine)
-            seat = program.Seat(self._arena, local, self._ranks[local], self._task.nodes)
+            seat = program.RankPlace(self._arena, local, self._ranks[local], self._task.nodes)
             if gpu is None or plan is None:
                 program.run_rank(self._task.program, seat, its)
             program.run_gpu(plan, gpu, seat, its)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
-import math
+import itertools
 from typing import Any
 
 import numpy as np
@@ -117,28 +117,31 @@ def of_line(flags: int, n_bytes: int) -> tuple[np.dtype[Any], tuple[int, ...]]:
 
 
 def bundle(parts: list[NDArray[Any]]) -> Bytes:
-    """Return several arrays as bytes, with what ``unbundled`` needs to find them."""
-    head = repr([(np.lib.format.dtype_to_descr(part.dtype), part.shape) for part in parts]).encode()
-    begin = -(-(8 + len(head)) // 64) * 64
-    starts = [begin]
-    for part in parts:
-        starts.append(-(-(starts[-1] + part.nbytes) // 64) * 64)
-    whole = np.zeros(starts[-1], np.uint8)
-    whole[:8] = np.frombuffer(len(head).to_bytes(8, "little"), np.uint8)
-    whole[8 : 8 + len(head)] = np.frombuffer(head, np.uint8)
-    for start, part in zip(starts, parts):
-        whole[start : start + part.nbytes] = as_bytes(part)
+    """Return several arrays as bytes, with what ``unbundled`` needs to find them.
+
+    Numbers of 64 bits come first: how many arrays; for each where it begins, its bytes, where its description is,
+    and the bytes of that. Slots read and write the same (``exchange_bundle`` in ``tartan_comm.h``).
+    """
+    texts = [described(part.dtype, part.shape) for part in parts]
+    rows, place = [], 8 + 32 * len(parts)
+    for text in texts:
+        rows.append([place, len(text)])
+        place += len(text)
+    for row, part in zip(rows, parts):
+        place = -(-place // 64) * 64
+        row[:0] = [place, part.nbytes]
+        place += part.nbytes
+    whole = np.zeros(place, np.uint8)
+    whole[: 8 + 32 * len(parts)] = np.array([len(parts), *itertools.chain(*rows)], np.uint64).view(np.uint8)
+    for (start, n_bytes, text_start, length), text, part in zip(rows, texts, parts):
+        whole[text_start : text_start + length] = np.frombuffer(text, np.uint8)
+        whole[start : start + n_bytes] = as_bytes(part)
     return whole
 
 
 def unbundled(whole: Bytes, place: int) -> NDArray[Any]:
     """Return one of the arrays of a bundle, as a view."""
-    length = int.from_bytes(whole[:8].tobytes(), "little")
-    start = -(-(8 + length) // 64) * 64
-    for number, (descr, shape) in enumerate(ast.literal_eval(whole[8 : 8 + length].tobytes().decode())):
-        dtype = np.lib.format.descr_to_dtype(descr)
-        n_bytes = math.prod(shape) * dtype.itemsize
-        if number == place:
-            return np.ndarray(shape, dtype, buffer=whole[start : start + n_bytes].data if n_bytes else b"")
-        start = -(-(start + n_bytes) // 64) * 64
-    raise ConfigError(f"there is no part {place}")
+    row = whole[8 + 32 * place : 40 + 32 * place].tobytes()
+    start, n_bytes, text_start, length = (int.from_bytes(row[at : at + 8], "little") for at in range(0, 32, 8))
+    dtype, shape = parsed(whole[text_start : text_start + length].tobytes())
+    return np.ndarray(shape, dtype, buffer=whole[start : start + n_bytes].data if n_bytes else b"")

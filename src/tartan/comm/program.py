@@ -90,7 +90,7 @@ def followed(rank: int, reason: str) -> RankEnding:
 
 
 @dataclass(frozen=True)
-class Seat:
+class RankPlace:
     """The place of a process among the ranks.
 
     Attributes
@@ -109,13 +109,13 @@ class Seat:
     nodes: tuple[int, ...]
 
 
-def run_rank(program: Program, seat: Seat, report_to: socket.socket) -> NoReturn:
+def run_rank(program: Program, seat: RankPlace, report_to: socket.socket) -> NoReturn:
     """Be a rank: run the program, report, and end the process."""
 
     def work() -> RankEnding:
         communicator, line = enter(seat.arena, seat.local, seat.rank, seat.nodes)
         rank = seat.rank
-        report = _of_function(program.function, rank, communicator) if not program.script else _of_script(program, rank)
+        report = _of_function(program.function, rank, communicator) if program.function else _of_script(program, rank)
         if report.failure is None:
             line.end()
         return report
@@ -123,7 +123,7 @@ def run_rank(program: Program, seat: Seat, report_to: socket.socket) -> NoReturn
     _reported(work, seat, report_to)
 
 
-def run_gpu(plan: SlotPlan, gpu: int, seat: Seat, report_to: socket.socket) -> NoReturn:
+def run_gpu(plan: SlotPlan, gpu: int, seat: RankPlace, report_to: socket.socket) -> NoReturn:
     """Be the slots of a GPU: run their kernel, report, and end the process."""
 
     def work() -> RankEnding:
@@ -136,7 +136,7 @@ def run_gpu(plan: SlotPlan, gpu: int, seat: Seat, report_to: socket.socket) -> N
     _reported(work, seat, report_to)
 
 
-def _reported(work: Callable[[], RankEnding], seat: Seat, report_to: socket.socket) -> NoReturn:
+def _reported(work: Callable[[], RankEnding], seat: RankPlace, report_to: socket.socket) -> NoReturn:
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)

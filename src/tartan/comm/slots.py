@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
-from tartan._native import CommArena, CommSlots
+from tartan._native import CommArena
 from tartan.base.checks import whole
 from tartan.comm.state import LOST, stop_reason
-from tartan.errors import ConfigError, ResourceError
+from tartan.errors import ResourceError
 
 #: The folder of ``tartan_comm.h``.
 HEADERS = Path(__file__).parent / "include"
@@ -119,7 +119,7 @@ def run_slots(plan: SlotPlan, gpu: int, arena: CommArena, local: int, rank: int)
             f"{plan.slots} slots of {plan.kernel.blocks_per_slot} x {plan.kernel.threads} threads cannot be resident "
             f"at once on GPU {gpu}; at most {loaded.most_slots} can (slots)"
         )
-    ended = _Ended()
+    ended = _LaunchEnd()
     work = threading.Thread(target=_launch, args=(ended, loaded, plan.slots, arena, local, rank), daemon=True)
     work.start()
     try:
@@ -137,13 +137,13 @@ def run_slots(plan: SlotPlan, gpu: int, arena: CommArena, local: int, rank: int)
 
 
 @dataclass
-class _Ended:
+class _LaunchEnd:
     """How a launch has ended."""
 
     error: BaseException | None = None
 
 
-def _launch(ended: _Ended, loaded: LoadedKernel, n_slots: int, arena: CommArena, local: int, rank: int) -> None:
+def _launch(ended: _LaunchEnd, loaded: LoadedKernel, n_slots: int, arena: CommArena, local: int, rank: int) -> None:
     try:
         loaded.launch(n_slots, arena, local, rank)
     except BaseException as error:

@@ -11,7 +11,15 @@ import numpy as np
 from tartan._native import CommArena
 from tartan.comm.slots import HEADERS, STATE_BYTES, Kernel
 from tartan.errors import ConfigError
-from tartan.testing.emulator.build import KernelError, check_arguments, compiled, find_compiler, kernel_names, translated
+from tartan.testing.emulator.build import (
+    Argument,
+    KernelError,
+    check_arguments,
+    compiled,
+    find_compiler,
+    kernel_names,
+    translated,
+)
 
 __all__ = ["EmulatedGpu"]
 
@@ -51,7 +59,7 @@ class EmulatedGpu:
             raise ConfigError(f"there is no kernel {kernel.name!r}; the source has {', '.join(names) or 'none'}")
         try:
             text = _DEFINED + translated(kernel.source)
-            library = compiled(text, options=["-O2", "-shared"], suffix=".so", include=HEADERS)
+            library = compiled(text, options=["-O0", "-shared"], suffix=".so", include=HEADERS)
         except (RuntimeError, ValueError) as error:
             raise ConfigError(str(error)) from None
         most = self.most_threads // (kernel.threads * kernel.blocks_per_slot)
@@ -80,24 +88,14 @@ class _EmulatedKernel:
             arrays = check_arguments(name, self._parameters[1:], kernel.args)
         except KernelError as error:
             raise ConfigError(str(error)) from None
-        given = (_Argument * (1 + len(arrays)))(_Argument(first.ctypes.data, first.size, 0, 0))
+        given = (Argument * (1 + len(arrays)))(Argument(first.ctypes.data, first.size, 0, 0))
         for at, array in enumerate(arrays):
-            given[1 + at] = _Argument(array.ctypes.data, array.nbytes, array.ndim > 0, 0)
+            given[1 + at] = Argument(array.ctypes.data, array.nbytes, array.ndim > 0, 0)
         sizes = (ctypes.c_uint * 6)(n_slots * kernel.blocks_per_slot, 1, 1, kernel.threads, 1, 1)
+        self._call(sizes, given)
+
+    def _call(self, sizes: Any, given: Any) -> None:
         error = ctypes.create_string_buffer(_ERROR_BYTES)
-        if self._call(sizes, given, error):
-            raise ConfigError(f"{name}: {error.value.decode(errors='replace')}")
-
-    def _call(self, sizes: Any, given: Any, error: Any) -> int:
         launch = getattr(self._library, f"launch_{self._kernel.name}")
-        found: int = launch(sizes, ctypes.c_uint64(0), given, error, ctypes.c_size_t(_ERROR_BYTES))
-        return found
-
-
-class _Argument(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("n_bytes", ctypes.c_uint64),
-        ("is_array", ctypes.c_int32),
-        ("is_written", ctypes.c_int32),
-    )
+        if launch(sizes, ctypes.c_uint64(0), given, error, ctypes.c_size_t(_ERROR_BYTES)):
+            raise ConfigError(f"{self._kernel.name}: {error.value.decode(errors='replace')}")

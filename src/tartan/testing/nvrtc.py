@@ -70,15 +70,17 @@ def _library() -> Any:
     return ctypes.CDLL(str(path))
 
 
-def compile_cuda(source: str, architecture: str) -> tuple[bytes, dict[str, KernelUse]]:
+def compile_cuda(source: str, architecture: str, *, include: Path | None = None) -> tuple[bytes, dict[str, KernelUse]]:
     """Compile a CUDA file; return its machine code, and what each of its kernels takes.
 
     Parameters
     ----------
     source : str
-        Text of the file, which includes nothing.
+        Text of the file.
     architecture : str
         Such as "sm_90" for machine code, or "compute_90" for PTX; of PTX nothing is known yet.
+    include : Path, optional
+        Folder of headers that the file names.
 
     Raises
     ------
@@ -91,6 +93,7 @@ def compile_cuda(source: str, architecture: str) -> tuple[bytes, dict[str, Kerne
     assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None) == 0
     try:
         options = [f"--gpu-architecture={architecture}", "-std=c++17", "--ptxas-options=-v"]
+        options += [f"-I{include}"] if include else []
         given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         status = nvrtc.nvrtcCompileProgram(program, len(options), given)
         log = _text(nvrtc, program, "ProgramLog").decode(errors="replace")

@@ -128,7 +128,163 @@ class Slot : public SlotGroup {
     // Wait for all ranks.
     TARTAN_DEVICE void barrier() { exchange({"barrier"}, nullptr, 0); }
 
+    // Give all ranks the items of one.
+    template <class T> TARTAN_DEVICE void broadcast(T* data, u64 bytes, int root = 0) {
+        require<T>(bytes, root);
+        exchange({"broadcast", "from", root, Kind<T>::name(), bytes / Kind<T>::item()}, data, rank() == root ? bytes : 0);
+        if (rank() != root) copy_in(data, place_of(root), bytes);
+        meet();
+    }
+
+    // The items of all ranks, one behind the other in the order of the ranks; returns their bytes. The ranks may give
+    // unequal numbers of items.
+    template <class T> TARTAN_DEVICE u64 all_gather(const T* mine, u64 bytes, T* all, u64 room) {
+        require<T>(bytes, 0);
+        exchange({"all_gather", nullptr, 0, Kind<T>::name(), 0, true}, mine, bytes);
+        return gathered(all, room);
+    }
+
+    // The same on one rank alone; 0 on the others.
+    template <class T> TARTAN_DEVICE u64 gather(const T* mine, u64 bytes, T* all, u64 room, int root = 0) {
+        require<T>(bytes, root);
+        exchange({"gather", "to", root, Kind<T>::name(), 0, true}, mine, bytes);
+        return rank() == root ? gathered(all, room) : 0;
+    }
+
+    // Sums are ((a0 + a1) + a2) + ... in the order of the ranks, as everywhere. `result` may be `data`.
+    template <class T> TARTAN_DEVICE void all_reduce(const T* data, T* result, u64 bytes, Fold fold = SUM) {
+        require<T>(bytes, 0);
+        const Call call = {fold == SUM ? "all_reduce sum" : "all_reduce max", nullptr, 0, Kind<T>::name(),
+                           bytes / Kind<T>::item()};
+        exchange(call, data, bytes);
+        reduced(call, result, bytes / sizeof(T), fold, true);
+    }
+
+    // The same on one rank alone; the others' `result` stays as it is.
+    template <class T> TARTAN_DEVICE void reduce(const T* data, T* result, u64 bytes, Fold fold = SUM, int root = 0) {
+        require<T>(bytes, root);
+        const Call call = {fold == SUM ? "reduce sum" : "reduce max", "to", root, Kind<T>::name(),
+                           bytes / Kind<T>::item()};
+        exchange(call, data, bytes);
+        reduced(call, result, bytes / sizeof(T), fold, rank() == root);
+    }
+
+    // Give each rank its part of one rank's items; returns the bytes of this rank's. `lengths` are the bytes of the
+    // parts, which lie one behind the other; both are read on the root alone, in a common buffer.
+    template <class T>
+    TARTAN_DEVICE u64 scatter(const T* parts, const u64* lengths, T* mine, u64 room, int root = 0) {
+        require<T>(0, root);
+        exchange_bundle<T>({"scatter", "from", root}, parts, rank() == root ? lengths : nullptr);
+        return unbundled(place_of(root), mine, 0, room, true);
+    }
+
+    // Give each rank a part of this rank's items, as `scatter` does; returns the bytes of what all gave this one, which
+    // lie one behind the other in the order of the ranks.
+    template <class T> TARTAN_DEVICE u64 all_to_all(const T* parts, const u64* lengths, T* all, u64 room) {
+        exchange_bundle<T>({"all_to_all"}, parts, lengths);
+        u64 sum = 0;
+        for (int from = 0; from < size(); from++) sum += unbundled(place_of(from), all, sum, room, from + 1 == size());
+        return sum;
+    }
+
   private:
+    // ---- What collectives return ------------------------------------------------------------------------------------
+
+    template <class T> TARTAN_DEVICE void require(u64 bytes, int root) {
+        meet();
+        if (leads() && are_valid(root, 0, false)) are_whole<T>(bytes);
+        meet_all();
+    }
+
+    template <class T> TARTAN_DEVICE u64 gathered(T* all, u64 room) {
+        const u64 sum = all_bytes();
+        require_room(sum, room);
+        octet* to = reinterpret_cast<octet*>(all);
+        for (int from = 0; from < size(); from++) {
+            copy_in(to, place_of(from), bytes_of(from));
+            to += bytes_of(from);
+        }
+        meet();
+        return sum;
+    }
+
+    TARTAN_DEVICE void require_room(u64 bytes, u64 room) {
+        meet();
+        if (leads() && bytes > room) fail({RESULT_TOO_LONG, 0, 0, bytes, room});
+        meet_all();
+    }
+
+    template <class T> TARTAN_DEVICE static T join(T a, T b, Fold fold) {
+        if (fold == SUM) return static_cast<T>(a + b);
+        return a >= b || a != a ? a : b;  // a value that is no number stays, as in NumPy
+    }
+    template <class T> TARTAN_DEVICE T folded(u64 at, Fold fold) const {
+        T sum = reinterpret_cast<const T*>(place_of(0))[at];
+        for (int from = 1; from < size(); from++)
+            sum = join(sum, reinterpret_cast<const T*>(place_of(from))[at], fold);
+        return sum;
+    }
+
+    // Fold the contributions: the ranks of a node divide a large sum, and each reads the whole.
+    template <class T> TARTAN_DEVICE void reduced(const Call& call, T* result, u64 items, Fold fold, bool wanted) {
+        octet* shared = room_behind(items * sizeof(T));
+        if (!shared) {
+            const bool own = is_own(result);
+            for (u64 at = own ? 0 : thread(); wanted && at < items; at += own ? 1 : threads())
+                result[at] = folded<T>(at, fold);
+            meet();
+            return;
+        }
+        const u64 share = items / slots_.locals, more = items % slots_.locals, local = slots_.local + number_;
+        const u64 start = local * share + (local < more ? local : more), stop = start + share + (local < more);
+        for (u64 at = start + thread(); at < stop; at += threads())
+            reinterpret_cast<T*>(shared)[at] = folded<T>(at, fold);
+        meet();
+        if (leads()) arrive(call, 2);
+        meet_all();
+        if (wanted) copy_in(result, shared, items * sizeof(T));
+        meet();
+    }
+
+    // ---- Bundles: a part for each rank --------------------------------------------------------------------------------
+
+    // A number of parts, for each where it begins, how long it is, and where its description is; descriptions; parts.
+    template <class T> TARTAN_DEVICE void exchange_bundle(const Call& call, const T* parts, const u64* lengths) {
+        const u64 texts = 8 + size() * 32, first = rounded(texts + size() * TEXT_BYTES);
+        u64 bytes = lengths ? first : 0, given = 0;
+        for (int to = 0; lengths && to < size(); to++) bytes += rounded(lengths[to]);
+        octet* bundle = begin_exchange(call, bytes);
+        if (lengths) {
+            if (leads()) reinterpret_cast<u64*>(bundle)[0] = size();
+            u64 place = first;
+            for (int to = 0; to < size(); to++) {
+                if (leads() && are_whole<T>(lengths[to])) {
+                    Text text;
+                    Kind<T>::describe(text, lengths[to]);
+                    u64* row = reinterpret_cast<u64*>(bundle + 8 + to * 32);
+                    row[0] = place, row[1] = lengths[to], row[2] = texts + to * TEXT_BYTES, row[3] = text.length;
+                    copy(bundle + row[2], reinterpret_cast<const octet*>(text.text), text.length, 0, 1);
+                }
+                copy_out(bundle + place, reinterpret_cast<const octet*>(parts) + given, lengths[to]);
+                place += rounded(lengths[to]), given += lengths[to];
+            }
+        }
+        end_exchange(call);
+    }
+
+    // Copy this rank's part of a bundle behind what is there already; returns its bytes.
+    template <class T> TARTAN_DEVICE u64 unbundled(octet* bundle, T* all, u64 before, u64 room, bool last) {
+        const u64* row = reinterpret_cast<const u64*>(bundle + 8 + rank() * 32);
+        const u64 bytes = row[1];
+        require_room(before + bytes, room);
+        if (leads() && !Kind<T>::is_described(reinterpret_cast<const char*>(bundle + row[2]), static_cast<u32>(row[3])))
+            fail({OTHER_TYPE, 0, 0, 0, 0, Kind<T>::name()});
+        meet_all();
+        copy_in(reinterpret_cast<octet*>(all) + before, bundle + row[0], bytes);
+        if (last) meet();
+        return bytes;
+    }
+
     // ---- Payloads ---------------------------------------------------------------------------------------------------
 
     template <class T> TARTAN_DEVICE void begin_send(const T* data, u64 bytes, int to, int tag, u64 flags) {

@@ -32,16 +32,30 @@ class SlotGroup : public SlotLines {
 
     // Exchange contributions; afterwards `place_of` says where they lie, in the half of this turn (R8).
     TARTAN_DEVICE void exchange(const Call& call, const void* data, u64 bytes) {
+        octet* place = begin_exchange(call, bytes);
+        copy_out(place, data, bytes);
+        end_exchange(call);
+    }
+
+    // The same in two steps: say how long the contribution is, and return where to write it; all have read it afterwards.
+    TARTAN_DEVICE octet* begin_exchange(const Call& call, u64 bytes) {
         meet();
         if (leads()) state_->turn++;
         meet();
-        if (bytes <= SMALL_BYTES) copy_out(small(self()), data, bytes);
-        if (leads()) write_header(call, bytes);
+        if (leads()) {
+            write_header(call, bytes);
+            if (bytes > SMALL_BYTES && arrive(call, 0)) survey();
+        }
+        meet_all();
+        return bytes > SMALL_BYTES ? slots_.window + state_->place : small(self());
+    }
+    TARTAN_DEVICE void end_exchange(const Call& call) {
         meet();
-        if (leads() && arrive(call, 0)) survey();
+        const bool is_small = bytes_of(self()) <= SMALL_BYTES;
+        if (leads() && is_small && arrive(call, 0)) survey();
         meet_all();
         if (!state_->joined) return;
-        copy_out(slots_.window + state_->place, data, bytes);
+        if (is_small) copy(slots_.window + state_->place, small(self()), bytes_of(self()), thread(), threads());
         meet();
         if (leads()) arrive(call, 1);
         meet_all();
@@ -59,6 +73,12 @@ class SlotGroup : public SlotLines {
         u64 sum = 0;
         for (u32 member = 0; member < slots_.size; member++) sum += bytes_of(member);
         return sum;
+    }
+    // Room behind joined contributions for a result that the ranks of a node share; null where there is not enough.
+    TARTAN_DEVICE octet* room_behind(u64 bytes) const {
+        if (!state_->joined) return nullptr;
+        const u64 used = rounded(static_cast<u64>(place_of(slots_.size) - results()));
+        return used <= slots_.half && bytes <= slots_.half - used ? results() + used : nullptr;
     }
     TARTAN_DEVICE octet* results() const { return slots_.window + slots_.results + half() * slots_.half; }
     TARTAN_DEVICE u32 self() const { return slots_.rank + number_; }

@@ -65,6 +65,7 @@ constexpr u64 RESULT_TOO_LONG = 11;
 constexpr u32 IN_BASE = 0xFFFFFFFFu;
 constexpr u64 ONE_DIMENSION = 256;
 constexpr u64 STATE_BYTES = 2048;
+constexpr u64 TEXT_BYTES = 48;        // of the description of one part of a bundle
 constexpr u32 BLOCKS = 32;            // payloads of a slot that wait to be received
 constexpr u32 MOST_SLOT_BLOCKS = 32;  // thread blocks of a slot
 constexpr u32 EAGER_LOOKS = 20;

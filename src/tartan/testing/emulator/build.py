@@ -88,7 +88,9 @@ def _cache() -> Path:
     return folder
 
 
-class _Argument(ctypes.Structure):
+class Argument(ctypes.Structure):
+    """One argument of a launch, as ``emulator_launch.h`` declares it."""
+
     _fields_ = (
         ("data", ctypes.c_void_p),
         ("n_bytes", ctypes.c_uint64),
@@ -169,9 +171,9 @@ class Emulator:
         if min(sizes) == 0 or int(np.prod(sizes[3:])) > 1024:
             raise KernelError(f"{name}: no launch of {list(sizes[:3])} blocks of {list(sizes[3:])} threads")
         arrays = check_arguments(name, self.parameters(name), args)
-        given = (_Argument * max(1, len(args)))()
+        given = (Argument * max(1, len(args)))()
         for at, array in enumerate(arrays):
-            given[at] = _Argument(
+            given[at] = Argument(
                 array.ctypes.data, array.nbytes, array.ndim > 0, array.ndim > 0 and array.flags.writeable
             )
         error = ctypes.create_string_buffer(_ERROR_BYTES)
