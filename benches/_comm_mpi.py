@@ -174,19 +174,15 @@ class OverMpi:
         WORLD.Barrier()
 
 
-def mds(matrix: str, short: int, long: int, rounds: int) -> list[float]:
-    """Make steps of a map; a step is the difference of a long and a short run."""
+def mds(matrix: str, steps: int, rounds: int) -> list[float]:
+    """Make many steps of a map, each time from the same start; return the seconds of a step."""
     from tartan.analytics import DAMDS, as_dissimilarities
 
     D = as_dissimilarities(np.load(matrix, mmap_mode="r"))
     X = np.random.default_rng(7).uniform(-1, 1, size=(D.n, 3))
-
-    def fit(steps: int) -> float:
-        map_ = DAMDS(annealing=False, tol=0, max_iter=steps)
-        return seconds_each(lambda: map_.fit(D, init=X, communicator=OverMpi()), 1)
-
-    fit(short)
-    return [(fit(long) - fit(short)) / (long - short) for _ in range(rounds)]
+    map_ = DAMDS(annealing=False, tol=0, max_iter=steps)
+    found = [seconds_each(lambda: map_.fit(D, init=X, communicator=OverMpi()), 1) for _ in range(1 + rounds)]
+    return [seconds / steps for seconds in found[1:]]
 
 
 TASKS: dict[str, Callable[..., list[float]]] = {

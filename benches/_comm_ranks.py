@@ -86,20 +86,16 @@ def nbody(world: Any, n: int, steps: int, rounds: int) -> list[float]:
     return [seconds_each(world, lambda: moved(world, n, steps), 1) for _ in range(rounds)]
 
 
-def mds(world: Any, matrix: str, short: int, long: int, rounds: int) -> list[float]:
-    """Make steps of a map; a step is the difference of a long and a short run."""
+def mds(world: Any, matrix: str, steps: int, rounds: int) -> list[float]:
+    """Make many steps of a map, each time from the same start; return the seconds of a step."""
     from tartan.analytics import DAMDS, as_dissimilarities
 
     D = as_dissimilarities(np.load(matrix, mmap_mode="r"))
     X = np.random.default_rng(7).uniform(-1, 1, size=(D.n, 3))
     ranks = world if world.size > 1 else None
-
-    def fit(steps: int) -> float:
-        map_ = DAMDS(annealing=False, tol=0, max_iter=steps)
-        return seconds_each(world, lambda: map_.fit(D, init=X, communicator=ranks), 1)
-
-    fit(short)
-    return [(fit(long) - fit(short)) / (long - short) for _ in range(rounds)]
+    map_ = DAMDS(annealing=False, tol=0, max_iter=steps)
+    found = [seconds_each(world, lambda: map_.fit(D, init=X, communicator=ranks), 1) for _ in range(1 + rounds)]
+    return [seconds / steps for seconds in found[1:]]
 
 
 def idle(world: Any, seconds: float) -> list[float]:

@@ -21,6 +21,7 @@ _MOST_TAG = 2**31 - 1
 _NO_LIMIT = 2**64 - 1
 _DONE, _TOO_LONG, _PENDING = range(3)
 _IN_LINE = 1 << 14
+_WHOLE_NUMBER = int | np.integer
 
 Reply = tuple[int, int, int, int, int, int, bytes]
 
@@ -125,7 +126,7 @@ class Mailbox:
         return True
 
     def _peer(self, name: str, rank: int) -> int:
-        if not isinstance(rank, int | np.integer) or not 0 <= rank < len(self._members):
+        if not isinstance(rank, _WHOLE_NUMBER) or not 0 <= rank < len(self._members):
             raise ConfigError(f"{name}: rank {rank} does not exist; there are {len(self._members)}, from 0")
         self._state.require_own_process()
         return self._members[rank]
@@ -159,7 +160,7 @@ class Mailbox:
             raise InternalError(f"a receive ended with status {code}")
         if flags & _IN_LINE:
             dtype, shape = of_line(flags, n_bytes)
-            return _placed(np.frombuffer(inline, dtype).reshape(shape), into, told)
+            return _placed(np.ndarray(shape, dtype, inline), into, told)
         return self._fetched(block, n_bytes, into, told)
 
     def _fetched(self, block: int, n_bytes: int, into: NDArray[Any] | None, told: Status) -> NDArray[Any]:
@@ -223,7 +224,7 @@ def wait_all(requests: Iterable[Pending]) -> list[NDArray[Any] | None]:
 
 
 def _tag(tag: int) -> int:
-    if not isinstance(tag, int | np.integer) or not 0 <= tag <= _MOST_TAG:
+    if not isinstance(tag, _WHOLE_NUMBER) or not 0 <= tag <= _MOST_TAG:
         raise ConfigError(f"tag {tag} is not a whole number from 0 to {_MOST_TAG}")
     return int(tag)
 
@@ -233,7 +234,10 @@ def _placed(message: NDArray[Any], into: NDArray[Any] | None, told: Status) -> N
         return message.copy()
     if into.dtype != message.dtype:
         raise _unlike(into, message.dtype, told)
-    into.reshape(-1)[: message.size] = message.reshape(-1)
+    if into.shape == message.shape:
+        into[...] = message
+    else:
+        into.reshape(-1)[: message.size] = message.reshape(-1)
     return into
 
 

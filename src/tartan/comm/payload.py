@@ -16,7 +16,9 @@ from tartan.errors import ConfigError
 
 Bytes = NDArray[np.uint8]
 
+_BUFFERS = bytes | bytearray | memoryview
 _ONE_DIMENSION = 1 << 8
+_LINE_KIND = (1 << 9) - 1
 _PLAIN_KINDS = "biufc"
 _SIGNATURE_BYTES = 112
 
@@ -29,9 +31,9 @@ def given(data: Any) -> NDArray[Any]:
     ConfigError
         If it holds Python objects.
     """
-    if isinstance(data, bytes | bytearray | memoryview):
+    if isinstance(data, _BUFFERS):
         data = np.frombuffer(data, np.uint8)
-    elif hasattr(data, "__cuda_array_interface__") and hasattr(data, "get"):
+    elif type(data) is not np.ndarray and hasattr(data, "__cuda_array_interface__") and hasattr(data, "get"):
         data = data.get()
     array = np.asarray(data)
     if array.dtype.hasobject:
@@ -112,8 +114,13 @@ def packed(array: NDArray[Any]) -> tuple[bytes, int]:
 
 def of_line(flags: int, n_bytes: int) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """Return the dtype and the shape of a payload that travelled inside a line."""
-    dtype = np.dtype(chr(flags & 0xFF))
-    return dtype, (n_bytes // dtype.itemsize,) if flags & _ONE_DIMENSION else ()
+    return _kind_of_line(flags & _LINE_KIND, n_bytes)
+
+
+@functools.lru_cache(1024)
+def _kind_of_line(kind: int, n_bytes: int) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    dtype = np.dtype(chr(kind & 0xFF))
+    return dtype, (n_bytes // dtype.itemsize,) if kind & _ONE_DIMENSION else ()
 
 
 def bundle(parts: list[NDArray[Any]]) -> Bytes:
