@@ -89,4 +89,4 @@ def test_scientific_applications(tmp_path: Path, name: str, n: int) -> None:
     items = sorted(str(p) for p in (tmp_path / "data").rglob("*") if p.name.lower().endswith(app.item_suffixes))
     assert len(items) == n
     cpu, cuda = both(app, items, tmp_path)
-    np.testing.assert_allclose(cuda, cpu, atol=1e-3 if name == "forensics" else 1e-9)
+    np.testing.assert_allclose(cuda, cpu, atol=0.01 / 512 if name == "forensics" else 1e-9)  # photos of 512 x 512

@@ -11,6 +11,7 @@ import tartan
 from tartan.application import Application
 from tartan.errors import ConfigError, DeviceMemoryError, ItemError
 from tartan.runtime.items import ItemFailure, ItemForm, check_rows, parse_item, prepare_item, prepare_rows, takes_rows
+from tartan.testing.fake_cupy import FakeCupy, FakeOutOfMemoryError
 
 
 class Plain(Application):
@@ -52,6 +53,18 @@ def test_running_out_of_memory_fails_no_item() -> None:
 
     with pytest.raises(DeviceMemoryError):
         prepare_item(Full(), "a", np.zeros(2), np, True)
+
+
+def test_an_item_that_the_host_has_no_memory_for_fails_and_one_for_which_a_gpu_has_none_does_not() -> None:
+    """The device gives cached memory back and tries again; CuPy's error is a MemoryError too."""
+
+    class Large(Plain):
+        def preprocess(self, item: Any, xp: Any) -> Any:
+            raise FakeOutOfMemoryError("no memory")
+
+    assert isinstance(prepare_item(Large(), "a", np.zeros(2), np, True), ItemFailure)
+    with pytest.raises(FakeOutOfMemoryError):
+        prepare_item(Large(), "a", np.zeros(2), FakeCupy().array_namespace, False)
 
 
 def test_an_item_that_says_why_it_cannot_be_compared_fails() -> None:

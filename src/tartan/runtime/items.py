@@ -125,10 +125,10 @@ def prepare_item(app: Application, key: str, item: Any, xp: Any, asarray: bool) 
         done = app.preprocess(item, xp)
         return np.asarray(done) if asarray and not hasattr(done, "dtype") else done
 
-    done = _guarded("preprocess", key, prepare)
+    done = _guarded("preprocess", key, prepare, on_device=xp is not np)
     if isinstance(done, ItemFailure):
         return done
-    reason = _guarded("preprocess", key, lambda: app.describe_failure(done))
+    reason = _guarded("preprocess", key, lambda: app.describe_failure(done), on_device=xp is not np)
     if isinstance(reason, ItemFailure):
         return reason
     return done if reason is None else ItemFailure("preprocess", f"{key}: {reason}")
@@ -163,11 +163,15 @@ def prepare_rows(app: Application, rows: Any, xp: Any) -> Any:
         return block(rows, xp)
 
 
-def _guarded(stage: str, key: str, call: Callable[[], Any]) -> Any:
+def _guarded(stage: str, key: str, call: Callable[[], Any], *, on_device: bool = False) -> Any:
     try:
         return call()
     except ResourceError:
         raise
+    except MemoryError as error:
+        if on_device:  # which gives back what it has cached and tries again, or takes fewer items
+            raise
+        return ItemFailure(stage, f"{key}: {reason_of(error)}", traceback_of(error))
     except TartanError as error:
         return ItemFailure(stage, str(error))
     except BaseException as error:  # also what sys.exit raises
