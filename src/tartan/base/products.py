@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 _TRANSPOSED, _PLAIN = 1, 0  # CUBLAS_OP_T, CUBLAS_OP_N
-_TYPES = {"float32": 0, "float16": 2}  # CUDA_R_32F, CUDA_R_16F
-_COMPUTE_32F, _DEFAULT = 68, -1  # CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT
+_TYPES = {"float32": 0, "float64": 1, "float16": 2, "uint16": 14}  # CUDA_R_32F, _64F, _16F; bits of bfloat16: _16BF
+_COMPUTE_32F, _COMPUTE_64F, _DEFAULT = 68, 70, -1  # CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F, CUBLAS_GEMM_DEFAULT
+_COMPUTE_TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
 _ALIGNED = 8  # numbers; slices of float16 that begin at 16 bytes are faster
 
 
@@ -44,6 +45,36 @@ def sliced_products(left: Any, right: Any, xp: Any, *, n_slices: int = 1) -> Any
     if rest:
         _multiply(left, right, out[n_whole:], xp, n_whole * length, rest)
     return out
+
+
+def row_products(left: Any, right: Any, width: int, out: Any, xp: Any, *, precision: str = "") -> bool:
+    """Write left . right^T over the first ``width`` columns to ``out``; False where there is no cuBLAS.
+
+    The rest of each row is not touched, and nothing is copied: CuPy's matmul copies rows with gaps in every call.
+
+    Parameters
+    ----------
+    left, right : arrays (m, d), (k, d)
+        float16, float32, float64, or uint16, the bits of bfloat16; C-contiguous.
+    out : array (m, k)
+        Contiguous; float64 for float64, else float32.
+    precision : str
+        "tf32" multiplies float32 numbers on tensor cores, which take them for TF32.
+    """
+    if not hasattr(xp, "RawModule"):
+        return False
+    kind, result = _TYPES[str(left.dtype)], _TYPES[str(out.dtype)]
+    compute = _COMPUTE_64F if kind == _TYPES["float64"] else _COMPUTE_TF32 if precision == "tf32" else _COMPUTE_32F
+    one, zero = np.ones(1, out.dtype), np.zeros(1, out.dtype)
+    (m, d), k = left.shape, right.shape[0]
+    if m and k:
+        xp.cuda.cublas.gemmStridedBatchedEx(
+            xp.cuda.device.get_cublas_handle(),
+            *(_TRANSPOSED, _PLAIN, k, m, width, one.ctypes.data),
+            *(right.data.ptr, kind, d, 0, left.data.ptr, kind, d, 0, zero.ctypes.data),
+            *(out.data.ptr, result, k, 0, 1, compute, _DEFAULT),
+        )
+    return True
 
 
 def _multiply(left: Any, right: Any, out: Any, xp: Any, start: int, length: int) -> None:

@@ -18,8 +18,12 @@ import numpy as np
 
 _R2C, _C2R = 0x2A, 0x2C
 _FORWARD, _INVERSE = -1, 1
-_TYPES = {0: np.dtype(np.float32), 2: np.dtype(np.float16)}
-_COMPUTE_32F, _DEFAULT = 68, -1
+_TYPES = {0: np.dtype(np.float32), 1: np.dtype(np.float64), 2: np.dtype(np.float16), 14: np.dtype(np.uint16)}
+_BFLOAT16 = 14
+_COMPUTE_32F, _COMPUTE_64F, _COMPUTE_TF32, _DEFAULT = 68, 70, 77, -1
+# The types of factors, of the product, and of the two numbers on the host, of each kind of sums.
+_KINDS = {_COMPUTE_32F: ((0, 2, 14), 0, ctypes.c_float), _COMPUTE_64F: ((1,), 1, ctypes.c_double)}
+_KINDS[_COMPUTE_TF32] = ((0,), 0, ctypes.c_float)
 
 
 class MemoryRules(Protocol):
@@ -116,26 +120,31 @@ HANDLE = 0xB1A5
 
 
 def _gemm(machine: MemoryRules, handle: int, *arguments: Any) -> None:
-    """Compute C_i = A_i^T B_i for i < count, column-major: float16 or float32 into float32, sums in float32."""
+    """Compute C_i = A_i^T B_i for i < count, column-major; bfloat16 lies in uint16, and sums are as wide as C."""
     transa, transb, rows, columns, inner, alpha = arguments[:6]
     a, b, beta, c = arguments[6:10], arguments[10:14], arguments[14], arguments[15:19]
     count, compute, algorithm = arguments[19:]
-    if (handle, transa, transb, compute, algorithm) != (HANDLE, 1, 0, _COMPUTE_32F, _DEFAULT):
+    if (handle, transa, transb, algorithm) != (HANDLE, 1, 0, _DEFAULT) or compute not in _KINDS:
         raise machine.misused("a product of a kind that the stand-in does not know")
-    if (_host_float(alpha), _host_float(beta)) != (1.0, 0.0):
+    factors, product, number = _KINDS[compute]
+    if (number.from_address(alpha).value, number.from_address(beta).value) != (1.0, 0.0):
         raise machine.misused("a product that is scaled or added")
-    if a[1] != b[1] or c[1] != 0:
+    if a[1] != b[1] or a[1] not in factors or c[1] != product:
         raise machine.misused(f"a product of types {a[1]} and {b[1]} into {c[1]}")
     left = _matrices(machine, a, (rows, inner), count)
     right = _matrices(machine, b, (columns, inner), count)
     out = _matrices(machine, c, (columns, rows), count)
     machine.before_launch([left, right], [out])
-    out[...] = right.astype(np.float32) @ left.astype(np.float32).transpose(0, 2, 1)
+    first, second = (_numbers(machine, raw, a[1], compute).astype(out.dtype) for raw in (right, left))
+    out[...] = first @ second.transpose(0, 2, 1)
     machine.after_use([out])
 
 
-def _host_float(address: int) -> float:
-    return ctypes.c_float.from_address(address).value
+def _numbers(machine: MemoryRules, raw: np.ndarray, kind: int, compute: int) -> np.ndarray:
+    """Return the numbers that are multiplied; those that the GPU would cut to TF32 are refused."""
+    if compute == _COMPUTE_TF32 and (raw[np.isfinite(raw)].view(np.uint32) & 0x1FFF).any():
+        raise machine.misused("a product in TF32 of numbers that are not rounded to it")
+    return (raw.astype(np.uint32) << 16).view(np.float32) if kind == _BFLOAT16 else raw
 
 
 def _matrices(machine: MemoryRules, given: Sequence[Any], shape: tuple[int, int], count: int) -> np.ndarray:

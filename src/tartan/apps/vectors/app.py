@@ -15,7 +15,8 @@ import numpy as np
 
 from tartan.application import Application, Meaning
 from tartan.apps.vectors.cuda import KERNELS
-from tartan.apps.vectors.metrics import BLOCK_ELEMENTS, METRICS, Euclidean, UnitProduct, row_slices
+from tartan.apps.vectors.metrics import BLOCK_ELEMENTS, METRICS, Euclidean, Metric, UnitProduct, row_slices
+from tartan.apps.vectors.rounding import PRECISIONS, Rounded, widened
 from tartan.errors import ConfigError, ItemError
 
 PRODUCT_SIDE = 512
@@ -40,6 +41,9 @@ class Vectors(Application):
         ===========  =======================================================================================
     dtype : {"float32", "float64"}
         Type of the scores, and of the matrix product.
+    precision : {"float32", "tf32", "float16", "bfloat16"}
+        What vectors are rounded to before the matrix product of cosine, correlation, euclidean and sqeuclidean, for the
+        tensor cores of a GPU; float32 rounds nothing. The CPU rounds alike, and is no faster for it.
 
     Notes
     -----
@@ -58,6 +62,14 @@ class Vectors(Application):
       above, whose squares float32 can hold.)
     - manhattan: relative error at most 140 u.
     - hamming, jaccard: exact counts, rounded once to the score.
+
+    With a precision below float32, scores are those of rounded vectors, with the errors above. Rounding to the nearest
+    adds the following, with v = 2^-11 for tf32 and float16 and 2^-8 for bfloat16:
+
+    - cosine, correlation: at most 2.01 v, absolute, and for float16 sqrt(d) 2^-24 more. A vector and itself are as far
+      apart as that allows, not at 0.
+    - euclidean: at most v (|a| + |b|), and for float16 sqrt(d) 2^-24 more; sqeuclidean: twice the distance times that,
+      and its square. Equal vectors are at distance 0. float16 refuses norms above 65504.
 
     A tile most of whose vectors are close together compared with their distance from the origin is computed from the
     differences throughout, at half the speed; subtract a common mean first if you can.
@@ -84,7 +96,7 @@ class Vectors(Application):
     #: ``compare`` writes to ``out`` when the runtime gives it.
     compare_into = True
 
-    def __init__(self, *, metric: str = "cosine", dtype: str = "float32") -> None:
+    def __init__(self, *, metric: str = "cosine", dtype: str = "float32", precision: str = "float32") -> None:
         if metric not in METRICS:
             raise ConfigError(
                 f"metric: {metric!r} is unknown; choose from {', '.join(METRICS)}", context={"metric": metric}
@@ -93,11 +105,19 @@ class Vectors(Application):
         self.metric = metric
         self.dtype = scores.name
         self.outputs: Mapping[str, Any] = {"scores": scores}
-        self._metric = METRICS[metric](scores)
+        self.precision = precision
+        self._metric = _rounded(metric, scores, precision)
         own = type(self).compare is not Vectors.compare or type(self).postprocess is not Application.postprocess
         self.unit_rows = isinstance(self._metric, UnitProduct) and not own  # a subclass may score otherwise
-        if isinstance(self._metric, UnitProduct | Euclidean):
+        if isinstance(self._metric, UnitProduct | Euclidean | Rounded):
             self.tile_side = PRODUCT_SIDE
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters that influence scores; a precision that rounds nothing is none of them."""
+        found = super().parameters()
+        if self.precision == PRECISIONS[0]:
+            del found["precision"]
+        return found
 
     def parse(self, key: str, data: Any) -> np.ndarray:
         """Read one vector: the bytes of a .npy file, or any one-dimensional sequence of numbers.
@@ -161,7 +181,8 @@ class Vectors(Application):
         -------
         array of shape (m, d')
             cosine, correlation: unit rows of the score's dtype. euclidean, sqeuclidean: the rows, and for d > 32 their
-            squared norms as the last column. hamming, jaccard of booleans: packed bits (uint64) and one more word. A
+            squared norms as the last column. With a precision below float32, rounded rows of a multiple of 8 numbers;
+            those of bfloat16 as bits (uint16). hamming, jaccard of booleans: packed bits (uint64) and one more word. A
             row that cannot be compared holds NaN, where the dtype has one.
         """
         _require_vectors(items)
@@ -189,7 +210,8 @@ class Vectors(Application):
 
     def describe_failure(self, item: Any) -> str | None:
         """Say why a prepared row (d',) cannot be compared, or None when it can."""
-        if item.dtype.kind != "f" or not bool((item != item).any()):
+        values = widened(item, self.precision) if self.precision == "bfloat16" else item
+        if values.dtype.kind != "f" or not bool((values != values).any()):
             return None
         return f"no {self.metric} distance: the vector holds NaN or inf, is too large, or has no direction"
 
@@ -229,8 +251,36 @@ class Vectors(Application):
         norm = _norm(row, limit[1])
         if norm <= limit[0]:
             return None
-        way_out = "scale the data" + (" or set dtype=float64" if self.dtype == "float32" else "")
+        way_out = "scale the data"
+        if self.precision != PRECISIONS[0]:
+            way_out += " or set precision=float32"
+        elif self.dtype == "float32":
+            way_out += " or set dtype=float64"
         return f"too large: its norm is {norm:.3g} and distances overflow above {limit[0]:.3g}; {way_out}"
+
+
+def _rounded(metric: str, scores: np.dtype[Any], precision: str) -> Metric:
+    """Return the metric, of rounded vectors where that is wanted."""
+    found = METRICS[metric](scores)
+    if precision not in PRECISIONS:
+        raise ConfigError(
+            f"precision: {precision!r} is unknown; choose from {', '.join(PRECISIONS)}",
+            context={"precision": str(precision)},
+        )
+    if precision == PRECISIONS[0]:
+        return found
+    if not isinstance(found, UnitProduct | Euclidean):
+        raise ConfigError(
+            f"precision={precision} is for the matrix products of cosine, correlation, euclidean and sqeuclidean, and "
+            f"{metric} has none; leave precision out",
+            context={"precision": precision, "metric": metric},
+        )
+    if scores != np.float32:
+        raise ConfigError(
+            f"precision={precision} rounds more than dtype={scores.name} keeps; leave one of the two out",
+            context={"precision": precision, "dtype": scores.name},
+        )
+    return Rounded(found, precision)
 
 
 def _score_dtype(dtype: Any) -> np.dtype[Any]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from tartan import _native
 from tartan.apps.vectors.cuda import launch_tile
+from tartan.base.products import row_products
 
 # Up to this length, distances from the differences themselves cost no more than the product.
 DIRECT_WIDTH = 32
@@ -60,6 +61,16 @@ class UnitProduct:
         for part in row_slices(m, d, _block_elements(rows)):
             block[part] = self._unit(rows[part], xp)
         return block
+
+    rows = prepare
+
+    def ready(self, rows: Any, xp: Any) -> Any:
+        """Return unit rows as they are."""
+        return rows
+
+    def finish(self, sides: Callable[[], list[Any]], products: Any, xp: Any) -> None:
+        """Turn products of unit rows into distances in place."""
+        _finish_cosine(products, xp)
 
     def _unit(self, rows: Any, xp: Any) -> Any:
         wide = rows.astype(np.float64)
@@ -121,6 +132,24 @@ class Euclidean:
             block[part, d] = xp.where(fits, norms, np.nan)
         return block
 
+    def rows(self, rows: Any, xp: Any) -> Any:
+        """Return rows as float32, NaN in those that are too long for it."""
+        norms = _squared_norms(rows, xp)
+        fits = norms <= self.limit(np.dtype(np.float32))[0] ** 2
+        with np.errstate(over="ignore"):
+            return xp.where(fits[:, None], rows.astype(np.float32), np.float32(np.nan))
+
+    def ready(self, rows: Any, xp: Any) -> Any:
+        """Append the squared norms to rows as ``rows`` returns them, rounded or not."""
+        if rows.shape[1] <= DIRECT_WIDTH:
+            return rows
+        return xp.concat([rows, _squared_norms(rows, xp)[:, None].astype(rows.dtype)], axis=1)
+
+    def finish(self, sides: Callable[[], list[Any]], products: Any, xp: Any) -> None:
+        """Turn products of rows without norms into distances in place."""
+        left, right = ((rows, _squared_norms(rows, xp).astype(rows.dtype)) for rows in sides())
+        _finish_euclidean(left, right, self.root, products, xp)
+
     def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
         if left.shape[1] <= DIRECT_WIDTH:
             self._direct(left, right, out, xp)
@@ -144,25 +173,41 @@ class Euclidean:
     def _product(self, left: Any, right: Any, out: Any, xp: Any) -> None:
         if _on_host(out) and _native.HAS_PRODUCTS:
             _native.product_tile(left, right, out)
-        else:
+        elif not row_products(left, right, left.shape[1] - 1, out, xp):
             with np.errstate(invalid="ignore", over="ignore"):
                 xp.matmul(left[:, :-1], right[:, :-1].T, out=out)
         if _on_host(out):
             _native.finish_euclidean(left, right, self.root, out)
         else:
-            _finish_euclidean(left, right, self.root, out, xp)
+            first, second = ((rows[:, :-1], rows[:, -1]) for rows in (left, right))
+            _finish_euclidean(first, second, self.root, out, xp)
 
 
-def _finish_euclidean(left: Any, right: Any, root: bool, products: Any, xp: Any) -> None:
-    """Turn inner products into (squared) distances in place; recompute what has cancelled."""
-    sums = left[:, -1:] + right[:, -1][None, :]
+def _squared_norms(rows: Any, xp: Any) -> Any:
+    """Return the squared norms of rows (m, d), float64."""
+    m, d = rows.shape
+    norms = xp.empty(m, dtype=np.float64)
+    for part in row_slices(m, d, _block_elements(rows)):
+        wide = rows[part].astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):
+            norms[part] = xp.sum(wide * wide, axis=1)
+    return norms
+
+
+def _finish_euclidean(left: tuple[Any, Any], right: tuple[Any, Any], root: bool, products: Any, xp: Any) -> None:
+    """Turn inner products of rows, given with their squared norms, into (squared) distances in place.
+
+    What has cancelled is computed anew.
+    """
+    (left_rows, left_norms), (right_rows, right_norms) = left, right
+    sums = left_norms[:, None] + right_norms[None, :]
     products *= -2
     products += sums
     rows, columns = xp.nonzero(products < _native.REFINE_BELOW * sums)
-    step = max(1, PORTABLE_ELEMENTS // left.shape[1])
+    step = max(1, PORTABLE_ELEMENTS // left_rows.shape[1])
     for start in range(0, len(rows), step):
         i, j = rows[start : start + step], columns[start : start + step]
-        difference = left[i, :-1] - right[j, :-1]
+        difference = left_rows[i] - right_rows[j]
         products[i, j] = xp.sum(difference * difference, axis=1)
     if root:
         xp.sqrt(products, out=products)
