@@ -1,9 +1,8 @@
-"""The passes of a GPU against those of the processor, on NumPy in CuPy's place."""
+"""The passes of a GPU against those of the processor, on a stand-in for CuPy."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+import sys
 
 import mds_problems as problems
 import numpy as np
@@ -12,17 +11,12 @@ import pytest
 from tartan.analytics import DAMDS, Monitor, as_dissimilarities
 from tartan.analytics.maps.smacof import CpuPasses, Problem, Rule, Weights
 from tartan.analytics.maps.smacof_gpu import GpuPasses
-from tartan.errors import ConfigError
+from tartan.devices.cuda import CudaDevice
+from tartan.errors import ConfigError, DeviceError
+from tartan.testing.fake_cupy import FakeCupy
 from tartan.testing.gpu import require_gpu
 
 N = 37
-
-
-def stand_in(free_bytes: int) -> Any:
-    names = ("float32", "float64", "asarray", "sqrt", "maximum", "where", "arange")
-    runtime = SimpleNamespace(memGetInfo=lambda: (free_bytes, free_bytes))
-    functions = {name: getattr(np, name) for name in names}
-    return SimpleNamespace(**functions, asnumpy=np.asarray, cuda=SimpleNamespace(runtime=runtime))
 
 
 def problem(how: str) -> Problem:
@@ -40,12 +34,13 @@ def problem(how: str) -> Problem:
     return Problem(D, 3, weights, rule, 1.0, True)
 
 
-@pytest.mark.parametrize("free_bytes", [1 << 30, 0])
+@pytest.mark.parametrize("share", [0.6, 0.0])
 @pytest.mark.parametrize("how", ["unit", "missing int16 with Sammon", "weights", "point weights"])
-def test_a_gpu_answers_as_the_processor(how: str, free_bytes: int) -> None:
-    what = problem(how)
-    ours = GpuPasses(what, stand_in(free_bytes), Monitor(), block_pairs=5 * N)
-    assert ours.resident == bool(free_bytes)
+def test_a_gpu_answers_as_the_processor(how: str, share: float) -> None:
+    what, cupy = problem(how), FakeCupy()
+    device = CudaDevice(cupy=cupy)
+    ours = GpuPasses(what, device, Monitor(), block_pairs=5 * N, resident_share=share)
+    assert ours.resident == bool(share)
     theirs = CpuPasses(what, None, Monitor())
     x = np.random.default_rng(1).normal(size=(N, 3)) * np.max(np.asarray(what.delta, float))
     a, b = np.empty_like(x), np.empty_like(x)
@@ -54,6 +49,20 @@ def test_a_gpu_answers_as_the_processor(how: str, free_bytes: int) -> None:
     assert np.allclose(a, b, rtol=0, atol=1e-12 * np.abs(b).max())
     assert np.allclose(ours.product(x, a), theirs.product(x, b), rtol=1e-12, atol=0)
     assert np.allclose(a, b, rtol=0, atol=1e-12 * np.abs(b).max())
+    assert cupy.misuse == []
+    del ours
+    with pytest.raises(DeviceError, match="closed"):
+        device.free_bytes()
+
+
+def test_a_map_on_the_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = FakeCupy()
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    D, X = problems.points_and_distances(N, 5)[1], problems.start(N)
+    here = DAMDS(accelerate="none").fit(D, init=X)
+    there = DAMDS(accelerate="none", device="cuda").fit(D, init=X)
+    assert there.stress_ == pytest.approx(here.stress_, rel=1e-5)
+    assert cupy.misuse == []
 
 
 def test_devices_are_named_right() -> None:

@@ -224,9 +224,9 @@ class Preparation:
         if self._communicator is not None:
             raise ConfigError("device='cuda' works without a communicator; give one of the two")
         from tartan.analytics.maps.smacof_gpu import GpuPasses
-        from tartan.devices.cuda import import_cupy
+        from tartan.devices import open_device
 
-        return GpuPasses(self.problem, import_cupy(), self._monitor)
+        return GpuPasses(self.problem, open_device("cuda"), self._monitor)
 
     def _solve(self, passes: Passes) -> Solve:
         problem, steps = self.problem, self._options.steps
