@@ -195,6 +195,10 @@ class TestDoctor:
             ({"open_files": {"soft": 256, "hard": 1024}}, "ulimit -n 1024"),
             ({"open_files": {"soft": 256, "hard": -1}}, "ulimit -n 4096"),
             ({"cpu_features": ["sse4_2"]}, "no AVX2"),
+            (
+                {"gpus": [{"index": 0, "name": "H200", "usable": True, "reason": "", "unpinned": "no permission"}]},
+                "cannot pin host memory (no permission)",
+            ),
             ({"gpus": [{"index": 1, "name": "H200", "usable": False, "reason": "no CuPy"}]}, "GPU 1 (H200) cannot"),
         ],
     )

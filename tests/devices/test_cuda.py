@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tartan.devices.cuda import CudaDevice, found_gpus
+from tartan.devices.cuda import CudaDevice, found_gpus, why_not_pinned
 from tartan.errors import DeviceError, DeviceMemoryError
 from tartan.testing.compiler import require_compiler
 from tartan.testing.fake_cupy import FakeCudaRuntimeError, FakeCupy, MisuseError
@@ -58,8 +58,11 @@ class TestDevice:
         def refuse(*_: int) -> None:
             raise FakeCudaRuntimeError(2, "cudaErrorMemoryAllocation")
 
+        assert why_not_pinned(0, cupy) == ""
+        assert cupy.registered == {}
         cupy.cuda.runtime.hostRegister = refuse
         assert not CudaDevice(cupy=cupy).pin(np.zeros(10))
+        assert why_not_pinned(0, cupy) == "cudaErrorMemoryAllocation"
 
     def test_the_limit_of_the_pool_holds(self) -> None:
         device = CudaDevice(cupy=FakeCupy(memory_bytes=1000), memory_limit_bytes=600)

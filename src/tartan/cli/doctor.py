@@ -85,9 +85,9 @@ def _has(module: str) -> bool:
 
 
 def _gpus() -> list[dict[str, Any]]:
-    from tartan.devices.cuda import found_gpus
+    from tartan.devices.cuda import found_gpus, why_not_pinned
 
-    return found_gpus()
+    return [{**gpu, "unpinned": why_not_pinned(gpu["index"]) if gpu["usable"] else ""} for gpu in found_gpus()]
 
 
 def _cuda() -> dict[str, Any]:
@@ -150,6 +150,11 @@ def warnings(found: Mapping[str, Any]) -> Iterator[str]:
     for gpu in found["gpus"]:
         if not gpu["usable"]:
             yield f"GPU {gpu['index']} ({gpu['name']}) cannot be used: {gpu['reason']}"
+        elif gpu.get("unpinned"):
+            yield (
+                f"GPU {gpu['index']} ({gpu['name']}) cannot pin host memory ({gpu['unpinned']}); copies are slower, "
+                "unless the container or the driver is changed to allow that"
+            )
 
 
 def _room(found: Mapping[str, Any]) -> Iterator[str]:

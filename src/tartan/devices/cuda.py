@@ -31,6 +31,7 @@ _DRIVER = Path("/proc/driver/nvidia/gpus")
 _WAY_OUT = "or use --device cpu"
 _FOR_ALL_GPUS = 1
 _ALREADY_PINNED = 712
+_TRIED_BYTES = 1 << 16
 _COMPUTE_THREADS = 2
 
 
@@ -352,6 +353,27 @@ def found_gpus(cupy: Any = None, *, driver: Path = _DRIVER) -> list[dict[str, An
         return [_describe(cupy, index) for index in range(int(cupy.cuda.runtime.getDeviceCount()))]
     except Exception as error:  # doctor reports whatever is wrong with a driver
         return [_unusable(index, str(error)) for index in range(_count_folders(driver))]
+
+
+def why_not_pinned(index: int, cupy: Any = None) -> str:
+    """Say why a GPU cannot pin host memory, by pinning a little of it; "" where it can.
+
+    Parameters
+    ----------
+    index : int
+        Number of a usable GPU.
+    cupy : module, optional
+        What to use in CuPy's place.
+    """
+    host = np.empty(_TRIED_BYTES, np.uint8)
+    try:
+        cupy = import_cupy() if cupy is None else cupy
+        with cupy.cuda.Device(index):
+            cupy.cuda.runtime.hostRegister(int(host.ctypes.data), host.nbytes, _FOR_ALL_GPUS)
+            cupy.cuda.runtime.hostUnregister(int(host.ctypes.data))
+    except Exception as error:  # doctor reports whatever is wrong with a driver
+        return str(error) or type(error).__name__
+    return ""
 
 
 def _describe(cupy: Any, index: int) -> dict[str, Any]:
