@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -14,6 +13,7 @@ import numpy as np
 
 from tartan.base.machine import memory, usable_cores
 from tartan.blocks.node import BlockNode
+from tartan.blocks.spill import spill_folder
 from tartan.blocks.store import BlockStore
 from tartan.blocks.work import Command, CrewEvent, PartOrigin
 from tartan.errors import InternalError
@@ -77,9 +77,9 @@ class LocalCrew:
     def __init__(self, host_cache: int | None, workers: int | None, folder: Path | None) -> None:
         self._events: queue.SimpleQueue[CrewEvent] = queue.SimpleQueue()
         self._opened = ExitStack()
-        place = self._opened.enter_context(tempfile.TemporaryDirectory(prefix="tartan-blocks-", dir=folder))
+        place = self._opened.enter_context(spill_folder(folder))
         self.room_bytes = float(host_cache or default_cache_bytes())
-        store = BlockStore(int(self.room_bytes), Path(place))
+        store = BlockStore(int(self.room_bytes), place)
         self.node = BlockNode(0, store, partial(open_workers, workers or usable_cores()), _no_peer, self._events.put)
 
     def send(self, rank: int, command: Command) -> None:

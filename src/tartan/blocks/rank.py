@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 import threading
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +16,7 @@ from tartan.blocks import letters
 from tartan.blocks.crew import default_cache_bytes, open_workers
 from tartan.blocks.fetch import RangeClient, RangeServer
 from tartan.blocks.node import BlockNode
+from tartan.blocks.spill import spill_folder
 from tartan.blocks.store import BlockStore
 from tartan.blocks.work import CrewEvent, OrderFailed, PartOrigin
 from tartan.cluster import wire
@@ -60,8 +60,8 @@ def main(engine: ClusterEngine) -> None:
     engine.start({letters.PART: rank.take_part, letters.WHOLE: rank.take_letter}, rank.viewed)
     try:
         options = wire.decode(engine.request(DRIVER, "options", timeout_seconds=_HELLO_SECONDS), RankOptions)
-        with tempfile.TemporaryDirectory(prefix="tartan-blocks-", dir=options.folder or None) as folder:
-            rank.serve(options, Path(folder))
+        with spill_folder(options.folder or None) as folder:
+            rank.serve(options, folder)
     except ClusterError as error:
         print(f"tartan: {engine.me}: {error}", file=sys.stderr)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -22,6 +22,7 @@ from tartan.blocks.execution import BlockExecution, lost_error
 from tartan.blocks.report import RunReport
 from tartan.blocks.sources import SpaceSource, source_of
 from tartan.blocks.space import Space, block_shape
+from tartan.blocks.spill import remove_abandoned, spill_folder
 from tartan.blocks.task import Task, ranges_read, refuse_conflicts
 from tartan.blocks.work import AddSpace, BlockFunction, PartOrigin, RankGone
 from tartan.core.affinity import STEALS, Steal
@@ -140,7 +141,8 @@ class Session:
         self._codes: dict[str, str] = {}
         self._resumed_codes: frozenset[str] = frozenset()
         self.notes: dict[str, Any] = {}
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._opened = contextlib.ExitStack()
+        self._scratch: Path | None = None
         self.total = RunReport(per_rank={})
         self._closed = False
 
@@ -266,8 +268,8 @@ class Session:
         if not self._closed:
             self._closed = True
             self._crew.close()
-            if self._scratch is not None:
-                self._scratch.cleanup()
+            self._opened.close()
+            remove_abandoned(self._folder)
 
     def __enter__(self) -> Session:
         """Return the session."""
@@ -284,8 +286,8 @@ class Session:
         if source.array is None or not self._crew.travels:
             return source
         if self._scratch is None:
-            self._scratch = tempfile.TemporaryDirectory(prefix="tartan-blocks-", dir=self._folder)
-        path = Path(self._scratch.name) / f"space-{len(self._directory.spaces)}.npy"
+            self._scratch = self._opened.enter_context(spill_folder(self._folder))
+        path = self._scratch / f"space-{len(self._directory.spaces)}.npy"
         np.save(path, source.array)
         return source_of(path, None, None)
 
