@@ -142,6 +142,24 @@ def test_a_range_that_many_subtasks_read_travels_once() -> None:
         assert report.bytes_moved == 2 * 64 * 8
 
 
+def test_owners_are_the_ranks_that_wrote() -> None:
+    with session(2, steal=False) as s:
+        A = s.space(np.ones((4, 4)), block=2, place="row cyclic")
+        C = s.space(shape=(4, 4), block=2)
+        assert s.owners(A).tolist() == [[0, 0], [1, 1]]
+        assert s.owners(C).tolist() == [[-1, -1], [-1, -1]]
+        wants = lambda i, j: (A.read[A.block(i, j)], C.write[C.block(i, j)])  # noqa: E731
+        report = s.run(blocks.Task(copied, C.grid, wants, releases_gil=True))
+        assert s.owners(C).tolist() == [[0, 0], [1, 1]]
+        assert (report.ranges, report.hits) == (4, 0)
+        D = s.space(shape=(4, 4), block=2, place=A)
+        assert s.owners(D).tolist() == [[0, 0], [1, 1]]
+
+
+def copied(a: np.ndarray, out: np.ndarray) -> None:
+    out[...] = a
+
+
 def total(row: np.ndarray, out: np.ndarray) -> None:
     out[...] = row.sum()
 

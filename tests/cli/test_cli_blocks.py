@@ -45,6 +45,24 @@ def test_each_application(arrays: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert np.asarray(zarr.open_array(arrays / "p.zarr")[:]).sum() == pytest.approx(1)
 
 
+def test_the_page_and_the_trace_say_who_computed_what(arrays: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seen = ["--report", "page.html", "--trace", "trace.json"]
+    found = run(arrays, "matmul", "a.npy", "b.npy", "-o", "c.zarr", "--block", "16", *seen, capsys=capsys)
+    assert found["ranges"] == 12
+    assert found["hits"] == 12 - 5  # three rows and two columns are read once each
+    page = (arrays / "page.html").read_text()
+    assert "rank 0: 6 blocks" in page
+    assert '<img src="data:image/png;base64,' in page
+    events = json.loads((arrays / "trace.json").read_text())["traceEvents"]
+    assert sorted(event["name"] for event in events if event["ph"] == "X") == [
+        f"product ({i}, {j})" for i in range(3) for j in range(2)
+    ]
+    lost = str(arrays / "none" / "page.html")
+    assert main(["blocks", "lu", str(arrays / "a.npy"), "-o", str(arrays / "d.zarr"), "--report", lost]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+    assert not (arrays / "d.zarr").exists()
+
+
 def test_what_is_refused(arrays: Path, capsys: pytest.CaptureFixture[str]) -> None:
     there = arrays / "there.zarr"
     there.mkdir()

@@ -135,6 +135,11 @@ class BlockDirectory:
         """Return the ranges that a subtask reads, with their bytes."""
         return {key: float(self.spaces[key.space].dtype.itemsize * size_of(key.box)) for key in job.parts}
 
+    def owners(self, space: Space) -> np.ndarray:
+        """Return the rank that has each block of a space, -1 where none has."""
+        last = [self.maps[space.number].of_block(block)[-1].key for block in range(space.blocks.n_blocks)]
+        return np.array([(self.holders.get(key) or [-1])[0] for key in last]).reshape(space.counts)
+
     def bytes_of(self, jobs: Sequence[SubtaskJob]) -> float:
         """Return the bytes of all that jobs read, and of the spaces that they write."""
         read = {key: size for job in jobs for key, size in self.needs(job).items()}

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 from tartan.blocks.crew import BlockCrew
 from tartan.blocks.directory import BlockDirectory, SubtaskJob
+from tartan.blocks.report import RunReport
+from tartan.blocks.subtask_trace import SubtaskTrace
 from tartan.blocks.work import (
     AddFunction,
     CancelOrders,
@@ -59,6 +61,24 @@ class RunTotals:
     repeated: int = 0
     ranks_lost: int = 0
 
+    def report(self, seconds: float, subtasks: int, bytes_bound: int | None) -> RunReport:
+        """Return what users see of it."""
+        return RunReport(
+            seconds=seconds,
+            subtasks=subtasks,
+            bytes_moved=self.counts.bytes_from_ranks,
+            bytes_bound=bytes_bound,
+            bytes_read=self.counts.bytes_from_source,
+            bytes_spilled=self.counts.bytes_spilled,
+            bytes_restored=self.counts.bytes_restored,
+            ranges=self.counts.ranges,
+            hits=self.counts.hits,
+            steals=self.steals,
+            repeated=self.repeated,
+            ranks_lost=self.ranks_lost,
+            per_rank=dict(self.ranks),
+        )
+
 
 class BlockExecution:
     """Runs jobs to their end on a crew.
@@ -77,6 +97,7 @@ class BlockExecution:
         How a rank that has nothing to do takes work from another; None: not at all.
     progress : callable
         Receives how many of the jobs are done.
+    trace : SubtaskTrace or None
     """
 
     def __init__(
@@ -89,9 +110,11 @@ class BlockExecution:
         copies: int = 1,
         steal: Steal | None = "difference",
         progress: Callable[[int], None] = lambda done: None,
+        trace: SubtaskTrace | None = None,
     ) -> None:
         self._crew, self._directory, self._known, self._progress = crew, directory, known, progress
         self._window, self._copies, self._steal = window, copies, steal
+        self._trace = trace
         self.totals = RunTotals()
         self._jobs: dict[tuple[int, int], SubtaskJob] = {}
         self._wanted: set[tuple[int, int]] = set()
@@ -240,6 +263,8 @@ class BlockExecution:
                 self.totals.counts += counts
                 job = self._given.get(rank, {}).pop(key, None)
                 if job is not None:
+                    if self._trace is not None:
+                        self._trace.record(rank, f"{job.function.name} {job.index}", counts.seconds_computing)
                     self._note_done(job, rank)
             case OrderFailed(rank=rank, key=key, counts=counts):
                 self.totals.counts += counts

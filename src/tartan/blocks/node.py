@@ -315,6 +315,7 @@ class BlockNode:
         if not placed:
             self._undo(begun, fresh)
             return None
+        self._count(ranges=len(order.origins), hits=len(order.origins) - len(fresh))
         for key, origins in fresh.items():
             self._filling[key] = []
             self._fetchers.submit(self._fill, key, origins)

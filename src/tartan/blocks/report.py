@@ -23,6 +23,8 @@ class RunReport:
         From sources, on all ranks.
     bytes_spilled, bytes_restored : int
         Written to the local folder because memory was full, and read back.
+    ranges, hits : int
+        Ranges that subtasks read, and those of them that were in the memory of their rank or on their way to it.
     steals : int
         Subtasks that another rank ran than the one they were given to.
     repeated : int
@@ -39,6 +41,8 @@ class RunReport:
     bytes_read: int = 0
     bytes_spilled: int = 0
     bytes_restored: int = 0
+    ranges: int = 0
+    hits: int = 0
     steals: int = 0
     repeated: int = 0
     ranks_lost: int = 0

@@ -14,6 +14,7 @@ import numpy as np
 
 from tartan.base.checks import one_of
 from tartan.base.checks import whole as whole_number
+from tartan.base.trace import Tracer
 from tartan.blocks.checkpoint import note_code, read_checkpoint, write_checkpoint
 from tartan.blocks.cluster_crew import crew_of
 from tartan.blocks.crew import BlockCrew
@@ -23,6 +24,7 @@ from tartan.blocks.report import RunReport
 from tartan.blocks.sources import SpaceSource, source_of
 from tartan.blocks.space import Space, block_shape
 from tartan.blocks.spill import remove_abandoned, spill_folder
+from tartan.blocks.subtask_trace import SubtaskTrace
 from tartan.blocks.task import Task, ranges_read, refuse_conflicts
 from tartan.blocks.work import AddSpace, BlockFunction, PartOrigin, RankGone
 from tartan.core.affinity import STEALS, Steal
@@ -75,6 +77,8 @@ class Session:
         Of all that is random in placement and assignment.
     folder : path, optional
         Where checkpoints go, and what does not fit into memory.
+    trace : path, optional
+        File that says when which rank computed which subtask, for Perfetto and chrome://tracing; written at the end.
     progress : callable
         Receives how many subtasks of a call of ``run`` are done, and how many there are.
 
@@ -114,6 +118,7 @@ class Session:
         evaluate: float = 1.0,
         seed: int = 0,
         folder: str | os.PathLike[str] | None = None,
+        trace: str | os.PathLike[str] | None = None,
         progress: Callable[[int, int], None] = _ignore,
     ) -> None:
         self._closed = True
@@ -142,6 +147,9 @@ class Session:
         self._resumed_codes: frozenset[str] = frozenset()
         self.notes: dict[str, Any] = {}
         self._opened = contextlib.ExitStack()
+        self._trace = None if trace is None else SubtaskTrace(Tracer())
+        if self._trace is not None:
+            self._opened.callback(self._trace.tracer.write, str(trace))
         self._scratch: Path | None = None
         self.total = RunReport(per_rank={})
         self._closed = False
@@ -224,22 +232,18 @@ class Session:
             return RunReport(per_rank={})
         execution, bound = self._execute(jobs)
         self._finish(execution, jobs)
-        totals, counts = execution.totals, execution.totals.counts
-        report = RunReport(
-            time.perf_counter() - begin,
-            len(jobs),
-            counts.bytes_from_ranks,
-            bound,
-            counts.bytes_from_source,
-            counts.bytes_spilled,
-            counts.bytes_restored,
-            totals.steals,
-            totals.repeated,
-            totals.ranks_lost,
-            dict(totals.ranks),
-        )
+        report = execution.totals.report(time.perf_counter() - begin, len(jobs), bound)
         self.total += report
         return report
+
+    def owners(self, space: Space) -> np.ndarray:
+        """Return the rank that has each block, shape ``space.counts``: the one that wrote it, or where it was placed.
+
+        -1 where no rank has it: it is read from the source.
+        """
+        self._require_open()
+        self._require_mine(space)
+        return self._directory.owners(space)
 
     def checkpoint(self, **notes: Any) -> Path:
         """Write what all spaces hold, so that ``tartan.blocks.resume`` can begin here; an older checkpoint goes.
@@ -294,12 +298,10 @@ class Session:
     def _owners(self, space: Space, place: Place | Space) -> list[int] | None:
         if isinstance(place, Space):
             self._require_mine(place)
-            holders = self._directory.holders
-            maps = self._directory.maps[place.number]
             if place.blocks != space.blocks:
                 raise ConfigError("place: the other space has other blocks")
-            found = [holders.get(maps.of_block(block)[-1].key, [None])[0] for block in range(space.blocks.n_blocks)]
-            return None if None in found else [int(rank) for rank in found if rank is not None]
+            found = self._directory.owners(place).ravel().tolist()
+            return None if -1 in found else found
         one_of("place", place, PLACES)
         if space.source.kind == "zeros" or place == "source":
             return None
@@ -410,6 +412,7 @@ class Session:
             copies=copies,
             steal=self._steal,
             progress=progress,
+            trace=self._trace,
         )
 
     def _finish(self, execution: BlockExecution, jobs: list[SubtaskJob]) -> None:

@@ -204,6 +204,8 @@ class NodeCounts:
         Received from other ranks; read from sources.
     bytes_spilled, bytes_restored : int
         Written to and read from the local folder.
+    ranges, hits : int
+        Ranges that orders read, and those of them that were there or on their way already.
     seconds_computing : float
         In functions.
     """
@@ -212,6 +214,8 @@ class NodeCounts:
     bytes_from_source: int = 0
     bytes_spilled: int = 0
     bytes_restored: int = 0
+    ranges: int = 0
+    hits: int = 0
     seconds_computing: float = 0.0
 
     def __add__(self, other: NodeCounts) -> NodeCounts:

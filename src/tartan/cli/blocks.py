@@ -42,6 +42,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--workers", metavar="N", type=int, help="subtasks at a time on each rank (cores)")
     add("--host-cache", metavar="SIZE", help="memory of each rank for blocks (half of what is free)")
     places = ("source", "centralized", "row cyclic", "column cyclic", "random", "grid")
+    add(
+        "--report", metavar="PAGE.html", type=Path, help="write a page: what was moved, which rank computed which block"
+    )
+    add("--trace", metavar="TRACE.json", type=Path, help="write when which rank computed what, for Perfetto")
     add("--place", choices=places, default="source", help="where blocks of the input are at first (source)")
 
 
@@ -52,12 +56,36 @@ def execute(args: argparse.Namespace) -> int:
         raise ConfigError(f"{len(args.inputs)} arrays: {_APPLICATIONS[args.application]}")
     if args.out.exists():
         raise StoreError(f"{args.out} exists already; remove it, or choose another name", code="exists")
+    for path in (args.report, args.trace):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise ConfigError(f"{path}: there is no folder {path.absolute().parent}")
     with _session(args) as session:
         run = {"matmul": _matmul, "lu": _lu, "convolve": _convolve, "pagerank": _pagerank}[args.application]
         found, report = run(session, args)
         found.to_zarr(args.out)
+        owners = session.owners(found)
     _report(args, report)
+    if args.report is not None:
+        from tartan.view.blocks_report import write_blocks_report
+
+        write_blocks_report(args.report, f"{args.application} {' '.join(args.inputs)}", _figures(report), owners)
     return 0
+
+
+def _figures(report: RunReport) -> dict[str, str]:
+    """Return the cards of the page."""
+    bound = "not known" if report.bytes_bound is None else format_bytes(report.bytes_bound)
+    return {
+        "subtasks": f"{report.subtasks:,}",
+        "seconds": f"{report.seconds:,.1f}",
+        "ranks": f"{len(report.per_rank or {}):,}",
+        "moved between ranks": format_bytes(report.bytes_moved),
+        "least that had to move": bound,
+        "ranges that were there": f"{report.hits / max(1, report.ranges):.0%}",
+        "read from sources": format_bytes(report.bytes_read),
+        "stolen subtasks": f"{report.steals:,}",
+        "run again": f"{report.repeated:,}",
+    }
 
 
 @contextmanager
@@ -70,7 +98,8 @@ def _session(args: argparse.Namespace) -> Iterator[Session]:
         def show(done: int, total: int) -> None:
             line.show(done, total, lambda state: f"{state.done:,} of {state.total:,} subtasks, {state.percent}")
 
-        with Session(args.cluster, host_cache=cache, workers=args.workers, progress=show) as session:
+        options: dict[str, Any] = {"host_cache": cache, "workers": args.workers, "trace": args.trace}
+        with Session(args.cluster, **options, progress=show) as session:
             yield session
 
 
@@ -86,15 +115,25 @@ def _report(args: argparse.Namespace, report: RunReport) -> None:
                 "bytes_read": report.bytes_read,
                 "bytes_spilled": report.bytes_spilled,
                 "bytes_restored": report.bytes_restored,
+                "ranges": report.ranges,
+                "hits": report.hits,
+                "steals": report.steals,
                 "ranks_lost": report.ranks_lost,
             }
         )
         return
     print(
         f"{args.out}: {report.subtasks:,} subtasks in {format_duration(report.seconds)}, "
-        f"{format_bytes(report.bytes_moved)} moved between ranks",
+        f"{format_bytes(report.bytes_moved)} moved between ranks{_share(report)}",
         file=sys.stderr,
     )
+
+
+def _share(report: RunReport) -> str:
+    """Return what is said of the bound, where there is one."""
+    if not report.bytes_bound:
+        return ""
+    return f", {report.bytes_moved / report.bytes_bound:.2f} of the least"
 
 
 def _matmul(session: Session, args: argparse.Namespace) -> tuple[Space, RunReport]:
