@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tartan.base.kernels import kept
 from tartan.devices.cuda import CudaDevice, found_gpus, why_not_pinned
 from tartan.errors import DeviceError, DeviceMemoryError
 from tartan.testing.compiler import require_compiler
-from tartan.testing.fake_cupy import FakeCudaRuntimeError, FakeCupy, MisuseError
+from tartan.testing.fake_cupy import FakeCudaRuntimeError, FakeCupy, FakeOutOfMemoryError, MisuseError
 
 
 def loaded(device: CudaDevice, values: Any) -> Any:
@@ -164,6 +165,26 @@ class TestDevice:
         assert caught.value.retryable
         with pytest.raises(kind, match="wrong use"):
             device.compute("compare", 1, another)
+
+    def test_what_is_kept_on_a_device_goes_when_memory_runs_out_and_with_it(self) -> None:
+        device, other, made = CudaDevice(cupy=FakeCupy()), CudaDevice(cupy=FakeCupy()), list[int]()
+
+        def make() -> int:
+            made.append(1)
+            return len(made)
+
+        def use(fails: bool = False) -> int:
+            found = kept("plan", make)
+            if fails and len(made) < 3:
+                raise FakeOutOfMemoryError("no memory")
+            return found
+
+        assert [device.compute("compare", 1, use) for _ in range(2)] == [1, 1]
+        assert other.compute("compare", 1, use) == 2
+        assert device.compute("compare", 1, partial(use, True)) == 3
+        assert kept("plan", make) == 4  # outside of any device nothing is kept
+        device.close()
+        assert other.compute("compare", 1, use) == 2
 
     def test_a_device_that_is_lost_in_a_library_is_lost(self) -> None:
         cupy = FakeCupy()
