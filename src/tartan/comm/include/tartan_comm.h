@@ -352,7 +352,7 @@ class Slot : public SlotGroup {
         if (answer.status == DONE)
             copy_in(data, in_line ? answer.inside : slots_.base + state_->place, answer.bytes);
         meet();
-        if (leads() && answer.status == DONE && !in_line) store_release<HEAP>(word(slots_.base + answer.address), 0u);
+        if (leads() && answer.status == DONE && !in_line) store_release<HEAP_GIVE>(word(slots_.base + answer.address), 0u);
         return status;
     }
 

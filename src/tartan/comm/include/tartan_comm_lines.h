@@ -208,7 +208,7 @@ class SlotLines {
 
     TARTAN_DEVICE bool take_block(u64 bytes) {
         SlotState& s = *state_;
-        while (s.n_blocks && load_acquire<HEAP>(word(slots_.base + s.begins[s.first_block])) == 0)
+        while (s.n_blocks && load_acquire<HEAP_TAKE>(word(slots_.base + s.begins[s.first_block])) == 0)
             s.first_block = (s.first_block + 1) % BLOCKS, s.n_blocks--;
         if (s.n_blocks == BLOCKS) return false;
         const u64 start = slots_.heaps + (slots_.local + number_) * slots_.heap, end = start + slots_.heap;

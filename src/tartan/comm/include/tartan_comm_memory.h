@@ -111,7 +111,7 @@ struct SlotState {
 // ---- Loads and stores ------------------------------------------------------------------------------------------------------
 
 // Where an order is needed. A build for tests weakens one of them.
-enum Place { NOWHERE, R1, R4, R5, R8, HEAP, EPOCH };
+enum Place { NOWHERE, R1, R4, R5, R5_ARRIVE, R5_PASS, R8, HEAP_GIVE, HEAP_TAKE, EPOCH };
 #ifndef TARTAN_COMM_WEAKENED
 #define TARTAN_COMM_WEAKENED NOWHERE
 #endif
@@ -173,8 +173,8 @@ template <Place place, class T> void store_release(T* at, T value) {
 }
 inline u32 load_relaxed(const u32* at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
 inline void store_relaxed(u32* at, u32 value) { __atomic_store_n(at, value, __ATOMIC_RELAXED); }
-inline u32 load_here(const u32* at) { return __atomic_load_n(at, order<R5>(__ATOMIC_ACQUIRE)); }
-inline u32 add_here(u32* at, u32 by) { return __atomic_fetch_add(at, by, order<R5>(__ATOMIC_ACQ_REL)); }
+inline u32 load_here(const u32* at) { return __atomic_load_n(at, order<R5_PASS>(__ATOMIC_ACQUIRE)); }
+inline u32 add_here(u32* at, u32 by) { return __atomic_fetch_add(at, by, order<R5_ARRIVE>(__ATOMIC_ACQ_REL)); }
 template <Place place> void meet_threads() {
     if (place != TARTAN_COMM_WEAKENED) __syncthreads();
 }

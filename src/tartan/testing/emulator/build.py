@@ -108,6 +108,8 @@ class Emulator:
         Text of the file. Kernels are ``extern "C" __global__ void``.
     options : sequence of str
         Definitions such as ``-DSIDE=16``.
+    include : Path, optional
+        Folder of headers that the file names.
 
     Raises
     ------
@@ -123,10 +125,11 @@ class Emulator:
     array([2., 2., 2., 2.], dtype=float32)
     """
 
-    def __init__(self, source: str, *, options: Sequence[str] = ()) -> None:
+    def __init__(self, source: str, *, options: Sequence[str] = (), include: Path | None = None) -> None:
         self.names = kernel_names(source)
         defined = [option for option in options if option.startswith("-D")]
-        self._library_path = compiled(translated(source), options=["-O2", "-shared", *defined], suffix=".so")
+        flags = ["-O2", "-shared", *defined]
+        self._library_path = compiled(translated(source), options=flags, suffix=".so", include=include)
 
     @cached_property
     def _library(self) -> ctypes.CDLL:

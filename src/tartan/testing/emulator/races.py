@@ -7,6 +7,7 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ def find_races(
     args: Sequence[Any],
     *,
     options: Sequence[str] = (),
+    include: Path | None = None,
 ) -> str | None:
     """Run one launch under ThreadSanitizer; return its report of the first race, None where there is none.
 
@@ -41,6 +43,8 @@ def find_races(
         Arrays and scalars; arrays get what the kernel writes.
     options : sequence of str
         Definitions such as ``-DSIDE=16``.
+    include : Path, optional
+        Folder of headers that the file names.
 
     Raises
     ------
@@ -49,9 +53,9 @@ def find_races(
     RuntimeError
         If there is no C++ compiler, or it has no ThreadSanitizer.
     """
-    arrays = check_arguments(name, Emulator(source, options=options).parameters(name), args)
+    arrays = check_arguments(name, Emulator(source, options=options, include=include).parameters(name), args)
     text = f"#define EMULATOR_THREADS\n#define EMULATOR_PROGRAM\n{translated(source)}\nEMULATED_PROGRAM({name})\n"
-    program = compiled(text, options=["-O1", "-g", "-fsanitize=thread", *options], suffix=".races")
+    program = compiled(text, options=["-O1", "-g", "-fsanitize=thread", *options], suffix=".races", include=include)
     environment = {"TSAN_OPTIONS": f"exitcode={_RACE_STATUS} halt_on_error=1 report_signal_unsafe=0"}
     request = _request((*three(grid), *three(block)), arrays)
     done = _run([str(program)], request, environment)
