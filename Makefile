@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n logical --dist worksteal
 SOURCES := pyproject.toml Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml' 2>/dev/null)
 
-.PHONY: fuzz help build demo test test-all test-python test-rust check-wheel coverage test-gpu site wheel lint format bench clean
+.PHONY: fuzz help build demo test test-all test-python test-rust test-order check-wheel coverage test-gpu site wheel lint format bench clean
 
 help:
 	@echo "make demo      simulate photos, compare all of them, open a report (sets everything up)"
@@ -16,7 +16,8 @@ help:
 	@echo "make build     .venv with tartan in release mode and every extra but the GPU one"
 	@echo "make lint      ruff, mypy, rustfmt, clippy"
 	@echo "make test-rust, make test-python   either half of it alone"
-	@echo "make test-all  also the slow and exhaustive suites, and five minutes of make fuzz"
+	@echo "make test-all  also the slow and exhaustive suites, make test-order, and five minutes of make fuzz"
+	@echo "make test-order  the rules of order of messages among ranks, by loom"
 	@echo "make fuzz      damage, hostile input, random commands and kills, without end"
 	@echo "make check-wheel  install a wheel into an empty environment, run its commands"
 	@echo "make coverage  lines and branches that the Python tests reach, those of workers included"
@@ -47,7 +48,11 @@ test: build
 test-python: build
 	$(PYTEST) -m "not exhaustive"
 
-test-all: test-rust site
+# Loom replaces atomics and fences: a build of its own.
+test-order: build
+	RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom --package tartan-comm --test loom --quiet
+
+test-all: test-rust test-order site
 	$(PYTEST)
 	$(BIN)/python -m fuzz --seconds 300
 

@@ -73,6 +73,23 @@ extern "C" __global__ void calls(tartan::Slots slots, double* buffers, int n) {
     if (self != 1) me.scatter(mine, lengths, all, size * bytes, 1);
 }
 
+// A ring of all ranks, and a sum.
+extern "C" __global__ void ring(tartan::Slots slots, double* sums, int n) {
+    auto me = slots.here();
+    double* mine = sums + blockIdx.x * (u64)n;
+    long long token = me.rank();
+    me.sendrecv_replace(&token, sizeof token, (me.rank() + 1) % me.size(), 0, (me.rank() + me.size() - 1) % me.size());
+    for (int at = me.thread(); at < n; at += me.threads()) mine[at] = token + at;
+    me.all_reduce(mine, mine, n * sizeof(double));
+    me.send(mine, n * sizeof(double), 0, me.rank());
+}
+
+extern "C" __global__ void endless(tartan::Slots slots) {
+    auto me = slots.here();
+    for (volatile int turn = 0;; turn = turn + 1) {
+    }
+}
+
 // One mistake by slot 0, while the others wait for rank 0.
 extern "C" __global__ void mistaken(tartan::Slots slots, int what) {
     auto me = slots.here();
@@ -211,7 +228,50 @@ def test_the_header_compiles_for_gpus(architecture) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("what", "error", "words"), MISTAKES, ids=[str(row[0]) for row in MISTAKES])
+def test_slots_of_several_nodes_and_gpus_are_ranks_of_one_world() -> None:
+    require_compiler()
+    n = 3000
+
+    def work(ranks):
+        token = ranks.sendrecv_replace(np.array([ranks.rank]), (ranks.rank + 1) % ranks.size)
+        total = ranks.all_reduce(token[0] + np.arange(n, dtype=np.float64))
+        assert np.array_equal(total, sum(range(ranks.size)) + ranks.size * np.arange(n))
+        if ranks.rank == 0:
+            assert all(np.array_equal(ranks.recv(slot, slot), total) for slot in (1, 2, 4, 5))
+        return ranks.rank
+
+    gpu = kernel("ring", np.zeros((1, n)), np.int32(n))
+    found = comm.run(cpu=work, gpu=gpu, cpus=1, gpus=2, slots=1, nodes=2, device=EmulatedGpu())
+    assert found == [0, None, None, 3, None, None]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["endless", "pingpong"])
+def test_no_slot_is_left_when_a_rank_fails(name) -> None:
+    require_compiler()
+
+    def work(ranks):
+        raise ZeroDivisionError("on purpose")
+
+    args = (np.zeros((2, 3), np.float32), np.int32(3)) if name == "pingpong" else ()
+    with pytest.raises(ZeroDivisionError, match="on purpose"):
+        comm.run(cpu=work, gpu=kernel(name, *args), cpus=1, slots=2, device=EmulatedGpu())
+
+
+def test_every_wait_of_the_header_looks_at_the_abort_word() -> None:
+    headers = sorted(HEADERS.glob("*.h"))
+    text = "".join(path.read_text() for path in headers)
+    waits = re.findall(r"for \(u32 looks.*?nap\(looks\);", text, re.DOTALL)
+    assert len(waits) == text.count("nap(looks);") == 2
+    assert all("aborted()" in wait for wait in waits)
+    assert "while (load" not in text.replace("while (s.n_blocks && load_acquire", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "error", "words"),
+    [pytest.param(*row, id=str(row[0]), marks=[] if row[0] in (1, 4) else pytest.mark.exhaustive) for row in MISTAKES],
+)
 def test_a_mistake_in_a_slot_ends_all(what, error, words) -> None:
     require_compiler()
 
@@ -233,7 +293,7 @@ def test_a_mistake_in_a_slot_ends_all(what, error, words) -> None:
     ("changed", "error", "words"),
     [
         ({"source": "#include <nothing.h>\n" + SOURCE}, ConfigError, "do not compile"),
-        ({"name": "other"}, ConfigError, "no kernel 'other'; the source has pingpong, calls, mistaken"),
+        ({"name": "other"}, ConfigError, "no kernel 'other'; the source has pingpong, calls, ring, endless, mistaken"),
         ({"args": (np.float32(1),)}, ConfigError, "argument 0: declared i4, got f4"),
         ({"threads": 1024}, ResourceError, "3 slots of 1 x 1024 threads .* at most 2 can"),
     ],

@@ -1,4 +1,4 @@
-"""The order of memory in ``tartan_comm.h``, by ThreadSanitizer: clean as it is, and a race where one order is weakened."""
+"""The order of memory in ``tartan_comm.h`` by ThreadSanitizer: clean as it is, a race where one order is weakened."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::line::{ReplyLine, RequestLine, RING};
 use crate::wait::wake;
+use crate::words;
 
 /// Bytes of a page: all parts of the arena begin at one.
 pub const PAGE: usize = 4096;
@@ -353,10 +354,7 @@ impl Arena {
     /// End all waits of this node for a reason; the first one counts.
     pub fn abort(&self, kind: u32, reason: &str) {
         let word = self.base.word(ABORT);
-        if word
-            .compare_exchange(0, 2, Ordering::SeqCst, Ordering::SeqCst)
-            .is_ok()
-        {
+        if words::claim_abort(word) {
             let mut end = reason.len().min(PAGE - ABORT_TEXT);
             while !reason.is_char_boundary(end) {
                 end -= 1;
@@ -364,7 +362,7 @@ impl Arena {
             self.base.write(ABORT_KIND, &kind.to_ne_bytes());
             self.base.write(ABORT_BYTES, &(end as u32).to_ne_bytes());
             self.base.write(ABORT_TEXT, &reason.as_bytes()[..end]);
-            word.store(1, Ordering::SeqCst);
+            words::abort(word);
         }
         for rank in 0..self.layout.ranks {
             let told = self.told(rank);
@@ -377,12 +375,12 @@ impl Arena {
 
     /// Whether all waits were ended (R7).
     pub fn aborted(&self) -> bool {
-        self.base.word(ABORT).load(Ordering::Relaxed) == 1
+        words::is_aborted(self.base.word(ABORT))
     }
 
     /// Why all waits were ended: a kind and a text.
     pub fn reason(&self) -> Option<(u32, String)> {
-        if self.base.word(ABORT).load(Ordering::Acquire) != 1 {
+        if !words::has_reason(self.base.word(ABORT)) {
             return None;
         }
         let number = |offset| self.base.word(offset).load(Ordering::Relaxed);

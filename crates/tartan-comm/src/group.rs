@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::arena::{Arena, Waiting, Window, HEADER, IN_GROUP, PAGE, SIGNATURE, SMALL};
 use crate::line::{op, Request};
 use crate::rank::{Check, Rank, Stop};
-use crate::wait::wake_sleepers;
+use crate::words;
 
 const ARRIVALS: usize = 0;
 /// Where the number of the latest round lies that all ranks of a group have come to.
@@ -73,8 +73,7 @@ pub fn members(window: &Window) -> Vec<u32> {
 
 /// Count a rank that has come to a round; return whether it is the last of this node's.
 pub fn arrive(window: &Window, locals: u32, round: u32) -> bool {
-    let before = window.word(ARRIVALS).fetch_add(1, Ordering::AcqRel);
-    before.wrapping_add(1) == locals.wrapping_mul(round)
+    words::arrive(window.word(ARRIVALS), locals, round)
 }
 
 /// What each member of a group has called, by its header.
@@ -91,8 +90,7 @@ pub fn calls(arena: &Arena, window: &Window, half: usize) -> Vec<String> {
 
 /// Let go on who meets in a round.
 pub fn release(window: &Window, round: u32) {
-    window.word(RELEASE).store(round, Ordering::Release);
-    wake_sleepers(window.word(RELEASE), window.word(SLEEPERS));
+    words::release(window.word(RELEASE), window.word(SLEEPERS), round);
 }
 
 /// Bytes of the contribution of a member.
@@ -269,7 +267,7 @@ impl Group {
             expected: round.wrapping_sub(1),
             text: String::from_utf8_lossy(signature).into_owned(),
         };
-        let ready = || word.load(Ordering::Acquire) == round;
+        let ready = || words::is_released(word, round);
         rank.sleep(word, self.window.word(SLEEPERS), &ready, &waiting, check)?;
         Ok(())
     }

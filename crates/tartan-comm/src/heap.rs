@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use crate::arena::Window;
+use crate::words;
 
 /// Bytes before the description of a payload: in use (u32), bytes of the description (u32).
 pub const BLOCK_HEADER: usize = 64;
@@ -46,7 +47,7 @@ impl Heap {
     /// Forget the oldest blocks that were given back.
     fn collect(&mut self, window: &Window) {
         while let Some(&(at, _)) = self.blocks.front() {
-            if window.word(at).load(Ordering::Acquire) != 0 {
+            if !words::is_free(window.word(at)) {
                 break;
             }
             self.blocks.pop_front();
@@ -72,7 +73,7 @@ impl Heap {
 
 /// Give a block back; nothing of it is read afterwards.
 pub fn give_back(window: &Window, block: usize) {
-    window.word(block).store(0, Ordering::Release);
+    words::give_back(window.word(block));
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Messages among the ranks of a communicator on one node, without Python.
 //!
 //! `arena` is the memory that all processes of a node share, `line` what a rank and the proxy write to each other in it,
-//! `wait` how one sleeps until the other has written, `heap` where payloads lie, `matching` which receive takes which
+//! `wait` how one sleeps until the other has written, `words` the single words by which ranks agree, `heap` where payloads lie, `matching` which receive takes which
 //! send, `desk` what the proxy answers to each request, `proxy` its thread, `rank` the side of a rank, `group` the
 //! collectives, which the ranks carry out themselves, `slots` what thread groups inside a kernel know of all this, and
 //! `refusal` why the proxy ends all waits on behalf of one.
@@ -9,14 +9,23 @@
 //! Every word of the arena has one writer, except counters of one side. The rules of order are R1 to R8 in
 //! `docs/comm.md`; each place that depends on one names it.
 
+#[cfg(not(loom))]
 pub mod arena;
+#[cfg(not(loom))]
 pub mod desk;
+#[cfg(not(loom))]
 pub mod group;
+#[cfg(not(loom))]
 pub mod heap;
 pub mod line;
 pub mod matching;
+#[cfg(not(loom))]
 pub mod proxy;
+#[cfg(not(loom))]
 pub mod rank;
 pub mod refusal;
+#[cfg(not(loom))]
 pub mod slots;
+pub mod sync;
 pub mod wait;
+pub mod words;

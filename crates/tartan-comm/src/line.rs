@@ -1,6 +1,6 @@
 //! Request and reply lines: 64 bytes each, one writer each.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{order, AtomicU64, Need, Ordering, Plain};
 
 /// Lines of a ring. A rank has one blocking call at most; requests that need not wait are answered at once.
 pub const RING: u64 = 8;
@@ -76,17 +76,38 @@ pub struct Reply {
 #[repr(C, align(64))]
 pub struct RequestLine {
     seq: AtomicU64,
-    request: std::cell::UnsafeCell<Request>,
+    request: Plain<Request>,
 }
 
 /// The line of a reply.
 #[repr(C, align(64))]
 pub struct ReplyLine {
     ack: AtomicU64,
-    reply: std::cell::UnsafeCell<Reply>,
+    reply: Plain<Reply>,
 }
 
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<RequestLine>() == 64 && size_of::<ReplyLine>() == 64);
+
+#[cfg(loom)]
+impl Default for RequestLine {
+    fn default() -> Self {
+        Self {
+            seq: AtomicU64::new(0),
+            request: Plain::new(Request::default()),
+        }
+    }
+}
+
+#[cfg(loom)]
+impl Default for ReplyLine {
+    fn default() -> Self {
+        Self {
+            ack: AtomicU64::new(0),
+            reply: Plain::new(Reply::default()),
+        }
+    }
+}
 
 impl RequestLine {
     /// Write the words, then the number with release (R1).
@@ -94,8 +115,8 @@ impl RequestLine {
     /// # Safety
     /// Only the rank that the line belongs to writes it, after the request before in this line was answered.
     pub unsafe fn publish(&self, seq: u64, request: Request) {
-        *self.request.get() = request;
-        self.seq.store(seq, Ordering::Release);
+        self.request.set(request);
+        self.seq.store(seq, order(Need::Publish, Ordering::Release));
     }
 
     /// Read the request of this number, if it was published (R2).
@@ -103,10 +124,10 @@ impl RequestLine {
     /// # Safety
     /// Only the proxy reads, and a line is not written again before it was answered.
     pub unsafe fn take(&self, seq: u64) -> Option<Request> {
-        if self.seq.load(Ordering::Acquire) != seq {
+        if self.seq.load(order(Need::TakeRequest, Ordering::Acquire)) != seq {
             return None;
         }
-        Some(*self.request.get())
+        Some(self.request.get())
     }
 }
 
@@ -116,8 +137,8 @@ impl ReplyLine {
     /// # Safety
     /// Only the proxy writes, once for each request.
     pub unsafe fn publish(&self, seq: u64, reply: Reply) {
-        *self.reply.get() = reply;
-        self.ack.store(seq, Ordering::Release);
+        self.reply.set(reply);
+        self.ack.store(seq, order(Need::Answer, Ordering::Release));
     }
 
     /// Read the reply to the request of this number, if there is one (R4).
@@ -125,10 +146,10 @@ impl ReplyLine {
     /// # Safety
     /// Only the asker reads, before it publishes the request `RING` later.
     pub unsafe fn take(&self, seq: u64) -> Option<Reply> {
-        if self.ack.load(Ordering::Acquire) != seq {
+        if self.ack.load(order(Need::TakeAnswer, Ordering::Acquire)) != seq {
             return None;
         }
-        Some(*self.reply.get())
+        Some(self.reply.get())
     }
 
     /// The latest request of this line that was answered.

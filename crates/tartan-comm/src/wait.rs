@@ -3,13 +3,17 @@
 //! A sleeper says that it sleeps, passes a SeqCst fence, reads the word again and only then sleeps; a waker writes the
 //! word, passes a SeqCst fence and reads whether anyone sleeps. One of the two then sees what the other wrote.
 
-use std::sync::atomic::{fence, AtomicU32, Ordering};
 use std::time::Duration;
+
+use crate::sync::{fence, AtomicU32, Need, Ordering};
+#[cfg(loom)]
+pub use stand_in::{sleep_while, wake};
 
 /// The longest sleep at a time: signals and the abort word are looked at in between.
 pub const TURN: Duration = Duration::from_millis(100);
 
 /// Sleep as long as a word has a value; also ends by a wake, by a signal, or at the limit.
+#[cfg(not(loom))]
 pub fn sleep_while(word: &AtomicU32, value: u32, limit: Duration) {
     let limit = libc::timespec {
         tv_sec: limit.as_secs() as libc::time_t,
@@ -28,6 +32,7 @@ pub fn sleep_while(word: &AtomicU32, value: u32, limit: Duration) {
 }
 
 /// Wake all that sleep on a word.
+#[cfg(not(loom))]
 pub fn wake(word: &AtomicU32) {
     // SAFETY: a word of shared memory; the call reads nothing else.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
@@ -42,7 +47,7 @@ pub fn sleep_unless(
     ready: impl Fn() -> bool,
 ) {
     sleepers.fetch_add(1, Ordering::SeqCst);
-    fence(Ordering::SeqCst);
+    fence(Need::SleeperFence);
     if !ready() {
         sleep_while(word, value, limit);
     }
@@ -51,7 +56,7 @@ pub fn sleep_unless(
 
 /// Wake those who sleep on a word that was written before this call.
 pub fn wake_sleepers(word: &AtomicU32, sleepers: &AtomicU32) {
-    fence(Ordering::SeqCst);
+    fence(Need::WakerFence);
     if sleepers.load(Ordering::Relaxed) != 0 {
         wake(word);
     }
@@ -61,4 +66,29 @@ pub fn wake_sleepers(word: &AtomicU32, sleepers: &AtomicU32) {
 pub fn sharpen_timer() {
     // SAFETY: changes the slack of this thread alone.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000_u64) };
+}
+
+/// The futex for loom: to compare and to fall asleep is one step for those who wake. A sleep has no limit here, so that
+/// a lost wake is a deadlock, which loom reports.
+#[cfg(loom)]
+mod stand_in {
+    use super::{AtomicU32, Duration, Ordering};
+    use loom::sync::{Condvar, Mutex};
+
+    loom::lazy_static! {
+        static ref BED: Mutex<()> = Mutex::new(());
+        static ref ALARM: Condvar = Condvar::new();
+    }
+
+    pub fn sleep_while(word: &AtomicU32, value: u32, _limit: Duration) {
+        let held = BED.lock().unwrap();
+        if word.load(Ordering::Relaxed) == value {
+            drop(ALARM.wait(held).unwrap());
+        }
+    }
+
+    pub fn wake(_word: &AtomicU32) {
+        let _held = BED.lock().unwrap();
+        ALARM.notify_all();
+    }
 }

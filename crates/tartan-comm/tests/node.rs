@@ -1,4 +1,5 @@
 //! Ranks as threads against the real proxy: messages, collectives, the end of all.
+#![cfg(not(loom))]
 
 use std::sync::Arc;
 use std::thread;

@@ -1,0 +1,52 @@
+//! Single words by which ranks agree: meetings, blocks in use, the abort word. Where they lie, others know.
+
+use crate::sync::{order, AtomicU32, Need, Ordering};
+use crate::wait::wake_sleepers;
+
+/// Count a rank that has come to a round; return whether it is the last of `locals`.
+pub fn arrive(arrivals: &AtomicU32, locals: u32, round: u32) -> bool {
+    let before = arrivals.fetch_add(1, order(Need::Arrive, Ordering::AcqRel));
+    before.wrapping_add(1) == locals.wrapping_mul(round)
+}
+
+/// Let go on who meets in a round.
+pub fn release(released: &AtomicU32, sleepers: &AtomicU32, round: u32) {
+    released.store(round, order(Need::Release, Ordering::Release));
+    wake_sleepers(released, sleepers);
+}
+
+/// Whether a round is over.
+pub fn is_released(released: &AtomicU32, round: u32) -> bool {
+    released.load(order(Need::Released, Ordering::Acquire)) == round
+}
+
+/// Give a block back; nothing of it is read afterwards.
+pub fn give_back(in_use: &AtomicU32) {
+    in_use.store(0, order(Need::GiveBack, Ordering::Release));
+}
+
+/// Whether a block was given back, and may be written again.
+pub fn is_free(in_use: &AtomicU32) -> bool {
+    in_use.load(order(Need::Collect, Ordering::Acquire)) == 0
+}
+
+/// Claim the right to give the reason of an abort: the first one counts.
+pub fn claim_abort(word: &AtomicU32) -> bool {
+    word.compare_exchange(0, 2, Ordering::SeqCst, Ordering::SeqCst)
+        .is_ok()
+}
+
+/// End all waits; the reason is written.
+pub fn abort(word: &AtomicU32) {
+    word.store(1, order(Need::Abort, Ordering::SeqCst));
+}
+
+/// Whether all waits were ended (R7).
+pub fn is_aborted(word: &AtomicU32) -> bool {
+    word.load(Ordering::Relaxed) == 1
+}
+
+/// The same, before the reason is read.
+pub fn has_reason(word: &AtomicU32) -> bool {
+    word.load(order(Need::TakeReason, Ordering::Acquire)) == 1
+}

@@ -1,0 +1,217 @@
+//! The rules of order, by loom: it tries every interleaving and every value that a load may see. `cargo test` alone
+//! runs none of it: `RUSTFLAGS="--cfg loom" cargo test --release -p tartan-comm --test loom`, as `make test-all` does.
+#![cfg(loom)]
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+use loom::sync::Arc;
+use loom::thread;
+use tartan_comm::line::{Reply, ReplyLine, Request, RequestLine};
+use tartan_comm::sync::{with, AtomicU32, Need, Ordering, Plain};
+use tartan_comm::wait::{sleep_unless, wake_sleepers, TURN};
+use tartan_comm::words;
+
+fn explore(model: fn()) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+/// The model holds, and each of these needs is reported when it is not met.
+fn holds_and_needs(model: fn(), needs: &[Need]) {
+    with(None, || explore(model));
+    for &need in needs {
+        let found = with(Some(need), || {
+            catch_unwind(AssertUnwindSafe(|| explore(model)))
+        });
+        assert!(found.is_err(), "{need:?} is not needed");
+    }
+}
+
+/// R1 to R4: a request goes to the proxy, its reply comes back.
+fn lines() {
+    let both = Arc::new((RequestLine::default(), ReplyLine::default()));
+    let its = Arc::clone(&both);
+    let proxy = thread::spawn(move || loop {
+        // SAFETY: the only reader of the request, and the only writer of the reply.
+        if let Some(request) = unsafe { its.0.take(1) } {
+            let reply = Reply {
+                tag: request.tag + 1,
+                ..Reply::default()
+            };
+            return unsafe { its.1.publish(1, reply) };
+        }
+        thread::yield_now();
+    });
+    let request = Request {
+        tag: 7,
+        ..Request::default()
+    };
+    // SAFETY: the only writer of the request, and the only reader of the reply.
+    unsafe { both.0.publish(1, request) };
+    let reply = loop {
+        if let Some(reply) = unsafe { both.1.take(1) } {
+            break reply;
+        }
+        thread::yield_now();
+    };
+    assert_eq!(reply.tag, 8);
+    proxy.join().unwrap();
+}
+
+#[test]
+fn lines_hand_over_what_they_hold() {
+    let needs = [
+        Need::Publish,
+        Need::TakeRequest,
+        Need::Answer,
+        Need::TakeAnswer,
+    ];
+    holds_and_needs(lines, &needs);
+}
+
+/// R6: one sleeps until another has written.
+fn sleep_and_wake() {
+    let words = Arc::new((AtomicU32::new(0), AtomicU32::new(0)));
+    let its = Arc::clone(&words);
+    let waker = thread::spawn(move || {
+        its.0.store(1, Ordering::Release);
+        wake_sleepers(&its.0, &its.1);
+    });
+    let (word, sleepers) = (&words.0, &words.1);
+    let ready = || word.load(Ordering::Acquire) == 1;
+    while !ready() {
+        sleep_unless(word, 0, sleepers, TURN, ready);
+    }
+    waker.join().unwrap();
+}
+
+#[test]
+fn no_wake_is_lost() {
+    holds_and_needs(sleep_and_wake, &[Need::SleeperFence, Need::WakerFence]);
+}
+
+/// R6 for the proxy: it looks at the bell, then for a request, and sleeps until the bell has changed.
+fn doorbell() {
+    let line = Arc::new(RequestLine::default());
+    let words = Arc::new((AtomicU32::new(0), AtomicU32::new(0)));
+    let (its_line, its_words) = (Arc::clone(&line), Arc::clone(&words));
+    let rank = thread::spawn(move || {
+        // SAFETY: the only writer.
+        unsafe { its_line.publish(1, Request::default()) };
+        its_words.0.fetch_add(1, Ordering::SeqCst);
+        wake_sleepers(&its_words.0, &its_words.1);
+    });
+    loop {
+        let bell = words.0.load(Ordering::SeqCst);
+        // SAFETY: the only reader.
+        if unsafe { line.take(1) }.is_some() {
+            break;
+        }
+        sleep_unless(&words.0, bell, &words.1, TURN, || {
+            words.0.load(Ordering::SeqCst) != bell
+        });
+    }
+    rank.join().unwrap();
+}
+
+#[test]
+fn the_proxy_sleeps_through_no_request() {
+    holds_and_needs(doorbell, &[Need::SleeperFence, Need::WakerFence]);
+}
+
+/// R7: who sees the abort word by `has_reason` sees the reason.
+fn abort() {
+    let both = Arc::new((AtomicU32::new(0), Plain::new(0)));
+    let its = Arc::clone(&both);
+    let other = thread::spawn(move || {
+        if words::claim_abort(&its.0) {
+            // SAFETY: claimed.
+            unsafe { its.1.set(5) };
+            words::abort(&its.0);
+        }
+    });
+    while !words::is_aborted(&both.0) {
+        thread::yield_now();
+    }
+    if words::has_reason(&both.0) {
+        // SAFETY: written before the word.
+        assert_eq!(unsafe { both.1.get() }, 5);
+    }
+    other.join().unwrap();
+}
+
+#[test]
+fn a_reason_is_whole() {
+    holds_and_needs(abort, &[Need::Abort, Need::TakeReason]);
+}
+
+/// A block is written again after its reader has given it back.
+fn blocks() {
+    let both = Arc::new((AtomicU32::new(1), Plain::new(5)));
+    let its = Arc::clone(&both);
+    let reader = thread::spawn(move || {
+        // SAFETY: the block is in use until it is given back.
+        assert_eq!(unsafe { its.1.get() }, 5);
+        words::give_back(&its.0);
+    });
+    while !words::is_free(&both.0) {
+        thread::yield_now();
+    }
+    // SAFETY: nothing reads it any more.
+    unsafe { both.1.set(6) };
+    reader.join().unwrap();
+}
+
+#[test]
+fn blocks_are_read_before_they_are_written_again() {
+    holds_and_needs(blocks, &[Need::GiveBack, Need::Collect]);
+}
+
+/// R8: three collectives of two ranks, in some halves in turn; one meeting each.
+fn collectives<const HALVES: usize>() {
+    struct Window {
+        arrivals: AtomicU32,
+        released: AtomicU32,
+        sleepers: AtomicU32,
+        halves: Vec<[Plain<u32>; 2]>,
+    }
+    fn rank(window: &Window, me: usize, halves: usize) {
+        for turn in 1..=3_u32 {
+            let half = &window.halves[turn as usize % halves];
+            // SAFETY: nobody reads what collective `turn - 2` has left in this half, as all have entered the one after it.
+            unsafe { half[me].set(turn) };
+            if words::arrive(&window.arrivals, 2, turn) {
+                words::release(&window.released, &window.sleepers, turn);
+            }
+            while window.released.load(Ordering::Relaxed) < turn {
+                thread::yield_now();
+            }
+            words::is_released(&window.released, turn);
+            // SAFETY: the other one has written it before the meeting.
+            assert_eq!(unsafe { half[1 - me].get() }, turn);
+        }
+    }
+    let halves = (0..HALVES)
+        .map(|_| [Plain::new(0), Plain::new(0)])
+        .collect();
+    let window = Arc::new(Window {
+        arrivals: AtomicU32::new(0),
+        released: AtomicU32::new(0),
+        sleepers: AtomicU32::new(0),
+        halves,
+    });
+    let its = Arc::clone(&window);
+    let other = thread::spawn(move || rank(&its, 1, HALVES));
+    rank(&window, 0, HALVES);
+    other.join().unwrap();
+}
+
+#[test]
+fn two_halves_are_enough_and_one_is_not() {
+    holds_and_needs(
+        collectives::<2>,
+        &[Need::Arrive, Need::Release, Need::Released],
+    );
+    assert!(catch_unwind(|| explore(collectives::<1>)).is_err());
+}
