@@ -105,6 +105,7 @@ extern "C" __global__ void mistaken(tartan::Slots slots, int what) {
         if (what == 7) me.send(number, 6, 0);
         if (what == 8) me.send(number, 4, 0, -5);
         if (what == 9) auto again = slots.here();
+        if (what == 11) me.send(number, 64, 0, 7);
         if (what == 10) {
             tartan::Request request = me.isend(number, 4, 0, 7);
             me.wait<int>(request);
@@ -112,6 +113,7 @@ extern "C" __global__ void mistaken(tartan::Slots slots, int what) {
         }
     }
     if (what == 3) me.barrier();
+    if (what == 12) me.all_gather(number, 4, number, 8);
     me.recv(number, sizeof number, 0, 1);
 }
 """
@@ -128,6 +130,8 @@ MISTAKES = [
     (8, ConfigError, "tag -5 is negative"),
     (9, ConfigError, "Slots::here was called twice"),
     (10, ConfigError, "waited for already"),
+    (11, ConfigError, "of 64 bytes .*with tag 7 is longer than the buffer"),
+    (12, ConfigError, "the result of 12 bytes is longer than the buffer of 8 bytes"),
 ]
 
 
@@ -280,6 +284,10 @@ def test_a_mistake_in_a_slot_ends_all(what, error, words) -> None:
             ranks.send(np.float64(2), 1, tag=7)
         if what == 10:
             ranks.recv(1, 7)
+        if what == 11:
+            ranks.recv(np.empty(2, np.int32), 1, 7)
+        if what == 12:
+            ranks.all_gather(np.zeros(1, np.int32))
         if what in (0, 3, 5, 6, 7, 8, 9, 10):
             (ranks.barrier if what in (3, 5, 6) else ranks.recv)()
         ranks.recv(1, 1)

@@ -128,10 +128,10 @@ def run_slots(plan: SlotPlan, gpu: int, arena: CommArena, local: int, rank: int)
         arena.abort(LOST, f"rank {rank} was interrupted")
         work.join()
         raise
-    for slot in range(plan.slots):
-        arena.end(local + slot)
     if ended.error is not None:
         raise ended.error
+    for slot in range(plan.slots):
+        arena.end(local + slot)
     if arena.reason() is not None:
         raise stop_reason(arena)
 
