@@ -21,7 +21,7 @@ help:
 	@echo "make fuzz      damage, hostile input, random commands and kills, without end"
 	@echo "make check-wheel  install a wheel into an empty environment, run its commands"
 	@echo "make coverage  lines and branches that the Python tests reach, those of workers included"
-	@echo "make test-gpu  the CUDA suite; a missing GPU is a failure"
+	@echo "make test-gpu  the CUDA suite, of an installed Tartan where $(PYTHON) has one; a missing GPU is a failure"
 	@echo "make site      the documents as a site, in target/site; warnings are errors"
 	@echo "make wheel     one wheel for any Linux, tried in an empty environment; dist/"
 	@echo "make bench     every benchmark against its peer"
@@ -73,8 +73,12 @@ coverage: build
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --sort=cover
 
-test-gpu: build
-	TARTAN_REQUIRE_GPU=1 $(BIN)/python -m pytest -m gpu
+# Where there is no .venv, an installed Tartan is tested as it is, with pytest alone: nothing is compiled or fetched.
+test-gpu:
+	@if test ! -e $(VENV)/.built && $(PYTHON) -c 'import tartan._native' 2>/dev/null; then python=$(PYTHON); \
+	else $(MAKE) --no-print-directory build && python=$(BIN)/python; fi && \
+	TARTAN_REQUIRE_GPU=1 $$python -m pytest -c /dev/null -o 'markers=gpu: needs a CUDA device' --rootdir . \
+	--confcutdir tests/gpu -p no:cacheprovider -m gpu tests/gpu tests/analytics/*/test_*_gpu.py
 
 lint: build
 	$(BIN)/ruff check .

@@ -1,20 +1,25 @@
-"""What a GPU brings on this machine: the device kit, copies, the cost of a tile, and three applications.
+"""What a GPU brings on this machine: the device kit, copies, the cost of a tile, kernels, and four applications.
 
 Peers, each in the same run: for copies, CuPy's own from and to ordinary memory; for applications, the same run on all
 cores of the CPU. Pairs/s are pairs over the time of the whole run, from the first load to the last commit, and over the
-time inside compare. Without a GPU this prints one line.
+time inside compare. Kernels are compared with what the GPU could do: products with one large product of cuBLAS, others
+with its clock and cores. Without a GPU it fails. It needs this folder and an installed Tartan, and for the device kit
+pytest; nothing is built or fetched.
 
-Words: ``device=cuda:1``; ``vectors=20000`` ``photos=60`` ``proteomes=60`` set the sizes. ``device=sim`` runs all of it
-on the simulator, to try the benchmark itself.
+Words: ``device=cuda:1``; ``vectors=20000`` ``photos=60`` ``proteomes=60`` ``particles=48`` set the sizes.
+``device=sim`` runs all but the kernels on the simulator, to try the benchmark itself.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +29,34 @@ import overhead
 import tartan
 from _measure import load_average, options_of, print_table, seconds_of
 from tartan.apps import builtin
+from tartan.base.products import sliced_products
 from tartan.devices import Device, found_gpus, open_device
+from tartan.errors import DeviceError
 
 COPY_BYTES = 256 * 2**20
 ROUNDS = 5
 OVERHEAD_ITEMS = 2000
+KERNEL_ROWS, KERNEL_WIDTH = 8192, 1024
+ALL_PROTEOMES = 6818
+CLOCK_RATE = 13  # cudaDevAttrClockRate
+SIZES: dict[str, dict[str, Any]] = {
+    "forensics": {"size": (1024, 1024)},
+    "phylogeny": {"n_proteins": 3000},
+    "microscopy": {"localisations": 36},
+}
+"""Of simulated items: megapixels, proteins of a bacterium, 1,000 to 2,000 points."""
+PLAIN = ("-c", os.devnull, "--rootdir", ".", "--confcutdir", "tests/gpu", "-p", "no:cacheprovider")
+"""For pytest alone, without the plugins that the tests of the checkout want."""
 
 
 def kit(device: str) -> str:
     """Run the tests of the device; return pytest's last line."""
+    if importlib.util.find_spec("pytest") is None:
+        return "left out, pytest is not installed"
     root = Path(__file__).resolve().parents[1]
-    tests = "tests/devices/test_kit.py" if device.startswith("sim") else "tests/gpu"
+    tests = ["tests/devices/test_kit.py"] if device.startswith("sim") else [*PLAIN, "tests/gpu"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", tests],
+        [sys.executable, "-m", "pytest", "-q", *tests],
         cwd=root,
         env={**os.environ, "TARTAN_REQUIRE_GPU": "0" if device.startswith("sim") else "1"},
         stdout=subprocess.PIPE,
@@ -83,8 +103,7 @@ def inputs(name: str, folder: Path, n: int) -> Any:
     """Make input for an application."""
     if name == "vectors":
         return np.random.default_rng(0).standard_normal((n, 512), dtype=np.float32)
-    options: dict[str, Any] = {"size": (1024, 1024)} if name == "forensics" else {}
-    importlib.import_module(f"tartan.apps.{name}.simulate").simulate(folder, n, 1, **options)
+    importlib.import_module(f"tartan.apps.{name}.simulate").simulate(folder, n, 1, **SIZES[name])
     return sorted(str(p) for p in folder.rglob("*") if p.name.lower().endswith(builtin(name)().item_suffixes))
 
 
@@ -102,27 +121,81 @@ def application(name: str, n: int, device: str) -> dict[str, float]:
             found[f"{label}_pairs_per_second"] = run.n_pairs / run.stats["wall_seconds"]
             compare = max(run.stats["seconds_per_stage"]["compare"], 1e-9)
             found[f"{label}_pairs_per_compare_second"] = run.n_pairs / compare
+            found[f"{label}_compare_seconds"], found[f"{label}_seconds"] = compare, run.stats["wall_seconds"]
             matrices.append(run.scores[: min(n, 512), : min(n, 512)])
     found["ratio"] = found["device_pairs_per_second"] / found["cpu_pairs_per_second"]
     found["largest_difference"] = float(np.nanmax(np.abs(matrices[0] - matrices[1])))
+    near = np.abs(matrices[0] - matrices[1]) <= 1e-4 * np.abs(matrices[0])
+    found["share_within_1e-4"] = float(near[~np.isnan(matrices[0])].mean())
     return found
+
+
+def kernels(device: Device, properties: dict[str, Any]) -> list[list[object]]:
+    """Measure kernels of vectors in one large tile; return lines of the table, each with its bar."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((KERNEL_ROWS, KERNEL_WIDTH), dtype=np.float32)
+    half = _loaded(device, rows.astype(np.float16))
+    product = _seconds_on(device, lambda: sliced_products(half, half, device.xp))
+    cores, clock = properties["multiProcessorCount"], 1e3 * properties["clockRate"]
+    # Two instructions an element on 128 lanes a core and clock; 16 words of 32 bits are counted a core and clock.
+    elements, bits = cores * 128 * clock / 2, cores * 16 * 32 * clock
+    of_all = KERNEL_ROWS**2 * KERNEL_WIDTH
+    lines: list[list[object]] = []
+    for what, options, raw, best, bar in (
+        ("float16 product", {"precision": "float16"}, rows, product, 0.6),
+        ("manhattan", {"metric": "manhattan"}, rows, of_all / elements, 0.3),
+        ("hamming of booleans", {"metric": "hamming"}, rows > 0, of_all / bits, 0.3),
+    ):
+        app = builtin("vectors")(**options)
+        block = _prepared(device, app, _loaded(device, raw))
+        taken = _seconds_on(device, partial(app.compare, block, block, device.xp))
+        lines.append([f"{what}, a tile, ms, against the least time, bar {bar}", 1e3 * taken, 1e3 * best, best / taken])
+    return lines
+
+
+def _loaded(device: Device, host: np.ndarray) -> Any:
+    array = device.allocate(host.shape, host.dtype)
+    device.upload(host, array)
+    return array
+
+
+def _prepared(device: Device, app: Any, raw: Any) -> Any:
+    return device.compute("preprocess", len(raw), partial(app.preprocess_block, raw, device.xp))
+
+
+def _seconds_on(device: Device, call: Callable[[], Any]) -> float:
+    """Return the best of some rounds, after one that is not counted."""
+    device.compute("compare", 1, call)
+    return min(seconds_of(lambda: device.compute("compare", 1, call)) for _ in range(ROUNDS))
+
+
+def extrapolated(found: dict[str, float], n: int) -> float:
+    """Return how many seconds n items would take: compare grows with their square, the rest as they do."""
+    share = n / found["n"]
+    rest = max(0.0, found["device_seconds"] - found["device_compare_seconds"])
+    return rest * share + found["device_compare_seconds"] * share**2
 
 
 def main(words: list[str]) -> dict[str, Any]:
     """Measure, print one table, return the numbers."""
-    options = options_of(words, device="cuda", vectors=20_000, photos=60, proteomes=60)
+    options = options_of(words, device="cuda", vectors=20_000, photos=60, proteomes=60, particles=48)
     name = options.device
     gpus = [gpu for gpu in found_gpus() if gpu["usable"]]
     if name.startswith("cuda") and not gpus:
-        print("gpu: this machine has no GPU that CuPy can use; nothing was measured")
-        return {"gpus": []}
+        reasons = "; ".join(gpu["reason"] for gpu in found_gpus()) or "none was found, or CuPy is not installed"
+        raise DeviceError(
+            f"gpu: this machine has no GPU that CuPy can use ({reasons}), and nothing was measured; "
+            "`tartan doctor` shows what is missing",
+            code="no-gpu",
+        )
     print(f"device kit on {name}: {kit(name)}")
     device = open_device(name)
     copied = copies(device)
+    lines = kernels(device, _properties(name)) if gpus else []
     device.close()
     tile = overhead.run_once(overhead.Forgetful, OVERHEAD_ITEMS, overhead.resident_grid(), name)
     tile_ms = 1e3 * tile["seconds"] / tile["tiles"]
-    sizes = {"vectors": "vectors", "forensics": "photos", "phylogeny": "proteomes"}
+    sizes = {"vectors": "vectors", "forensics": "photos", "phylogeny": "proteomes", "microscopy": "particles"}
     applications = {app: application(app, getattr(options, word), name) for app, word in sizes.items()}
     rows: list[list[object]] = [
         [f"{way}, GB/s, against a plain copy", r["gb_per_second"], r["plain_gb_per_second"], r["ratio"]]
@@ -134,9 +207,27 @@ def main(words: list[str]) -> dict[str, Any]:
             ours, cpu = r[f"device_{key}"], r[f"cpu_{key}"]
             rows.append([f"{app}, n = {r['n']:,}, pairs/s of {what}", ours, cpu, ours / cpu])
         rows.append([f"{app}, largest difference of a score", r["largest_difference"], "", ""])
+    rows += lines
+    phylogeny, microscopy = applications["phylogeny"], applications["microscopy"]
+    rate, all_seconds = phylogeny["device_pairs_per_compare_second"], extrapolated(phylogeny, ALL_PROTEOMES)
+    milliseconds = 1e3 / microscopy["device_pairs_per_compare_second"]
+    rows += [
+        ["phylogeny, pairs/s of compare, bar", rate, 200_000, rate / 200_000],
+        [f"phylogeny, {ALL_PROTEOMES:,} proteomes, s, extrapolated, bar", all_seconds, 180, 180 / all_seconds],
+        ["microscopy, ms a pair, bar", milliseconds, 0.25, 0.25 / milliseconds],
+        ["microscopy, share of pairs with B within 1e-4, bar", microscopy["share_within_1e-4"], 0.99, ""],
+    ]
     about = f"{gpus[0]['name']}" if gpus else "the simulator"
     print_table(f"{name} ({about}) against the CPU", rows, ("", name.partition(":")[0], "peer", "ratio"))
     return {"gpus": gpus, "copies": copied, "tile_ms": tile_ms, "applications": applications, "load": load_average()}
+
+
+def _properties(name: str) -> dict[str, Any]:
+    from tartan.devices.cuda import import_cupy
+
+    runtime, index = import_cupy().cuda.runtime, int(name.partition(":")[2] or 0)
+    clock = runtime.deviceGetAttribute(CLOCK_RATE, index)  # newer properties lack it
+    return {**runtime.getDeviceProperties(index), "clockRate": clock}
 
 
 if __name__ == "__main__":

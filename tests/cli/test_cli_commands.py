@@ -137,6 +137,16 @@ class TestBench:
         shown = command("bench", "all")
         assert (shown.status, shown.out) == (1, "for people\n")
 
+    def test_one_whose_device_is_missing_fails_alone_and_is_left_out_of_all(self, command: Any, checkout: Path) -> None:
+        (checkout / "fails.py").write_text(
+            "from tartan.errors import DeviceError\ndef main(): raise DeviceError('no GPU here')\n"
+        )
+        alone, among_all = command("bench", "fails"), command("bench", "all")
+        assert alone.status == 1
+        assert "no GPU here" in alone.err
+        assert (among_all.status, among_all.out) == (0, "for people\n")
+        assert "fails is left out: no GPU here" in among_all.err
+
     def test_unknown_is_refused_with_what_there_is(self, command: Any, checkout: Path) -> None:
         shown = command("bench", "speed")
         assert shown.status == 2

@@ -78,6 +78,25 @@ def test_vectors(tmp_path: Path) -> None:
     np.testing.assert_allclose(cuda, cpu, atol=1e-5)
 
 
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+@pytest.mark.parametrize("precision", ["tf32", "float16", "bfloat16"])
+def test_vectors_of_fewer_bits(tmp_path: Path, metric: str, precision: str) -> None:
+    from tartan.apps import builtin
+
+    vectors = np.random.default_rng(0).normal(size=(200, 70)).astype(np.float32)
+    cpu, cuda = both(builtin("vectors")(metric=metric, precision=precision), vectors, tmp_path)
+    np.testing.assert_allclose(cuda, cpu, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("metric", ["manhattan", "hamming", "jaccard"])
+def test_kernels_of_vectors(tmp_path: Path, metric: str) -> None:
+    from tartan.apps import builtin
+
+    vectors = np.random.default_rng(0).integers(0, 3, size=(200, 70)).astype(np.float32)
+    cpu, cuda = both(builtin("vectors")(metric=metric), vectors, tmp_path)
+    np.testing.assert_allclose(cuda, cpu, rtol=1e-5)
+
+
 @pytest.mark.parametrize(("name", "n"), [("forensics", 6), ("phylogeny", 6)])
 def test_scientific_applications(tmp_path: Path, name: str, n: int) -> None:
     import importlib

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from tartan.cli.shared.output import print_json
-from tartan.errors import ConfigError
+from tartan.errors import ConfigError, DeviceError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,10 +32,21 @@ def execute(args: argparse.Namespace) -> int:
     chosen = found if args.name == "all" else {args.name: _named(found, args.name)}
     # One JSON object is all that may reach stdout: what benchmarks print for people goes to stderr then.
     with contextlib.redirect_stdout(sys.stderr if args.json else sys.stdout):
-        results = {name: _call(name, path, args.arguments) for name, path in chosen.items()}
+        results = {name: _result(name, path, args) for name, path in chosen.items()}
     if args.json:
         print_json(results)
     return max((result for result in results.values() if isinstance(result, int)), default=0)
+
+
+def _result(name: str, path: Path, args: argparse.Namespace) -> Any:
+    """Run a benchmark; among all, one whose device is not there is left out."""
+    try:
+        return _call(name, path, args.arguments)
+    except DeviceError as error:
+        if args.name != "all":
+            raise
+        print(f"{name} is left out: {error}", file=sys.stderr)
+        return None
 
 
 def _benchmarks() -> dict[str, Path]:
