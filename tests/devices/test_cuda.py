@@ -77,14 +77,15 @@ class TestDevice:
         assert device.free_bytes() == 600
 
     def test_handles_of_libraries_are_counted(self) -> None:
-        """One of the thread that opens the device, and one of each thread that will compute."""
+        """One of the thread that opens the device is there, and two will come of those that compute."""
         cupy = FakeCupy(memory_bytes=1000, handle_bytes=50)
         device = CudaDevice(cupy=cupy, memory_limit_bytes=600)
-        assert device.free_bytes() == 600 - 3 * 50
-        kept = device.allocate((450,), "uint8")
+        assert device.free_bytes() == 600 - 2 * 50
+        held = device.allocate((500,), "uint8")
         with pytest.raises(DeviceMemoryError):
             device.allocate((1,), "uint8")
-        del kept
+        del held
+        assert CudaDevice(cupy=FakeCupy(memory_bytes=1000, handle_bytes=50), memory_limit_bytes=150).free_bytes() == 75
         assert CudaDevice(cupy=FakeCupy(memory_bytes=1000, handle_bytes=50)).free_bytes() == 1000 - 3 * 50
         with pytest.raises(DeviceMemoryError, match="ALLOC_FAILED"):
             CudaDevice(cupy=FakeCupy(memory_bytes=10, handle_bytes=50))

@@ -33,6 +33,7 @@ _FOR_ALL_GPUS = 1
 _ALREADY_PINNED = 712
 _TRIED_BYTES = 1 << 16
 _COMPUTE_THREADS = 2
+_LARGEST_HANDLE_BYTES = 2**28
 
 
 def import_cupy() -> Any:
@@ -82,7 +83,7 @@ class CudaDevice:
     cupy : module, optional
         What to use in CuPy's place (``tartan.testing.fake_cupy``).
     memory_limit_bytes : int, optional
-        Take no more GPU memory than this, handles of cuBLAS included; default: all that is free.
+        Take no more GPU memory than this, handles of cuBLAS included (up to half of it); default: all that is free.
 
     Raises
     ------
@@ -107,24 +108,26 @@ class CudaDevice:
         with self._errors("opening"), self._cupy.cuda.Device(index):
             self._pool = self._cupy.cuda.MemoryPool()
             self._upload, self._compute, self._download = (_WorkStream(self._cupy) for _ in range(3))
-            handle_bytes = self._open_cublas()
-            self._coming_bytes = _COMPUTE_THREADS * handle_bytes
+            self._coming_bytes = _COMPUTE_THREADS * self._handle_bytes()
             if memory_limit_bytes is not None:
-                self._memory_limit_bytes = max(1, memory_limit_bytes - self._coming_bytes - handle_bytes)
+                self._memory_limit_bytes = memory_limit_bytes - min(self._coming_bytes, memory_limit_bytes // 2)
             self._pool.set_limit(size=self._memory_limit_bytes)
 
-    def _open_cublas(self) -> int:
-        """Make the handle of cuBLAS for this thread; return the memory it takes, as those of other threads will."""
-        runtime = self._cupy.cuda.runtime
-        before = int(runtime.memGetInfo()[0])
+    def _handle_bytes(self) -> int:
+        """Load cuBLAS; return the memory that a handle takes, as CuPy will make one for each thread that computes."""
+        cuda = self._cupy.cuda
         try:
             with self._on(self._compute):
-                self._cupy.cuda.device.get_cublas_handle()
+                cuda.device.get_cublas_handle()  # loads what all handles share
+                before = int(cuda.runtime.memGetInfo()[0])
+                handle = cuda.cublas.create()
+                after = int(cuda.runtime.memGetInfo()[0])
+                cuda.cublas.destroy(handle)
         except self._library_errors:
             raise
         except (ImportError, OSError, RuntimeError):
             return 0  # without cuBLAS: an application that multiplies matrices says so
-        return max(0, before - int(runtime.memGetInfo()[0]))
+        return max(0, min(before - after, _LARGEST_HANDLE_BYTES))  # other processes may take memory meanwhile
 
     def allocate(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
         check_open(self._closed, self.name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,6 +16,8 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
+
+from tartan.devices.guarded import MemoryMeter
 
 _R2C, _C2R = 0x2A, 0x2C
 _FORWARD, _INVERSE = -1, 1
@@ -28,6 +31,11 @@ _KINDS[_COMPUTE_TF32] = ((0,), 0, ctypes.c_float)
 
 class MemoryRules(Protocol):
     """What the libraries need of the GPUs behind a stand-in."""
+
+    meter: MemoryMeter
+
+    def current_stream(self) -> object:
+        """Return the stream of the calling thread; raise where there is none."""
 
     def misused(self, what: str) -> AssertionError:
         """Record what would be wrong on a GPU; return the error to raise."""
@@ -111,9 +119,37 @@ def cufft(machine: MemoryRules, error: type[Exception]) -> SimpleNamespace:
     return SimpleNamespace(CuFFTError=error, PlanNd=partial(FakePlan, machine), **numbers)
 
 
-def cublas(machine: MemoryRules, error: type[Exception]) -> SimpleNamespace:
+class FakeHandles:
+    """The handles of cuBLAS, which take memory outside of all pools; one for each thread that asks CuPy for one."""
+
+    def __init__(self, machine: MemoryRules, error: Callable[[int, str], Exception], nbytes: int) -> None:
+        self._machine, self._error, self._nbytes = machine, error, nbytes
+        self._threads: set[int] = set()
+
+    def create(self) -> int:
+        """Make a handle."""
+        self._machine.current_stream()
+        if not self._machine.meter.reserve(self._nbytes):
+            raise self._error(3, "CUBLAS_STATUS_ALLOC_FAILED")
+        return HANDLE
+
+    def destroy(self, handle: int) -> None:
+        """Give the memory of a handle back."""
+        self._machine.meter.release(self._nbytes)
+
+    def of_thread(self) -> int:
+        """Stand for ``cupy.cuda.device.get_cublas_handle``."""
+        thread = threading.get_ident()
+        if thread not in self._threads:
+            self.create()
+        self._threads.add(thread)
+        return HANDLE
+
+
+def cublas(machine: MemoryRules, error: type[Exception], handles: FakeHandles) -> SimpleNamespace:
     """Return what stands for the module ``cupy.cuda.cublas``."""
-    return SimpleNamespace(CUBLASError=error, gemmStridedBatchedEx=partial(_gemm, machine))
+    calls = {"create": handles.create, "destroy": handles.destroy, "gemmStridedBatchedEx": partial(_gemm, machine)}
+    return SimpleNamespace(CUBLASError=error, **calls)
 
 
 HANDLE = 0xB1A5

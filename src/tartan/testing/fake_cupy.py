@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tartan.devices.guarded import Guard, GuardedArray, MemoryMeter
-from tartan.testing.fake_cuda_libraries import HANDLE, DeviceAddress, cublas, cufft
+from tartan.testing.fake_cuda_libraries import DeviceAddress, FakeHandles, cublas, cufft
 
 if TYPE_CHECKING:
     from tartan.testing.emulator import Emulator
@@ -384,8 +384,8 @@ class FakeCupy:
         self.launched = self._machine.launched
         self.RawModule = partial(_RawModule, self._machine)
         self.array_namespace = self._machine.namespace
-        self._handle_bytes = handle_bytes
-        self._have_handles: set[int] = set()
+        cublas_error = type("CUBLASError", (FakeLibraryError,), {})
+        handles = FakeHandles(self._machine, cublas_error, handle_bytes)
         self.n_pinned_bytes = 0
         self.registered: dict[int, int] = {}
         self.cuda = SimpleNamespace(
@@ -397,9 +397,9 @@ class FakeCupy:
             alloc_pinned_memory=self._alloc_pinned_memory,
             memory=SimpleNamespace(OutOfMemoryError=FakeOutOfMemoryError),
             driver=SimpleNamespace(CUDADriverError=type("CUDADriverError", (FakeLibraryError,), {})),
-            cublas=cublas(self._machine, type("CUBLASError", (FakeLibraryError,), {})),
+            cublas=cublas(self._machine, cublas_error, handles),
             cufft=cufft(self._machine, type("CuFFTError", (FakeLibraryError,), {})),
-            device=SimpleNamespace(get_cublas_handle=self._cublas_handle),
+            device=SimpleNamespace(get_cublas_handle=handles.of_thread),
             runtime=SimpleNamespace(
                 CUDARuntimeError=FakeCudaRuntimeError,
                 getDeviceCount=self._count,
@@ -432,14 +432,6 @@ class FakeCupy:
             return array
         self._machine.before_use([raw])
         return self._machine.wrap(raw.copy())
-
-    def _cublas_handle(self) -> int:
-        self._machine.current_stream()
-        thread = threading.get_ident()
-        if thread not in self._have_handles and not self._machine.meter.reserve(self._handle_bytes):
-            raise self.cuda.cublas.CUBLASError(3, "CUBLAS_STATUS_ALLOC_FAILED")
-        self._have_handles.add(thread)
-        return HANDLE
 
     def _count(self) -> int:
         if self._n_devices == 0:
