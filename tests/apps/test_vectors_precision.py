@@ -134,6 +134,21 @@ def test_float64_products_are_not_copied() -> None:
     assert cupy.misuse == []
 
 
+@pytest.mark.parametrize("precision", ["float32", *UNITS])
+def test_arrays_with_gaps_are_compared_as_well(precision: str) -> None:
+    cupy, rows = FakeCupy(), np.random.default_rng(4).normal(size=(12, 77)).astype(np.float32)
+    device, app = CudaDevice(cupy=cupy), Vectors(metric="euclidean", precision=precision)
+    raw = device.allocate(rows.shape, rows.dtype)
+    device.upload(rows, raw)
+    block = device.compute("preprocess", 12, lambda: app.preprocess_block(raw, device.xp))
+    scores = device.compute("compare", 1, lambda: app.compare(block[::2], block[:5], device.xp))
+    found = np.empty(scores.shape, scores.dtype)
+    device.download(scores, found)
+    twin = app.preprocess_block(rows, np)
+    np.testing.assert_allclose(found, app.compare(twin[::2].copy(), twin[:5], np), rtol=3e-5, atol=2e-6)
+    assert cupy.misuse == []
+
+
 @pytest.mark.parametrize("precision", UNITS)
 def test_rows_that_cannot_be_compared_are_named(precision: str) -> None:
     rows = np.ones((3, 40), np.float32)

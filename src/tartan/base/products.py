@@ -48,20 +48,22 @@ def sliced_products(left: Any, right: Any, xp: Any, *, n_slices: int = 1) -> Any
 
 
 def row_products(left: Any, right: Any, width: int, out: Any, xp: Any, *, precision: str = "") -> bool:
-    """Write left . right^T over the first ``width`` columns to ``out``; False where there is no cuBLAS.
+    """Write left . right^T over the first ``width`` columns to ``out``; False where cuBLAS cannot.
+
+    That is on any namespace but CuPy, and where arrays have gaps.
 
     The rest of each row is not touched, and nothing is copied: CuPy's matmul copies rows with gaps in every call.
 
     Parameters
     ----------
     left, right : arrays (m, d), (k, d)
-        float16, float32, float64, or uint16, the bits of bfloat16; C-contiguous.
+        float16, float32, float64, or uint16, the bits of bfloat16; both of the same type.
     out : array (m, k)
-        Contiguous; float64 for float64, else float32.
+        float64 for float64, else float32.
     precision : str
         "tf32" multiplies float32 numbers on tensor cores, which take them for TF32.
     """
-    if not hasattr(xp, "RawModule"):
+    if not hasattr(xp, "RawModule") or not all(array.flags.c_contiguous for array in (left, right, out)):
         return False
     kind, result = _TYPES[str(left.dtype)], _TYPES[str(out.dtype)]
     compute = _COMPUTE_64F if kind == _TYPES["float64"] else _COMPUTE_TF32 if precision == "tf32" else _COMPUTE_32F
