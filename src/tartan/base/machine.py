@@ -140,6 +140,19 @@ def _text(path: Path) -> str | None:
         return None
 
 
+#: What the libraries of native code read, when they are loaded, to know how many threads to start.
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "RAYON_NUM_THREADS")
+
+
+def thread_limits(n_processes: int) -> dict[str, str]:
+    """Return environment variables that divide the usable cores among processes; what is set already stays.
+
+    They count for libraries that are loaded later.
+    """
+    cores = str(max(1, usable_cores() // n_processes))
+    return {name: os.environ.get(name, cores) for name in _THREADS}
+
+
 def usable_cores(limits: Limits | None = None) -> int:
     """Return the number of cores that this process may use, at least 1."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

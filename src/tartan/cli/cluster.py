@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tartan.cli.shared.link import add_link, asked_ranks
 from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_run
 from tartan.cli.shared.options import count, distance, positive_int
 from tartan.cli.shared.output import print_json
@@ -58,14 +59,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--ranks",
         metavar="P",
         type=positive_int,
-        help="processes that share pwc into K clusters",
+        help="processes that share pwc into K clusters, with --link mpi of each node",
     )
+    add_link(parser)
     add("--checkpoint", metavar="FILE.npz", type=Path, help="file from which an interrupted pwc is resumed")
     add_table_options(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Cluster; return the exit status."""
+    asked_ranks(args)
     from tartan.analytics import Monitor, as_dissimilarities
     from tartan.analytics.clusters import scores_of
     from tartan.base.signals import cancel_on_signals
@@ -96,11 +99,12 @@ def _clustering(args: argparse.Namespace, given: Any, monitor: Monitor) -> Clust
 
     options: dict[str, Any] = {} if args.min_size is None else {"min_size": args.min_size}
     options |= {"threshold": args.threshold, "random_state": args.seed, **matrix_options(args)}
-    if args.ranks is None:
+    ranks = asked_ranks(args)
+    if ranks is None:
         return cluster(given, args.clusters, args.method, monitor=monitor, **options)
     from tartan.run.over_ranks import over_ranks
 
-    return over_ranks(args.ranks, cluster, args.matrix, args.clusters, args.method, monitor=monitor, **options)
+    return over_ranks(ranks, cluster, args.matrix, args.clusters, args.method, monitor=monitor, **options)
 
 
 def _refuse_idle_options(args: argparse.Namespace, run: Run | None) -> None:

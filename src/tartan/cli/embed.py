@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tartan.cli.shared.link import add_link, asked_ranks
 from tartan.cli.shared.maps import about_map, kept, print_map
 from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_matrix
 from tartan.cli.shared.options import count, positive_int
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tartan.analytics import Dissimilarities, Embedding, Monitor
+    from tartan.analytics import Density, Dissimilarities, Embedding, Monitor
     from tartan.run.result import Run
     from tartan.view.scene import Scene
 
@@ -63,8 +64,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--ranks",
         metavar="P",
         type=positive_int,
-        help="processes that share the work; the map has the same bits for any",
+        help="processes that share the work, with --link mpi of each node; the map has the same bits for any",
     )
+    add_link(parser)
     add("--quiet", action="store_true", help="no progress and no summary")
 
 
@@ -74,6 +76,7 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.base.signals import cancel_on_signals
     from tartan.view.coordinates import read_labels
 
+    asked_ranks(args)
     require_folders(args.out, args.density)
     require_files(args.labels)
     _base(args)
@@ -83,11 +86,12 @@ def execute(args: argparse.Namespace) -> int:
     keys = item_names(matrix) if run is None else run.keys
     clusters = None if args.labels is None else read_labels(args.labels, keys)
     with cancel_on_signals(monitor.cancel):
-        found = _of_matrix(args, matrix, keys, monitor) if run is None else _of_run(args, run, keys, monitor)
+        made = _of_matrix(args, matrix, keys, monitor) if run is None else _of_run(args, run, keys, monitor)
+    found, pairs = made
     written = _write(args, found, clusters)
     if args.density is not None:
         with cancel_on_signals(monitor.cancel):
-            written.append(_draw_density(args, matrix, run, found, monitor))
+            written.append(_draw_density(args.density, pairs or _counted(matrix, run, found, monitor)))
     if not args.quiet:
         said = ", ".join(f"{name} {_shown(value)}" for name, value in found.numbers.items())
         if (formula := found.recipe["matrix"].get("similarity")) is not None:
@@ -125,19 +129,25 @@ def _refuse_of_pairs(args: argparse.Namespace, run: Run | None) -> None:
             raise ConfigError(f"--{name} needs the matrix, and {args.matrix} keeps pairs only; leave it out")
 
 
-def _of_matrix(args: argparse.Namespace, matrix: Any, keys: Sequence[str], monitor: Monitor) -> Embedding:
+def _of_matrix(
+    args: argparse.Namespace, matrix: Any, keys: Sequence[str], monitor: Monitor
+) -> tuple[Embedding, Density | None]:
     from tartan.analytics import embed
 
     wanted = (args.method or "damds", args.dim or 3)
-    if args.ranks is None:
-        return embed(matrix, *wanted, monitor=monitor, **_given(args, keys))
+    ranks = asked_ranks(args)
+    if ranks is None:
+        return embed(matrix, *wanted, monitor=monitor, **_given(args, keys)), None
+    from tartan.run.kept_map import counted_map
     from tartan.run.over_ranks import over_ranks
 
-    ways = matrix_options(args) | _given(args, keys)
-    return over_ranks(args.ranks, embed, args.matrix, *wanted, monitor=monitor, **ways)
+    ways = {"counts": args.density is not None} | matrix_options(args) | _given(args, keys)
+    return over_ranks(ranks, counted_map, args.matrix, *wanted, monitor=monitor, **ways)
 
 
-def _of_run(args: argparse.Namespace, run: Run, keys: Sequence[str], monitor: Monitor) -> Embedding:
+def _of_run(
+    args: argparse.Namespace, run: Run, keys: Sequence[str], monitor: Monitor
+) -> tuple[Embedding, Density | None]:
     from tartan.run.kept_map import embedded
     from tartan.run.map_growth import extended
 
@@ -146,14 +156,15 @@ def _of_run(args: argparse.Namespace, run: Run, keys: Sequence[str], monitor: Mo
         found, growth = extended(run, monitor)
         assert growth.map is not None
         print_map(run, growth.map, growth.n_new, quiet=args.quiet)
-        return found
+        return found, None
     # A map of kept pairs has no rule by which new items could be placed on it: there is nothing to keep it for.
     keep = args.keep and run.manifest.reduce is None
     ways = {"monitor": monitor} | matrix_options(args) | _given(args, keys)
-    found, problem = embedded(run.folder, args.method or "damds", args.dim or 3, keep=keep, n_ranks=args.ranks, **ways)
+    ways |= {"ranks": asked_ranks(args), "counts": args.density is not None}
+    found, pairs, problem = embedded(run.folder, args.method or "damds", args.dim or 3, keep=keep, **ways)
     if problem is not None:
         print(f"tartan: warning: {problem}", file=sys.stderr)
-    return found
+    return found, pairs
 
 
 def _given(args: argparse.Namespace, keys: Sequence[str]) -> dict[str, Any]:
@@ -176,7 +187,19 @@ def _start(path: Path, names: Sequence[str]) -> NDArray[np.float64]:
 
 
 #: Options that a map that is there already has decided.
-_DECIDED = ("method", "dim", "seed", "init", "checkpoint", "output", "similarity", "transform", "missing", "ranks")
+_DECIDED = (
+    "method",
+    "dim",
+    "seed",
+    "init",
+    "checkpoint",
+    "output",
+    "similarity",
+    "transform",
+    "missing",
+    "ranks",
+    "link",
+)
 
 
 def _refuse_decided(args: argparse.Namespace) -> None:
@@ -190,21 +213,23 @@ def _about_map(run: Run) -> dict[str, Any] | None:
     return None if found is None else about_map(run, found)
 
 
-def _draw_density(
-    args: argparse.Namespace, matrix: Dissimilarities | None, run: Run | None, found: Embedding, monitor: Monitor
-) -> Path:
-    """Draw the pairs by dissimilarity (to the right) and distance (up)."""
+def _counted(matrix: Dissimilarities | None, run: Run | None, found: Embedding, monitor: Monitor) -> Density:
     from tartan.analytics import density
-    from tartan.base.files import whole_file
     from tartan.run.map_growth import matrix_of
+
+    return density(matrix if run is None else matrix_of(run, found), found.points, monitor=monitor)
+
+
+def _draw_density(path: Path, pairs: Density) -> Path:
+    """Draw the pairs by dissimilarity (to the right) and distance (up)."""
+    from tartan.base.files import whole_file
     from tartan.view.matrix_image import draw_matrix
 
-    pairs = density(matrix if run is None else matrix_of(run, found), found.points, monitor=monitor)
     end = f"{pairs.dissimilarity_end:.4g}"
     title = f"Pairs: dissimilarity 0 to {end} (right), distance 0 to {end} (up)"
-    with whole_file(args.density) as unfinished:
+    with whole_file(path) as unfinished:
         draw_matrix(pairs.levels().T[::-1], title=title, limits=(0.0, 1.0)).save(unfinished, format="PNG")
-    return Path(args.density)
+    return path
 
 
 def _write(args: argparse.Namespace, found: Embedding, clusters: list[str] | None) -> list[Path]:

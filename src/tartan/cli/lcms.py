@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tartan.base.signals import cancel_on_signals
+from tartan.cli.shared.link import add_link, asked_ranks
 from tartan.cli.shared.options import add_settings, positive_int, settings
 from tartan.cli.shared.output import print_json, print_table
 from tartan.cli.shared.tables import make_folder
@@ -37,12 +38,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--compare", type=Path, action="append", default=[], metavar="DIR", help="compare with such a result, too")
     add("--checkpoint", type=Path, metavar="FILE", help="from which the same command resumes after a stop")
     add("--ranks", type=positive_int, metavar="P", help="processes that share the work; the same clusters for any")
+    add_link(parser)
     add("--quiet", action="store_true", help="no progress")
     add_settings(parser, "set a parameter of the clustering")
 
 
 def execute(args: argparse.Namespace) -> int:
     """Cluster, write, compare; return the exit status."""
+    asked_ranks(args)
     from tartan.analytics import Monitor
     from tartan.apps import lcms
 
@@ -70,11 +73,12 @@ def execute(args: argparse.Namespace) -> int:
 def _clustered(args: argparse.Namespace, peaks: Peaks, **call: Any) -> LcmsClusters:
     from tartan.apps import lcms
 
-    if args.ranks is None:
+    ranks = asked_ranks(args)
+    if ranks is None:
         return lcms.cluster_peaks(peaks, **call)
     from tartan.run.over_ranks import over_ranks
 
-    return over_ranks(args.ranks, lcms.cluster_peaks, peaks, **call)
+    return over_ranks(ranks, lcms.cluster_peaks, peaks, **call)
 
 
 def _options(args: argparse.Namespace, known: Mapping[str, str]) -> dict[str, Any]:

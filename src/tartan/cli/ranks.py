@@ -4,31 +4,65 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
+from tartan.cli.shared.link import add_link, divide_threads
 from tartan.cli.shared.options import positive_int
+from tartan.errors import ConfigError, TartanError
+
+if TYPE_CHECKING:
+    from tartan.comm.program import RankEnding
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add = parser.add_argument
-    parser.usage = "tartan ranks --cpus N [--nodes M] [--groups G] SCRIPT.py ARG..."
+    parser.usage = "tartan ranks --cpus N [--nodes M] [--groups G] [--link loopback|mpi] SCRIPT.py ARG..."
     add("--cpus", type=positive_int, metavar="N", required=True, help="ranks of a node, each a process")
-    add("--nodes", type=positive_int, metavar="M", default=1, help="nodes to simulate on this machine; default: 1")
-    add("--groups", type=positive_int, metavar="G", default=1, help="memory groups of a node; default: 1")
-    add("--link", choices=("loopback",), default="loopback", help="what joins the nodes; default: loopback")
+    add("--nodes", type=positive_int, metavar="M", help="nodes to simulate on this machine; default: 1")
+    add("--groups", type=positive_int, metavar="G", help="memory groups of a node; default: 1")
+    add_link(parser)
     add("script", metavar="SCRIPT.py", help="in it, `tartan.comm.world()` is the communicator")
     add("arguments", metavar="ARG", nargs=argparse.REMAINDER, help="of the script")
 
 
 def execute(args: argparse.Namespace) -> int:
     """Run; return the exit status: that of the first rank that failed by itself."""
-    from tartan.comm.launch import first_failure, run_script
-    from tartan.errors import TartanError
+    if args.link == "mpi":
+        return _on_mpi(args)
+    from tartan.comm.launch import run_script
 
-    reports = run_script(args.script, args.arguments, cpus=args.cpus, nodes=args.nodes, groups=args.groups)
+    ways = {"cpus": args.cpus, "nodes": args.nodes or 1, "groups": args.groups or 1}
+    return _status(args, run_script(args.script, args.arguments, **ways))
+
+
+def _on_mpi(args: argparse.Namespace) -> int:
+    """Be a node of ``mpiexec``; the first one reports for all."""
+    if args.nodes is not None:
+        raise ConfigError("--nodes simulates nodes; with --link mpi their number is that of mpiexec (-n)")
+    if args.groups is not None:
+        raise ConfigError("--groups divides a node; with --link mpi start more processes on it instead (mpiexec -n)")
+    divide_threads(args.cpus)
+    from tartan.comm.launch import script_program
+    from tartan.comm.mpi_node import run_on_mpi
+
+    command = ["tartan", "ranks", args.script, *args.arguments]
+    outcome = run_on_mpi(script_program(args.script, args.arguments), cpus=args.cpus, command=command)
+    try:
+        status = _status(args, outcome.reports, says=outcome.node == 0)
+    except TartanError as error:
+        if outcome.node == 0:
+            raise
+        status = error.exit_status
+    return 128 + outcome.signal if status and outcome.signal else status
+
+
+def _status(args: argparse.Namespace, reports: list[RankEnding], *, says: bool = True) -> int:
+    from tartan.comm.launch import first_failure
+
     failure = first_failure(reports)
     if failure is None:
-        if not any(report.asked for report in reports):
+        if says and not any(report.asked for report in reports):
             print(
                 f"tartan: warning: {args.script} has not asked for comm.world(); all ranks did the same",
                 file=sys.stderr,

@@ -6,6 +6,8 @@ same functions in the same order.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -103,6 +105,34 @@ def partition(n: int, size: int) -> list[tuple[int, int]]:
     share, more = divmod(n, size)
     starts = [rank * share + min(rank, more) for rank in range(size + 1)]
     return list(pairwise(starts))
+
+
+def require_same_input(communicator: Communicator | None, fingerprint: Callable[[], str]) -> None:
+    """Refuse an input that differs between nodes, before the work; the first rank of each node reads it.
+
+    Parameters
+    ----------
+    communicator : Communicator or None
+        Nothing is compared where its ranks are on one node.
+    fingerprint : callable
+        Returns that of the input.
+
+    Raises
+    ------
+    ConfigError
+        On all ranks.
+    """
+    nodes: tuple[int, ...] = getattr(communicator, "nodes", ())
+    if communicator is None or len(set(nodes)) < 2:
+        return
+    speaks = nodes.index(nodes[communicator.rank]) == communicator.rank
+    digest = hashlib.blake2b(fingerprint().encode() if speaks else b"", digest_size=32).digest()
+    found = communicator.all_gather(np.frombuffer(digest, np.uint8)[None])
+    for node in sorted(set(nodes)):
+        if (found[nodes.index(node)] != found[0]).any():
+            raise ConfigError(
+                f"the input of node {node} is not that of node {nodes[0]}; give all nodes copies of the same file"
+            )
 
 
 def require_operation(op: str) -> None:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import cloudpickle
 
 from tartan.base.checks import whole
-from tartan.base.machine import memory, usable_cores
+from tartan.base.machine import memory, thread_limits
 from tartan.comm.channel import Channel, ending
 from tartan.comm.communicator import partition
 from tartan.comm.node import GRACE_SECONDS, NodeTask
@@ -40,7 +40,6 @@ _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
     "from tartan.comm.node import main; main(int(sys.argv[1]))"
 )
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "RAYON_NUM_THREADS")
 
 
 def run(  # the shape of a world, which callers name
@@ -124,10 +123,14 @@ def run_script(
     script: str, arguments: Sequence[str], *, cpus: int = 1, nodes: int = 1, groups: int = 1
 ) -> list[RankEnding]:
     """Run a script once on each rank; return how each has ended. See ``run``."""
+    return _Launch(script_program(script, arguments), divided(cpus, nodes, groups), GRACE_SECONDS).supervise()
+
+
+def script_program(script: str, arguments: Sequence[str]) -> Program:
+    """Return the program that runs a script, which must be there."""
     if not Path(script).is_file():
         raise ConfigError(f"there is no script {script}")
-    program = Program(script=script, arguments=tuple(arguments))
-    return _Launch(program, divided(cpus, nodes, groups), GRACE_SECONDS).supervise()
+    return Program(script=script, arguments=tuple(arguments))
 
 
 def _slot_plan(gpu: Kernel | None, device: SlotDevice | None, gpus: int, slots: int) -> SlotPlan | None:
@@ -254,8 +257,7 @@ class _Launch:
     def _started(self, number: int, task: NodeTask, sockets: dict[int, socket.socket]) -> _NodeHandle:
         mine, its = socket.socketpair()
         descriptors = {other: one.fileno() for other, one in sockets.items()}
-        cores = max(1, usable_cores() // self._size)
-        environment = {name: str(cores) for name in _THREADS} | os.environ
+        environment = os.environ | thread_limits(self._size)
         command = [sys.executable, "-c", _BOOT, str(its.fileno()), json.dumps(sys.path)]
         process = subprocess.Popen(
             command,

@@ -17,23 +17,28 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tartan._native import CommProxy
-from tartan.comm.state import DEADLOCK, DEFECT, LOST, NO_ROOM
+from tartan.comm.state import DEADLOCK, DEFECT, LOST, NO_ROOM, all_wait
 from tartan.errors import RankLostError
 
 Meeting = tuple[int, int, int, int, int]
 
 _FRAME = struct.Struct("<BxxxIII")  # kind, first rank of the group, its number, round
 _POINT, _COLLECTIVE, _STOP, _STUCK, _END = range(5)
+_STATE = struct.Struct("<QQQ")  # stamp, messages sent, messages received
 _HEAD_BYTES = 72
 _TURN_SECONDS = 0.1
 
 
 class NodeLink(Protocol):
-    """Carries messages between leaders, in order for each pair of nodes.
+    """Carries messages between leaders, in order for each pair of nodes; used by one thread.
 
     ``send`` does not wait for the receiver. ``receive`` waits for a message, at most some seconds, and returns early
     when ``wake`` becomes readable; it raises RankLostError when a node is gone that has not said that it ends.
     """
+
+    def open(self) -> None:
+        """Join the other nodes, in the thread that will use the link."""
+        ...
 
     def send(self, node: int, message: bytes) -> None:
         """Send a message to another node."""
@@ -47,8 +52,8 @@ class NodeLink(Protocol):
         """Expect that a node ends: that is no loss."""
         ...
 
-    def close(self) -> None:
-        """Send what is queued, and end."""
+    def close(self, parting: bytes) -> None:
+        """Send what is queued and, where no launcher collects reports, a parting to all nodes; end."""
         ...
 
 
@@ -71,6 +76,9 @@ class SocketLink:
             one.setblocking(False)
             self._selector.register(one, selectors.EVENT_READ, node)
         self._wake: int | None = None
+
+    def open(self) -> None:
+        """Do nothing: the sockets are connected."""
 
     def send(self, node: int, message: bytes) -> None:
         """Queue a message, and send what the socket takes."""
@@ -139,8 +147,8 @@ class SocketLink:
         """Expect that a node ends."""
         self._ended.add(node)
 
-    def close(self) -> None:
-        """Send what is queued, and end."""
+    def close(self, parting: bytes) -> None:
+        """Send what is queued, and end; the launcher of the nodes needs no parting."""
         for node, one in self._sockets.items():
             try:
                 one.setblocking(True)
@@ -167,12 +175,21 @@ class Leader:
         This node.
     stop : callable
         Ends all waits of this node, given a kind and a reason.
+    waits : callable
+        Returns who waits for what on this node.
     """
 
     def __init__(
-        self, link: NodeLink, proxy: CommProxy, nodes: Sequence[int], me: int, stop: Callable[[int, str], None]
+        self,
+        link: NodeLink,
+        proxy: CommProxy,
+        nodes: Sequence[int],
+        me: int,
+        stop: Callable[[int, str], None],
+        waits: Callable[[], str],
     ) -> None:
         self._link, self._proxy, self._nodes, self._me, self._stop = link, proxy, tuple(nodes), me, stop
+        self._waits = waits
         self._others = sorted(set(nodes) - {me})
         self._meetings: dict[tuple[int, int, int], _OpenMeeting] = {}
         self._inbox: deque[Callable[[], None]] = deque()
@@ -181,8 +198,17 @@ class Leader:
         self.n_sent = self.n_received = 0
         self._ends = False
         self._halted = False
+        self._parting = b""
+        self._opened = threading.Event()
+        self._problem: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="tartan-leader", daemon=True)
         self._thread.start()
+
+    def require_open(self) -> None:
+        """Wait until the link is open; raise what has kept it from that."""
+        self._opened.wait()
+        if self._problem is not None:
+            raise self._problem
 
     def halt(self, kind: int, reason: str) -> None:
         """End all waits here, and let the other nodes do so; from any thread."""
@@ -195,8 +221,9 @@ class Leader:
         self._inbox.append(self._tell_end)
         self._wake()
 
-    def end(self) -> None:
-        """Say so, and wait until the ranks of the other nodes have returned too."""
+    def end(self, parting: bytes = b"") -> None:
+        """Say so, wait until the ranks of the other nodes have returned too, and close the link."""
+        self._parting = parting
         self.say_end()
         self._thread.join()
 
@@ -215,6 +242,13 @@ class Leader:
 
     def _run(self) -> None:
         try:
+            self._link.open()
+        except BaseException as error:
+            self._problem = error
+            return
+        finally:
+            self._opened.set()
+        try:
             while not (self._ends and (self._halted or self._ended >= set(self._others))):
                 try:
                     self._turn()
@@ -224,7 +258,7 @@ class Leader:
                     kind = NO_ROOM if isinstance(error, OSError) else DEFECT
                     self.halt(kind, f"the leader of node {self._me}: {type(error).__name__}: {error}")
         finally:
-            self._link.close()
+            self._link.close(self._parting)
 
     def _turn(self) -> None:
         messages = self._link.receive(self._proxy.outbox_fd, _TURN_SECONDS)
@@ -264,7 +298,7 @@ class Leader:
             self._stop(struct.unpack_from("<I", payload)[0], payload[4:].decode())
             self._halted = True
         elif kind == _STUCK:
-            self._search.told(node, struct.unpack("<QQQ", payload))
+            self._search.told(node, _STATE.unpack_from(payload), payload[_STATE.size :].decode())
         else:
             self._ended.add(node)
             self._link.forget(node)
@@ -297,10 +331,11 @@ class Leader:
         """Tell the others where this node stands; stop when all have stood still, twice, and nothing is under way."""
         stamp = 0 if self._ends else self._proxy.stuck()
         state = None if stamp is None else (stamp, self.n_sent, self.n_received)
-        if self._search.stands(state) and state is not None:
-            self._post_all(_STUCK, struct.pack("<QQQ", *state))
+        text = "" if self._ends or state is None else self._waits()
+        if self._search.stands(state, text) and state is not None:
+            self._post_all(_STUCK, _STATE.pack(*state) + text.encode())
         if self._search.found() and not (self._ends or self._halted):
-            self.halt(DEADLOCK, "")
+            self.halt(DEADLOCK, all_wait(self._search.texts()))
 
 
 class _OpenMeeting:
@@ -319,20 +354,25 @@ class _DeadlockSearch:
         self._me = me
         self._last: dict[int, tuple[int, ...] | None] = dict.fromkeys([*others, me])
         self._turns: dict[int, int] = dict.fromkeys([*others, me], 0)
+        self._texts: dict[int, str] = {}
 
-    def stands(self, state: tuple[int, ...] | None) -> bool:
+    def stands(self, state: tuple[int, ...] | None, text: str) -> bool:
         """Note this node's own state; return whether to tell it."""
         if state is None:
             self._last[self._me], self._turns[self._me] = None, 0
             return False
-        self.told(self._me, state)
+        self.told(self._me, state, text)
         return True
 
-    def told(self, node: int, state: tuple[int, ...]) -> None:
-        """Note the state of a node; any change begins the count of all anew."""
+    def texts(self) -> list[str]:
+        """Return who waits for what, node after node."""
+        return [text for _, text in sorted(self._texts.items()) if text]
+
+    def told(self, node: int, state: tuple[int, ...], text: str) -> None:
+        """Note the state of a node and who waits there; any change begins the count of all anew."""
         if self._last[node] != state:
             self._turns = dict.fromkeys(self._turns, 0)
-        self._last[node] = state
+        self._last[node], self._texts[node] = state, text
         self._turns[node] += 1
 
     def found(self) -> bool:

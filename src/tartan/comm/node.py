@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import pickle
 import selectors
 import signal
 import socket
@@ -24,7 +25,7 @@ from tartan.comm.channel import Channel, ending
 from tartan.comm.leader import Leader, NodeLink, SocketLink
 from tartan.comm.process import new_arena, waits
 from tartan.comm.slots import SlotPlan
-from tartan.comm.state import DEADLOCK, LOST
+from tartan.comm.state import DEADLOCK, LOST, all_wait
 
 _TURN_SECONDS = 0.1
 GRACE_SECONDS = 0.6
@@ -48,6 +49,9 @@ class NodeTask:
         How long the ranks may take to end once one has failed or a signal came.
     slots : tartan.comm.slots.SlotPlan, optional
         The slots of the node, its last ranks.
+    held : bool
+        The ranks begin when the nodes have come together, are processes of no ``mpiexec``, and are killed with their
+        node process.
     """
 
     me: int
@@ -56,6 +60,7 @@ class NodeTask:
     links: dict[int, int]
     grace_seconds: float = GRACE_SECONDS
     slots: SlotPlan | None = None
+    held: bool = False
 
 
 @dataclass
@@ -82,7 +87,7 @@ class NodeProcess:
     """
 
     def __init__(self, task: NodeTask, launcher: Channel | None) -> None:
-        self._task, self._launcher = task, launcher
+        self._task, self._launcher, self._pid = task, launcher, os.getpid()
         self._ranks = [rank for rank, node in enumerate(task.nodes) if node == task.me]
         self._arena: CommArena = new_arena(len(self._ranks), len(task.nodes))
         self._selector = selectors.DefaultSelector()
@@ -91,6 +96,8 @@ class NodeProcess:
         self._late: set[str] = set()
         self._stopped = False
         self.reports: dict[int, program.RankEnding] = {}
+        self.n_interrupts = self._n_passed_on = 0
+        self._begun = False
         plan = task.slots
         n_slots = plan.gpus * plan.slots if plan else 0
         for local in range(len(self._ranks) - n_slots):
@@ -116,6 +123,8 @@ class NodeProcess:
             pid = os.fork()
         if pid == 0:
             self._close_inherited(mine)
+            if self._task.held:
+                program.await_beginning(its, self._pid)
             seat = program.RankPlace(self._arena, local, self._ranks[local], self._task.nodes)
             if gpu is None or plan is None:
                 program.run_rank(self._task.program, seat, its)
@@ -134,10 +143,26 @@ class NodeProcess:
         for descriptor in self._task.links.values():
             os.close(descriptor)
 
+    def _join(self, link: NodeLink) -> None:
+        """Join the other nodes, and let the ranks begin; end them where the nodes do not come together."""
+        task = self._task
+        self._leader = Leader(link, self._proxy, task.nodes, task.me, self._stop_here, self._waits)
+        try:
+            self._leader.require_open()
+        except BaseException:
+            for child in self._children:
+                os.kill(child.pid, signal.SIGKILL)
+                os.waitpid(child.pid, 0)
+            raise
+        for child in self._children:
+            if task.held:
+                child.channel.send("begin")
+        self._begun = True
+
     def serve(self, link: NodeLink | None) -> None:
         """Supervise until all ranks have ended and, without a failure, those of other nodes have too."""
         if link is not None:
-            self._leader = Leader(link, self._proxy, self._task.nodes, self._task.me, self._stop_here)
+            self._join(link)
         for child in self._children:
             self._selector.register(child.pidfd, selectors.EVENT_READ, child)
             self._selector.register(child.channel, selectors.EVENT_READ, child)
@@ -149,10 +174,12 @@ class NodeProcess:
             self._notice_stop()
             last = self._look_for_deadlock(last)
         if self._leader is not None:
-            self._leader.end()
+            self._leader.end(pickle.dumps([replace(report, result=b"") for report in self.reports.values()]))
         self._tell(("ended", self._task.me))
 
     def _turn(self) -> None:
+        if self._n_passed_on < self.n_interrupts:
+            self._pass_on(self.n_interrupts)
         for key, _ in self._selector.select(_TURN_SECONDS):
             if key.data is None:
                 self._hear_launcher()
@@ -166,6 +193,25 @@ class NodeProcess:
                 if child.lives:
                     self._late.add(child.name)
                     os.kill(child.pid, signal.SIGKILL)
+
+    def interrupt(self) -> None:
+        """Let all ranks raise KeyboardInterrupt, from a signal handler of this process; the second time kills them.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            Where the ranks have not begun.
+        """
+        if not self._begun:
+            raise KeyboardInterrupt
+        self.n_interrupts += 1
+
+    def _pass_on(self, n_interrupts: int) -> None:
+        self._n_passed_on = n_interrupts
+        self._deadline = time.monotonic() + self._task.grace_seconds
+        for child in self._children:
+            if child.lives:
+                os.kill(child.pid, signal.SIGINT if n_interrupts == 1 else signal.SIGKILL)
 
     def _hear_launcher(self) -> None:
         assert self._launcher is not None
@@ -210,7 +256,7 @@ class NodeProcess:
             return None
         stamp = self._proxy.stuck()
         if stamp is not None and stamp == last:
-            self._stop(DEADLOCK, "")
+            self._stop(DEADLOCK, all_wait([self._waits()]))
         return stamp
 
     def _notice_stop(self) -> None:
@@ -237,7 +283,10 @@ class NodeProcess:
         if self._deadline is None and self._arena.reason() is None:
             self._deadline = time.monotonic() + self._task.grace_seconds
         self._stopped = True
-        self._arena.abort(kind, reason or waits(self._arena, self._ranks[0], len(self._ranks)))
+        self._arena.abort(kind, reason)
+
+    def _waits(self) -> str:
+        return waits(self._arena, self._ranks[0], len(self._ranks))
 
 
 def main(descriptor: int) -> None:

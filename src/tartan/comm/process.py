@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tartan._native import CommArena, CommProxy, CommRank
 from tartan.base.machine import memory, usable_cores
 from tartan.comm.rank import RankCommunicator
-from tartan.comm.state import DEADLOCK, RankSeat
+from tartan.comm.state import DEADLOCK, RankSeat, all_wait
 
 _TURN_SECONDS = 0.1
 _SPINS = 2000
@@ -76,7 +76,7 @@ def waits(arena: CommArena, first: int, n_local: int) -> str:
             whom = "any rank" if peer < 0 else f"rank {peer}"
             what += f" {'to' if call == 1 else 'from'} {whom}, {'any tag' if tag < 0 else f'tag {tag}'}"
         told.append(f"rank {first + local}: {what}")
-    return "all ranks wait and nothing is under way: " + "; ".join(told)
+    return "; ".join(told)
 
 
 def _alone() -> RankCommunicator:
@@ -93,6 +93,6 @@ def _watch(arena: CommArena, proxy: CommProxy) -> None:
     while arena.reason() is None:
         stamp = proxy.stuck()
         if stamp is not None and stamp == last:
-            arena.abort(DEADLOCK, waits(arena, 0, 1))
+            arena.abort(DEADLOCK, all_wait([waits(arena, 0, 1)]))
         last = stamp
         threading.Event().wait(_TURN_SECONDS)

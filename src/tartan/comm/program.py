@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import pickle
 import runpy
@@ -21,12 +22,14 @@ import cloudpickle
 
 from tartan._native import CommArena
 from tartan.comm.channel import Channel
+from tartan.comm.link_mpi import without_mpi
 from tartan.comm.process import enter, was_asked
 from tartan.comm.slots import SlotPlan, run_slots
 from tartan.comm.state import LOST
 from tartan.errors import ClusterError, RankLostError, TartanError
 
 _GRACE_SECONDS = 0.4
+_SET_DEATH_SIGNAL = 1
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,16 @@ class RankPlace:
     local: int
     rank: int
     nodes: tuple[int, ...]
+
+
+def await_beginning(report_to: socket.socket, parent: int) -> None:
+    """Wait until the node process lets this rank begin; end with it, also where that is killed."""
+    os.setpgid(0, 0)  # a Ctrl-C of the terminal reaches the node process, which passes it on
+    ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    for name in set(os.environ) - set(without_mpi(os.environ)):
+        del os.environ[name]
+    if os.getppid() != parent or not report_to.recv(1):
+        os._exit(1)
 
 
 def run_rank(program: Program, seat: RankPlace, report_to: socket.socket) -> NoReturn:

@@ -46,6 +46,11 @@ class RankCommunicator:
     def __repr__(self) -> str:
         return f"<rank {self.rank} of {self.size}>"
 
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The node of each rank."""
+        return tuple(self._state.nodes[member] for member in self._members)
+
     def send(self, data: Any, to: int, tag: int = 0) -> None:
         """Send an array or a buffer, and return when a receive has taken it."""
         self._mailbox.send(data, to, tag)

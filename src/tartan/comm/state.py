@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tartan._native import CommArena, CommFailure, CommRank
@@ -69,6 +70,11 @@ class RankSeat:
         if kind == "busy":
             return ConfigError(f"two threads of rank {self.rank} communicate at once; a rank has one thread for that")
         return ClusterError(f"an earlier call of rank {self.rank} was interrupted; it cannot communicate any more")
+
+
+def all_wait(texts: Sequence[str]) -> str:
+    """Return the message of a deadlock, of who waits for what on each node."""
+    return "all ranks wait and nothing is under way: " + "; ".join(texts)
 
 
 def stop_reason(arena: CommArena) -> Exception:

@@ -8,17 +8,29 @@ from tartan.errors import TartanError
 from tartan.store.folder import RunFolder
 
 if TYPE_CHECKING:
-    from tartan.analytics import Embedding
+    from tartan.analytics import Density, Embedding, Monitor
+    from tartan.comm.communicator import Communicator
+    from tartan.run.over_ranks import AskedRanks
 
 
 def embedded(
-    folder: RunFolder, method: str, n_components: int, *, keep: bool, n_ranks: int | None = None, **options: Any
-) -> tuple[Embedding, str | None]:
+    folder: RunFolder,
+    method: str,
+    n_components: int,
+    *,
+    keep: bool,
+    ranks: AskedRanks | None = None,
+    counts: bool = False,
+    **options: Any,
+) -> tuple[Embedding, Density | None, str | None]:
     """Make a map of a run, on several ranks if asked, and keep it if asked; see ``tartan.Run.embed``.
+
+    With ``counts`` ranks count the pairs of the map by dissimilarity and distance, too.
 
     Returns
     -------
     Embedding
+    Density or None
     str or None
         Why the map could not be kept.
 
@@ -33,13 +45,34 @@ def embedded(
 
     if keep:
         require_keepable(options)
-    if n_ranks is None:
+    pairs: Density | None = None
+    if ranks is None:
         found = embed(folder, method, n_components, **options)
     else:
-        found = over_ranks(n_ranks, embed, str(folder.path), method, n_components, **options)
+        found, pairs = over_ranks(ranks, counted_map, str(folder.path), method, n_components, counts=counts, **options)
     if keep:
         try:
             keep_map(folder, found)
         except TartanError as error:
-            return found, f"the map is not kept for tartan add: {error}"
-    return found, None
+            return found, pairs, f"the map is not kept for tartan add: {error}"
+    return found, pairs, None
+
+
+def counted_map(
+    matrix: str,
+    method: str,
+    n_components: int,
+    *,
+    counts: bool,
+    monitor: Monitor,
+    communicator: Communicator,
+    **options: Any,
+) -> tuple[Embedding, Density | None]:
+    """Make a map and, if asked, count its pairs by dissimilarity and distance; on each rank of a communicator."""
+    from tartan.analytics import as_dissimilarities, density, embed
+
+    found = embed(matrix, method, n_components, monitor=monitor, communicator=communicator, **options)
+    if not counts:
+        return found, None
+    shown = as_dissimilarities(matrix, **found.recipe["matrix"])
+    return found, density(shown, found.points, monitor=monitor, communicator=communicator)

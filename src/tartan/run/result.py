@@ -515,7 +515,7 @@ class Run(Conversions):
 
         from tartan.run.kept_map import embedded
 
-        found, problem = embedded(self.folder, method, n_components, keep=keep, **options)
+        found, _, problem = embedded(self.folder, method, n_components, keep=keep, **options)
         if problem is not None:
             warnings.warn(problem, RuntimeWarning, stacklevel=2)
         return found

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import combinations
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from tartan._native import CommArena, CommProxy, CommRank
 from tartan.comm.leader import Leader, NodeLink, SocketLink
 from tartan.comm.process import waits
 from tartan.comm.rank import RankCommunicator
-from tartan.comm.state import DEADLOCK, LOST, RankSeat
+from tartan.comm.state import DEADLOCK, LOST, RankSeat, all_wait
 from tartan.errors import ClusterError
 
 __all__ = ["ThreadWorld"]
@@ -58,8 +59,8 @@ class ThreadWorld:
         self._lock, self._n_left = threading.Lock(), list(sizes)
         if len(sizes) > 1:
             for node, sockets in enumerate(_sockets(len(sizes))):
-                stop = self._stopper(node)
-                self._leaders.append(Leader(link(sockets), self._proxies[node], self.nodes, node, stop))
+                stop, told = self._stopper(node), partial(self._waits, node)
+                self._leaders.append(Leader(link(sockets), self._proxies[node], self.nodes, node, stop, told))
 
     def _arena(self, n_ranks: int) -> CommArena:
         arena = CommArena(n_ranks, len(self.nodes), _ROOM_BYTES, _ROOM_BYTES)
@@ -68,10 +69,12 @@ class ThreadWorld:
 
     def _stopper(self, node: int) -> Callable[[int, str], None]:
         def stop(kind: int, reason: str) -> None:
-            text = reason or waits(self._arenas[node], self._firsts[node], self.nodes.count(node))
-            self._arenas[node].abort(kind, text)
+            self._arenas[node].abort(kind, reason)
 
         return stop
+
+    def _waits(self, node: int) -> str:
+        return waits(self._arenas[node], self._firsts[node], self.nodes.count(node))
 
     def run(self, function: Callable[[RankCommunicator], T]) -> list[T]:
         """Run a function on each rank; return what each returned, or raise what the first that failed has raised."""
@@ -125,7 +128,7 @@ class ThreadWorld:
         while not self._leaders and not ended.wait(_TURN_SECONDS):
             stamp = self._proxies[0].stuck()
             if stamp is not None and stamp == last:
-                self._stopper(0)(DEADLOCK, "")
+                self._stopper(0)(DEADLOCK, all_wait([self._waits(0)]))
             last = stamp
 
 

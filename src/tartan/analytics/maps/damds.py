@@ -20,7 +20,7 @@ from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.retired import IN_FIT, PairwiseEstimator, Retired
 from tartan.base.checks import generator, whole
 from tartan.base.option_groups import grouped
-from tartan.comm.communicator import Communicator
+from tartan.comm.communicator import Communicator, require_same_input
 from tartan.errors import ConfigError
 
 #: Parameters that do not change the result, and so need not match those of a checkpoint.
@@ -230,6 +230,7 @@ class DAMDS(TransformerMixin, PairwiseEstimator):  # type: ignore[misc]
         return self
 
     def _embed(self, matrix: Dissimilarities, init: Any, ranks: Communicator | None, monitor: Monitor) -> None:
+        require_same_input(ranks, lambda: matrix.fingerprint(monitor))
         preparation = Preparation(grouped(DamdsOptions, self.all_options()), matrix, init, ranks, monitor)
         rng = generator(self.random_state)
         weights = preparation.problem.weights

@@ -25,7 +25,7 @@ from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.retired import PairwiseEstimator, Retired
 from tartan.base.checks import Fit, generator, number
 from tartan.base.option_groups import grouped
-from tartan.comm.communicator import Alone, Communicator
+from tartan.comm.communicator import Alone, Communicator, require_same_input
 from tartan.errors import ConfigError
 
 
@@ -229,6 +229,7 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
             return self._finish(_single(), np.empty(0, HISTORY), np.empty(0, SPLITS))
         start = generator(self.random_state).standard_normal(dissimilarities.n)
         matrix = dissimilarities.materialized(monitor=monitor)
+        require_same_input(communicator, lambda: matrix.fingerprint(monitor))
         monitor.identify("DAPWC", lambda: matrix.fingerprint(monitor), lambda: _parameters(self))
         level = _level(matrix, self.level, monitor)
         product = _product(matrix, self.device, communicator, monitor)

@@ -19,7 +19,7 @@ from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.retired import IN_FIT, Retired, RetiringEstimator
 from tartan.base.checks import floats
 from tartan.base.checksum import checksum_of_array
-from tartan.comm.communicator import Communicator
+from tartan.comm.communicator import Communicator, require_same_input
 from tartan.errors import ConfigError
 
 Floats = NDArray[np.float64]
@@ -263,6 +263,7 @@ class DAVS(ClusterMixin, RetiringEstimator):  # type: ignore[misc]
         ranks = communicator or self._value_of("communicator")
         asked = settings.by_name() | {"init": init}
         asked["restart_temperature"] = self.restart_temperature
+        require_same_input(ranks, lambda: checksum_of_array(points))
         monitor.identify("DAVS", lambda: checksum_of_array(points), lambda: asked)
         saved = monitor.load()
         state = SpongeState.restored(saved) if saved is not None else self._first_state(points, settings, init)

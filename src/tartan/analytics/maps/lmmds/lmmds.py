@@ -20,7 +20,7 @@ from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.retired import PairwiseEstimator, Retired
 from tartan.base.checks import floats, generator, require_apart, require_near
 from tartan.base.option_groups import grouped
-from tartan.comm.communicator import Alone, Communicator
+from tartan.comm.communicator import Alone, Communicator, require_same_input
 from tartan.errors import ConfigError
 
 Floats = NDArray[np.float64]
@@ -233,6 +233,7 @@ class LMMDS(PairwiseEstimator):
         monitor = as_monitor(monitor, self.verbose, self.checkpoint)
         options = grouped(LmmdsOptions, self.all_options())
         opened_matrix = opened(D, self._value_of("missing"), self.distance_transform, monitor)
+        require_same_input(communicator, lambda: opened_matrix.fingerprint(monitor))
         setting = prepared(options, opened_matrix, communicator or Alone(), monitor, sample_weight, labels)
         starts = self._starts(setting, opened_matrix, init, monitor)
         monitor.identify(

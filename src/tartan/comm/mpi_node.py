@@ -1,0 +1,113 @@
+"""A process of ``mpiexec`` as a node: it forks the ranks of this machine, then joins the other nodes over MPI."""
+
+from __future__ import annotations
+
+import pickle
+import platform
+import shlex
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from tartan.base.machine import tartan_version
+from tartan.comm.launch import divided
+from tartan.comm.link_mpi import NODES_DIFFER, MpiLink, mpi_place
+from tartan.comm.node import GRACE_SECONDS, NodeProcess, NodeTask
+from tartan.comm.program import Program, RankEnding
+from tartan.errors import ConfigError
+
+# After its ranks have ended a node waits so long, and the grace, for those of the others.
+_PATIENCE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class MpiOutcome:
+    """How the ranks of all nodes have ended.
+
+    Attributes
+    ----------
+    node : int
+        This one; node 0 reports for all.
+    reports : list of RankEnding
+        Of all ranks; results are those of this node's ranks alone.
+    signal : int or None
+        Which one this process has received.
+    """
+
+    node: int
+    reports: list[RankEnding]
+    signal: int | None
+
+
+def run_on_mpi(
+    program: Program, *, cpus: int, command: Sequence[str], grace_seconds: float = GRACE_SECONDS
+) -> MpiOutcome:
+    """Be a node of ``mpiexec``: run a program on the ranks of this node, together with those of the others.
+
+    Parameters
+    ----------
+    program : Program
+    cpus : int
+        Ranks of a node, the same on all.
+    command : sequence of str
+        What the user has asked for; it must be the same on all nodes.
+    grace_seconds : float
+        How long ranks may take to end after one of them has failed, or after a signal.
+
+    Raises
+    ------
+    ConfigError
+        Outside ``mpiexec``, without MPI, or where the nodes differ.
+    SystemExit
+        In place of a difference of the nodes, on all of them but the first, which says what it is.
+    """
+    place = mpi_place()
+    divided(cpus, 1, 1)
+    nodes = tuple(node for node in range(place.n_nodes) for _ in range(cpus))
+    task = NodeTask(place.node, nodes, program, {}, grace_seconds, held=True)
+    link = MpiLink(place, _description(cpus, command), patience_seconds=grace_seconds + _PATIENCE_SECONDS)
+    received: list[int] = []
+    node = NodeProcess(task, None)
+    with _signals_to(node, received):
+        try:
+            node.serve(link)
+        except ConfigError as error:
+            if error.code == NODES_DIFFER and place.node:
+                raise SystemExit(error.exit_status) from None
+            raise
+    reports = dict(node.reports)
+    for parting in link.partings.values():
+        reports |= {report.rank: report for report in pickle.loads(parting)}
+    return MpiOutcome(place.node, [report for _, report in sorted(reports.items())], received[0] if received else None)
+
+
+def _description(cpus: int, command: Sequence[str]) -> dict[str, str]:
+    return {
+        "the version of Tartan": tartan_version(),
+        "the version of Python": platform.python_version(),
+        "the version of NumPy": np.__version__,
+        "the number of ranks": str(cpus),
+        "the command": shlex.join(command),
+    }
+
+
+@contextmanager
+def _signals_to(node: NodeProcess, received: list[int]) -> Iterator[None]:
+    """Pass Ctrl-C and SIGTERM on to the ranks."""
+
+    def interrupt(number: int, _frame: object) -> None:
+        received.append(number)
+        node.interrupt()
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
