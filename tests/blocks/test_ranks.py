@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from tartan.blocks.applications.pagerank import pagerank
 from tartan.blocks.cluster_crew import ClusterCrew
 from tartan.blocks.rank import RankOptions, main
 from tartan.cluster.thread_engine import ThreadHub
-from tartan.errors import ClusterError, ConfigError, SubtaskError
+from tartan.errors import ClusterError, ConfigError, StoreError, SubtaskError
 
 OPTIONS = RankOptions(host_cache=1 << 24, workers=1, folder="", n_sharing=1)
 WAYS = [(1, "random"), (2, "grid"), (2, "row cyclic"), (3, "source"), (3, "column cyclic"), (4, "centralized")]
@@ -140,6 +141,34 @@ def test_a_range_that_many_subtasks_read_travels_once() -> None:
         report = s.run(blocks.Task(total, C.grid, wants, releases_gil=True))
         np.testing.assert_allclose(C.array(), np.repeat(values.sum(axis=1), 8).reshape(4, 8))
         assert report.bytes_moved == 2 * 64 * 8
+
+
+@pytest.mark.slow
+def test_ranks_write_their_blocks_themselves(tmp_path: Path) -> None:
+    import zarr
+
+    with session(3) as s:
+        product = matmul(s, A, B, block=8, place="random")[0]
+        before = s.total
+        product.to_zarr(tmp_path / "c.zarr")
+        stored = zarr.open_array(tmp_path / "c.zarr")
+        assert stored.chunks == (8, 8)
+        np.testing.assert_array_equal(stored[:], product.array())
+        assert s.total == before
+        with pytest.raises(StoreError, match="exists already"):
+            product.to_zarr(tmp_path / "c.zarr")
+        product.to_zarr(tmp_path / "c.zarr", overwrite=True)
+
+
+@pytest.mark.slow
+def test_a_rank_that_goes_while_results_are_written_is_made_up_for(tmp_path: Path) -> None:
+    import zarr
+
+    with session(3) as s:
+        product = matmul(s, A, B, block=8, place="random")[0]
+        RANKS.end("rank-1")
+        product.to_zarr(tmp_path / "c.zarr")
+        np.testing.assert_allclose(zarr.open_array(tmp_path / "c.zarr")[:], A @ B)
 
 
 def test_owners_are_the_ranks_that_wrote() -> None:

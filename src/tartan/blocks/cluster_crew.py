@@ -204,19 +204,26 @@ class ClusterCrew:
         return b""
 
     def _admit(self, member: str, rank: int, address: tuple[str, int]) -> None:
-        """Make a rank known to the others, and the spaces to it."""
+        """Make a rank known to the others, and the others and the spaces to it; only then it gets orders."""
         with self._lock:
-            self._members[rank] = member
             self._addresses[rank] = address
-            spaces = list(self._spaces)
-        self._introduce()
-        for space in spaces:
-            letters.post(self._engine, member, space)
+        self._introduce(member)
+        n_sent = 0
+        while True:
+            with self._lock:
+                spaces = self._spaces[n_sent:]
+                if not spaces:
+                    self._members[rank] = member
+                    break
+            for space in spaces:
+                letters.post(self._engine, member, space)
+            n_sent += len(spaces)
         self._events.put(RankCame(rank))
 
-    def _introduce(self) -> None:
+    def _introduce(self, *more: str) -> None:
+        """Tell all ranks, and further members, where the ranks are."""
         with self._lock:
-            members, peers = list(self._members.values()), Peers(dict(self._addresses))
+            members, peers = [*self._members.values(), *more], Peers(dict(self._addresses))
         for member in members:
             letters.post(self._engine, member, peers)
 

@@ -22,11 +22,12 @@ from tartan.blocks.directory import BlockDirectory, SubtaskJob
 from tartan.blocks.execution import BlockExecution, lost_error
 from tartan.blocks.report import RunReport
 from tartan.blocks.sources import SpaceSource, source_of
-from tartan.blocks.space import Space, block_shape
+from tartan.blocks.space import Space, block_shape, shaped_like
 from tartan.blocks.spill import remove_abandoned, spill_folder
 from tartan.blocks.subtask_trace import SubtaskTrace
 from tartan.blocks.task import Task, ranges_read, refuse_conflicts
 from tartan.blocks.work import AddSpace, BlockFunction, PartOrigin, RankGone
+from tartan.blocks.zarr_output import zarr_task
 from tartan.core.affinity import STEALS, Steal
 from tartan.core.assignment import AFFINITIES, Affinity, Assignment
 from tartan.core.block_bounds import moved_bound
@@ -198,10 +199,10 @@ class Session:
         """
         self._require_open()
         if like is not None:
-            source, shape, dtype = _like(source, shape, dtype, like)
+            source, shape, dtype = shaped_like(source, shape, dtype, like)
         found = self._travelling(source_of(source, shape, dtype))
         grid = BlockGrid(found.shape, block_shape(block, found.shape))
-        space = Space(len(self._directory.spaces), found, grid, self._load, self)
+        space = Space(len(self._directory.spaces), found, grid, self._load, self._save, self)
         self._directory.add(space, self._owners(space, place))
         for rank in self._crew.ranks:
             self._crew.send(rank, AddSpace(space.number, found))
@@ -220,10 +221,15 @@ class Session:
             If values were lost that cannot be had again.
         """
         self._require_open()
-        begin = time.perf_counter()
         self._require_own(tasks)
         refuse_conflicts(tasks)
         note_code([task.function for task in tasks], self._codes, self._resumed_codes)
+        report = self._run(tasks)
+        self.total += report
+        return report
+
+    def _run(self, tasks: Sequence[Task]) -> RunReport:
+        begin = time.perf_counter()
         for space in {one.space for task in tasks for subtask in task.subtasks for one in subtask.subscriptions}:
             space.source.check_unchanged()
         self._catch_up()
@@ -232,9 +238,7 @@ class Session:
             return RunReport(per_rank={})
         execution, bound = self._execute(jobs)
         self._finish(execution, jobs)
-        report = execution.totals.report(time.perf_counter() - begin, len(jobs), bound)
-        self.total += report
-        return report
+        return execution.totals.report(time.perf_counter() - begin, len(jobs), bound)
 
     def owners(self, space: Space) -> np.ndarray:
         """Return the rank that has each block, shape ``space.counts``: the one that wrote it, or where it was placed.
@@ -322,6 +326,11 @@ class Session:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_POLL_SECONDS)
+
+    def _save(self, space: Space, path: str | Path, overwrite: bool) -> None:
+        """Have the ranks write a space."""
+        self._require_open()
+        self._run([zarr_task(space, path, overwrite=overwrite)])
 
     def _restore(self, keys: Iterable[PieceKey]) -> None:
         """Have pieces made again that were lost with their ranks."""
@@ -488,10 +497,3 @@ def resume(folder: str | os.PathLike[str], cluster: Any = None, **options: Any) 
     session._codes = dict(found.codes)
     session._resumed_codes = frozenset(found.codes)
     return session
-
-
-def _like(source: Any, shape: Any, dtype: Any, like: Any) -> tuple[None, Any, Any]:
-    if source is not None or shape is not None:
-        raise ConfigError("like=... is given in place of a source and of a shape")
-    known = like.source if isinstance(like, Space) else source_of(like, None, None)
-    return None, known.shape, known.dtype if dtype is None else dtype

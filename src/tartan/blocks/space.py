@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tartan.blocks.halo import Halo
+from tartan.blocks.sources import SpaceSource, source_of
 from tartan.blocks.work import Access, RangeKey
 from tartan.core.space import BlockGrid, resolve, whole
-from tartan.errors import ConfigError, StoreError
+from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tartan.blocks.sources import SpaceSource
     from tartan.core.space import Box
 
 
@@ -66,10 +66,16 @@ class Space:
     """
 
     def __init__(
-        self, number: int, source: SpaceSource, grid: BlockGrid, load: Callable[[Space, Box], np.ndarray], owner: object
+        self,
+        number: int,
+        source: SpaceSource,
+        grid: BlockGrid,
+        load: Callable[[Space, Box], np.ndarray],
+        save: Callable[[Space, str | Path, bool], None],
+        owner: object,
     ) -> None:
         self.number, self.source, self.blocks, self.owner = number, source, grid, owner
-        self._load = load
+        self._load, self._save = load, save
         self.read = Subscriber(self, "read")
         self.write = Subscriber(self, "write")
         self.update = Subscriber(self, "update")
@@ -130,25 +136,23 @@ class Space:
         return self.array() if dtype is None else self.array().astype(dtype)
 
     def to_zarr(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write it as a Zarr array with its blocks as chunks, block by block.
+        """Write it as a Zarr array with its blocks as chunks; every rank writes what it has.
+
+        Parameters
+        ----------
+        path : path
+            That all ranks see.
+        overwrite : bool
 
         Raises
         ------
         StoreError
             If there is something at the path already.
+        SubtaskError
+            If a rank cannot write there; what was written before stays.
         """
-        import zarr
-
-        target = Path(path)
-        if target.exists() and not overwrite:
-            raise StoreError(f"{target} exists already; choose another name, or overwrite=True", code="exists")
-        stored = zarr.create_array(
-            str(target), shape=self.shape, dtype=self.dtype, chunks=self.blocks.block, overwrite=overwrite
-        )
-        for number in range(self.blocks.n_blocks):
-            box = self.blocks.box(number)
-            stored[tuple(slice(*interval) for interval in box)] = self._load(self, box)
-        return target
+        self._save(self, path, overwrite)
+        return Path(path)
 
     def __repr__(self) -> str:
         """Return shape, dtype and blocks."""
@@ -167,3 +171,17 @@ def block_shape(block: int | Sequence[int], shape: Sequence[int]) -> tuple[int, 
     if any(isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1 for size in sizes):
         raise ConfigError(f"block={block!r}: give a whole number of at least 1, or one a dimension")
     return tuple(int(size) for size in sizes)
+
+
+def shaped_like(source: Any, shape: Any, dtype: Any, like: Any) -> tuple[None, Any, Any]:
+    """Return no source, and the shape and dtype of what a space shall be like.
+
+    Raises
+    ------
+    ConfigError
+        If a source or a shape is given as well.
+    """
+    if source is not None or shape is not None:
+        raise ConfigError("like=... is given in place of a source and of a shape")
+    known = like.source if isinstance(like, Space) else source_of(like, None, None)
+    return None, known.shape, known.dtype if dtype is None else dtype
