@@ -14,17 +14,18 @@ import queue
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from tartan.base.format import format_bytes
 from tartan.blocks.calls import ARENA, ArrayPlace, CallArgument, SubtaskCall, run_subtask
 from tartan.blocks.halo import pad
+from tartan.blocks.node_events import BegunOrder, CallEnded, Copied, Filled, GatheredRange, Halt, error_of
 from tartan.blocks.sources import SourceReader
 from tartan.blocks.store import BlockStore, aligned
 from tartan.blocks.work import (
@@ -50,7 +51,7 @@ from tartan.blocks.work import (
 from tartan.core.pieces import PieceKey
 from tartan.core.space import Box, shape_of, within
 from tartan.errors import ResourceError, SubtaskError, TartanError, TransportError
-from tartan.workers.executor import Cancelled, Completed, Died, Executor, Outcome, Raised, TimedOut
+from tartan.workers.executor import Completed, Executor, Outcome
 
 _FETCH_THREADS = 4
 _AHEAD = 2
@@ -65,56 +66,6 @@ class OpenExecutor(Protocol):
 
     def __call__(self, *, in_processes: bool) -> Executor:
         """Return threads or processes."""
-
-
-class GatheredRange(NamedTuple):
-    """Names an array that was gathered: a range, and the parts of pieces that it was made of, whatever the version."""
-
-    range: RangeKey
-    parts: tuple[tuple[Box, PieceKey], ...]
-
-    @classmethod
-    def of(cls, key: RangeKey, origins: tuple[PartOrigin, ...]) -> GatheredRange:
-        """Return the name of a range with these parts."""
-        return cls(key, tuple((origin.box, origin.key) for origin in origins))
-
-
-class _Filled(NamedTuple):
-    key: GatheredRange
-    error: Exception | None
-
-
-class _CallEnded(NamedTuple):
-    order: WorkOrder
-    outcome: Outcome
-
-
-class _Copied(NamedTuple):
-    command: CopyPieces
-    error: Exception | None
-
-
-class _Halt(NamedTuple):
-    pass
-
-
-@dataclass(eq=False)
-class _Begun:
-    """An order whose arrays have their places.
-
-    Attributes
-    ----------
-    pinned : list
-        Keys in the store of what it reads.
-    waits : set of GatheredRange
-        Ranges that are not there yet.
-    """
-
-    order: WorkOrder
-    pinned: list[Hashable] = field(default_factory=list)
-    outputs: list[PieceKey] = field(default_factory=list)
-    waits: set[GatheredRange] = field(default_factory=set)
-    error: Exception | None = None
 
 
 class BlockNode:
@@ -152,8 +103,8 @@ class BlockNode:
         self._functions: dict[int, BlockFunction] = {}
         self._boxes: dict[PieceKey, Box] = {}
         self._waiting: deque[WorkOrder] = deque()
-        self._begun: dict[tuple[int, int], _Begun] = {}
-        self._filling: dict[GatheredRange, list[_Begun]] = {}
+        self._begun: dict[tuple[int, int], BegunOrder] = {}
+        self._filling: dict[GatheredRange, list[BegunOrder]] = {}
         self._uses: dict[Hashable, deque[int]] = defaultdict(deque)
         self._n_received = 0
         self._counting = threading.Lock()
@@ -169,7 +120,7 @@ class BlockNode:
 
     def close(self) -> None:
         """End the workers, and forget everything."""
-        self._inbox.put(_Halt())
+        self._inbox.put(Halt())
         self._thread.join()
         self._fetchers.shutdown(cancel_futures=True)
         for executor in self._executors.values():
@@ -185,7 +136,7 @@ class BlockNode:
             If this rank does not have it.
         """
         if key.from_source:
-            reader = self._reader(key.subtask)
+            reader = self._sources[key.subtask]
             target = np.empty(shape_of(box), reader.source.dtype)
             self._count(bytes_from_source=reader.read(box, target))
             return target, _nothing
@@ -208,7 +159,7 @@ class BlockNode:
     def _run(self) -> None:
         while True:
             event = self._inbox.get()
-            if isinstance(event, _Halt):
+            if isinstance(event, Halt):
                 return
             try:
                 self._take(event)
@@ -234,11 +185,11 @@ class BlockNode:
                 self._fetchers.submit(self._copy_pieces, event)
             case CancelOrders():
                 self._cancel_waiting()
-            case _Filled(key, error):
+            case Filled(key, error):
                 self._range_filled(key, error)
-            case _CallEnded(order, outcome):
+            case CallEnded(order, outcome):
                 self._call_ended(order, outcome)
-            case _Copied(command, error):
+            case Copied(command, error):
                 self._copied(command, error)
 
     def _receive(self, order: WorkOrder) -> None:
@@ -303,9 +254,9 @@ class BlockNode:
         outputs = order.outputs()
         return bool(outputs) and all(key in self._boxes for key, _ in outputs)
 
-    def _place(self, order: WorkOrder) -> _Begun | None:
+    def _place(self, order: WorkOrder) -> BegunOrder | None:
         """Give every array of an order its place; None, with nothing taken, where there is not room for all."""
-        begun = _Begun(order)
+        begun = BegunOrder(order)
         fresh: dict[GatheredRange, tuple[PartOrigin, ...]] = {}
         try:
             placed = self._place_arrays(begun, fresh)
@@ -326,7 +277,7 @@ class BlockNode:
                 self._filling[key].append(begun)
         return begun
 
-    def _place_arrays(self, begun: _Begun, fresh: dict[GatheredRange, tuple[PartOrigin, ...]]) -> bool:
+    def _place_arrays(self, begun: BegunOrder, fresh: dict[GatheredRange, tuple[PartOrigin, ...]]) -> bool:
         for wanted, origins in begun.order.origins.items():
             if not self._place_range(begun, GatheredRange.of(wanted, origins), origins, fresh):
                 return False
@@ -341,7 +292,7 @@ class BlockNode:
 
     def _place_range(
         self,
-        begun: _Begun,
+        begun: BegunOrder,
         key: GatheredRange,
         origins: tuple[PartOrigin, ...],
         fresh: dict[GatheredRange, tuple[PartOrigin, ...]],
@@ -366,14 +317,14 @@ class BlockNode:
         origin = origins[0]
         return origin.key if origin.rank == self.rank and not origin.key.from_source else None
 
-    def _undo(self, begun: _Begun, fresh: Iterable[GatheredRange]) -> None:
+    def _undo(self, begun: BegunOrder, fresh: Iterable[GatheredRange]) -> None:
         for key in begun.pinned:
             self._store.unpin(key)
         for piece in begun.outputs:
             self._store.unpin(piece)
         self._store.drop([*fresh, *begun.outputs])
 
-    def _begin(self, begun: _Begun) -> None:
+    def _begin(self, begun: BegunOrder) -> None:
         order = begun.order
         self._begun[order.key] = begun
         for key in self._keys_read(order):
@@ -391,7 +342,7 @@ class BlockNode:
         if error is not None:
             self._store.drop([key])
 
-    def _call(self, begun: _Begun) -> None:
+    def _call(self, begun: BegunOrder) -> None:
         order = begun.order
         if begun.error is not None:
             kind = "input" if isinstance(begun.error, TransportError) else "node"
@@ -404,7 +355,7 @@ class BlockNode:
         self._executor(function).submit(
             run_subtask,
             (call,),
-            lambda outcome: self._inbox.put(_CallEnded(order, outcome)),
+            lambda outcome: self._inbox.put(CallEnded(order, outcome)),
             timeout_seconds=function.timeout_seconds,
         )
 
@@ -429,10 +380,10 @@ class BlockNode:
         if isinstance(outcome, Completed):
             self._end(begun, OrderDone(self.rank, order.key))
             return
-        error, traceback = _error_of(outcome, self._functions[order.function], order)
+        error, traceback = error_of(outcome, self._functions[order.function], order)
         self._end(begun, OrderFailed(self.rank, order.key, "user", error, traceback))
 
-    def _end(self, begun: _Begun, answer: OrderDone | OrderFailed) -> None:
+    def _end(self, begun: BegunOrder, answer: OrderDone | OrderFailed) -> None:
         del self._begun[begun.order.key]
         for key in begun.pinned:
             self._store.unpin(key)
@@ -464,10 +415,7 @@ class BlockNode:
         return self._executors[in_processes]
 
     def _dtype(self, key: RangeKey) -> np.dtype:
-        return np.dtype(self._reader(key.space).source.dtype)
-
-    def _reader(self, space: int) -> SourceReader:
-        return self._sources[space]
+        return np.dtype(self._sources[key.space].source.dtype)
 
     def _copied(self, command: CopyPieces, error: Exception | None) -> None:
         counts = self._take_counts()
@@ -491,14 +439,14 @@ class BlockNode:
                 pad(inside, wanted, target)
         except Exception as found:
             error = found
-        self._inbox.put(_Filled(key, error))
+        self._inbox.put(Filled(key, error))
 
     def _gather(self, key: RangeKey, origins: tuple[PartOrigin, ...], target: np.ndarray) -> None:
         remote: dict[int, list[PartOrigin]] = defaultdict(list)
         for origin in origins:
             part = target[within(origin.box, key.box)]
             if origin.key.from_source and origin.rank in (self.rank, FROM_SOURCE):
-                self._count(bytes_from_source=self._reader(key.space).read(origin.box, part))
+                self._count(bytes_from_source=self._sources[key.space].read(origin.box, part))
             elif origin.rank == self.rank:
                 self._store.copy(origin.key, within(origin.box, origin.piece_box), part)
             else:
@@ -514,12 +462,12 @@ class BlockNode:
                 self._copy_piece(space, origin)
         except Exception as found:
             error = found
-        self._inbox.put(_Copied(command, error))
+        self._inbox.put(Copied(command, error))
 
     def _copy_piece(self, space: int, origin: PartOrigin) -> None:
         if origin.key in self._store:
             return
-        dtype = np.dtype(self._reader(space).source.dtype)
+        dtype = np.dtype(self._sources[space].source.dtype)
         if not self._store.add(origin.key, shape_of(origin.piece_box), dtype, forgettable=False):
             raise ResourceError("there is no room for a second copy; choose a larger --host-cache, or copies=1")
         try:
@@ -544,24 +492,6 @@ class BlockNode:
         with self._counting:
             counts, self._counts = self._counts, NodeCounts()
         return counts + NodeCounts(bytes_spilled=spilled - before[0], bytes_restored=restored - before[1])
-
-
-def _error_of(outcome: Outcome, function: BlockFunction, order: WorkOrder) -> tuple[Exception, str]:
-    """Return what became of a call as an error that names the subtask, and the traceback of the user's code."""
-    where = f"subtask {order.index} of {function.name}"
-    context: Mapping[str, Any] = {"index": order.index}
-    match outcome:
-        case Raised(name=name, message=message, traceback=traceback):
-            return SubtaskError(f"{where} failed: {name}: {message}", context=dict(context)), traceback
-        case Died(how=how, traceback=traceback):
-            return SubtaskError(
-                f"{where} ended its worker process: {how}", code="died", context=dict(context)
-            ), traceback
-        case TimedOut(seconds=seconds):
-            text = f"{where} ran for {seconds:.3g} s, longer than its limit"
-            return SubtaskError(text, code="timeout", context=dict(context)), ""
-        case Cancelled() | _:
-            return SubtaskError(f"{where} was cancelled", code="cancelled", context=dict(context)), ""
 
 
 def _nothing() -> None:

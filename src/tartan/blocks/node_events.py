@@ -1,0 +1,87 @@
+"""What happens on a node, and what it knows of the orders that it has begun."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tartan.blocks.work import BlockFunction, CopyPieces, PartOrigin, RangeKey, WorkOrder
+from tartan.core.pieces import PieceKey
+from tartan.core.space import Box
+from tartan.errors import SubtaskError
+from tartan.workers.executor import Cancelled, Died, Outcome, Raised, TimedOut
+
+
+class GatheredRange(NamedTuple):
+    """Names an array that was gathered: a range, and the parts of pieces that it was made of, whatever the version."""
+
+    range: RangeKey
+    parts: tuple[tuple[Box, PieceKey], ...]
+
+    @classmethod
+    def of(cls, key: RangeKey, origins: tuple[PartOrigin, ...]) -> GatheredRange:
+        """Return the name of a range with these parts."""
+        return cls(key, tuple((origin.box, origin.key) for origin in origins))
+
+
+class Filled(NamedTuple):
+    """A range was gathered, or could not be."""
+
+    key: GatheredRange
+    error: Exception | None
+
+
+class CallEnded(NamedTuple):
+    """A call of a function has ended."""
+
+    order: WorkOrder
+    outcome: Outcome
+
+
+class Copied(NamedTuple):
+    """Pieces were copied, or could not be."""
+
+    command: CopyPieces
+    error: Exception | None
+
+
+class Halt(NamedTuple):
+    """The node ends."""
+
+
+@dataclass(eq=False)
+class BegunOrder:
+    """An order whose arrays have their places.
+
+    Attributes
+    ----------
+    pinned : list
+        Keys in the store of what it reads.
+    waits : set of GatheredRange
+        Ranges that are not there yet.
+    """
+
+    order: WorkOrder
+    pinned: list[Hashable] = field(default_factory=list)
+    outputs: list[PieceKey] = field(default_factory=list)
+    waits: set[GatheredRange] = field(default_factory=set)
+    error: Exception | None = None
+
+
+def error_of(outcome: Outcome, function: BlockFunction, order: WorkOrder) -> tuple[Exception, str]:
+    """Return what became of a call as an error that names the subtask, and the traceback of the user's code."""
+    where = f"subtask {order.index} of {function.name}"
+    context: Mapping[str, Any] = {"index": order.index}
+    match outcome:
+        case Raised(name=name, message=message, traceback=traceback):
+            return SubtaskError(f"{where} failed: {name}: {message}", context=dict(context)), traceback
+        case Died(how=how, traceback=traceback):
+            return SubtaskError(
+                f"{where} ended its worker process: {how}", code="died", context=dict(context)
+            ), traceback
+        case TimedOut(seconds=seconds):
+            text = f"{where} ran for {seconds:.3g} s, longer than its limit"
+            return SubtaskError(text, code="timeout", context=dict(context)), ""
+        case Cancelled() | _:
+            return SubtaskError(f"{where} was cancelled", code="cancelled", context=dict(context)), ""
