@@ -412,7 +412,8 @@ def plan_run(
     slots = host_slots(n, facts, options, capacity)
     layout = sizing_of(facts, options, capacity, app).layout(grid, workload)
     rooms = rooms_of(grid, device_slots(n, facts, options, capacity))
-    on_device = prepares_on_device(rooms, preprocesses=_preprocesses(app), parsed_fits=_parsed_fits(facts))
+    preprocesses = facts.compact or _preprocesses(app)
+    on_device = prepares_on_device(rooms, preprocesses=preprocesses, parsed_fits=_parsed_fits(facts))
     parsed = facts.parsed if on_device else None
     substitute = facts.parsed_substitute if parsed is not None else facts.substitute
     if facts.form is not None:
