@@ -55,6 +55,7 @@ def test_a_gpu_answers_as_the_processor(how: str, share: float) -> None:
         device.free_bytes()
 
 
+@pytest.mark.slow
 def test_a_map_on_the_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     cupy = FakeCupy()
     monkeypatch.setitem(sys.modules, "cupy", cupy)
