@@ -116,7 +116,7 @@ class Slot : public SlotGroup {
     }
 
     // Where the message comes from that a receive would take; `waits` until there is one.
-    TARTAN_DEVICE Status probe(int source = ANY_SOURCE, int tag = ANY_TAG, bool waits = true) {
+    TARTAN_CALLED Status probe(int source = ANY_SOURCE, int tag = ANY_TAG, bool waits = true) {
         meet();
         if (leads() && are_valid(source, tag, true) && post(asked(PROBE, waits ? 0 : NOW, source, tag, 0)))
             answered(PROBE, source, tag);
@@ -131,7 +131,8 @@ class Slot : public SlotGroup {
     // Give all ranks the items of one.
     template <class T> TARTAN_DEVICE void broadcast(T* data, u64 bytes, int root = 0) {
         require<T>(bytes, root);
-        exchange({"broadcast", "from", root, Kind<T>::name(), bytes / Kind<T>::item()}, data, rank() == root ? bytes : 0);
+        const Call call = {"broadcast", "from", root, Kind<T>::name(), bytes / Kind<T>::item()};
+        exchange(call, data, rank() == root ? bytes : 0);
         if (rank() != root) copy_in(data, place_of(root), bytes);
         meet();
     }
@@ -208,7 +209,7 @@ class Slot : public SlotGroup {
         return sum;
     }
 
-    TARTAN_DEVICE void require_room(u64 bytes, u64 room) {
+    TARTAN_CALLED void require_room(u64 bytes, u64 room) {
         meet();
         if (leads() && bytes > room) fail({RESULT_TOO_LONG, 0, 0, bytes, room});
         meet_all();
@@ -246,7 +247,7 @@ class Slot : public SlotGroup {
         meet();
     }
 
-    // ---- Bundles: a part for each rank --------------------------------------------------------------------------------
+    // ---- Bundles: a part for each rank ------------------------------------------------------------------------------
 
     // A number of parts, for each where it begins, how long it is, and where its description is; descriptions; parts.
     template <class T> TARTAN_DEVICE void exchange_bundle(const Call& call, const T* parts, const u64* lengths) {
@@ -313,7 +314,7 @@ class Slot : public SlotGroup {
         meet_all();
     }
 
-    TARTAN_DEVICE void refuse_long(int to) {
+    TARTAN_CALLED void refuse_long(int to) {
         const Answer& answer = state_->answer;
         if (answer.status == IS_TOO_LONG) fail({SENT_TOO_LONG, to, answer.tag, answer.bytes});
     }
@@ -338,7 +339,7 @@ class Slot : public SlotGroup {
     }
 
     // What the latest answer says, for all threads.
-    TARTAN_DEVICE Status came() const {
+    TARTAN_CALLED Status came() const {
         meet_all();
         const Answer& answer = state_->answer;
         return {answer.source, answer.tag, answer.bytes, answer.status == DONE};
@@ -352,7 +353,8 @@ class Slot : public SlotGroup {
         if (answer.status == DONE)
             copy_in(data, in_line ? answer.inside : slots_.base + state_->place, answer.bytes);
         meet();
-        if (leads() && answer.status == DONE && !in_line) store_release<HEAP_GIVE>(word(slots_.base + answer.address), 0u);
+        if (leads() && answer.status == DONE && !in_line)
+            store_release<HEAP_GIVE>(word(slots_.base + answer.address), 0u);
         return status;
     }
 

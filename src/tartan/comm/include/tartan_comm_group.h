@@ -14,7 +14,7 @@ struct Call {
     u64 items = 0;
     bool of_rows = false;  // the ranks may give unequal numbers of items
 
-    TARTAN_DEVICE void write(Text& text) const {
+    TARTAN_CALLED void write(Text& text) const {
         text.add(name);
         if (way) text.add(" ").add(way).add(" ").add(static_cast<u64>(root));
         if (!type) return;
@@ -37,8 +37,8 @@ class SlotGroup : public SlotLines {
         end_exchange(call);
     }
 
-    // The same in two steps: say how long the contribution is, and return where to write it; all have read it afterwards.
-    TARTAN_DEVICE octet* begin_exchange(const Call& call, u64 bytes) {
+    // The same in two steps: say how long the contribution is, and return where to write it; then meet.
+    TARTAN_CALLED octet* begin_exchange(const Call& call, u64 bytes) {
         meet();
         if (leads()) state_->turn++;
         meet();
@@ -49,7 +49,7 @@ class SlotGroup : public SlotLines {
         meet_all();
         return bytes > SMALL_BYTES ? slots_.window + state_->place : small(self());
     }
-    TARTAN_DEVICE void end_exchange(const Call& call) {
+    TARTAN_CALLED void end_exchange(const Call& call) {
         meet();
         const bool is_small = bytes_of(self()) <= SMALL_BYTES;
         if (leads() && is_small && arrive(call, 0)) survey();
@@ -62,14 +62,14 @@ class SlotGroup : public SlotLines {
     }
 
     // Where the contribution of a rank lies, and how long it is.
-    TARTAN_DEVICE octet* place_of(u32 member) const {
+    TARTAN_CALLED octet* place_of(u32 member) const {
         if (!state_->joined) return small(member);
         octet* place = results();
         for (u32 before = 0; before < member; before++) place += bytes_of(before);
         return place;
     }
     TARTAN_DEVICE u64 bytes_of(u32 member) const { return *reinterpret_cast<const u64*>(header(member) + 8); }
-    TARTAN_DEVICE u64 all_bytes() const {
+    TARTAN_CALLED u64 all_bytes() const {
         u64 sum = 0;
         for (u32 member = 0; member < slots_.size; member++) sum += bytes_of(member);
         return sum;
@@ -84,7 +84,7 @@ class SlotGroup : public SlotLines {
     TARTAN_DEVICE u32 self() const { return slots_.rank + number_; }
 
     // Thread 0: meet the other ranks; false where all waits were ended.
-    TARTAN_DEVICE bool arrive(const Call& call, int phase) {
+    TARTAN_CALLED bool arrive(const Call& call, int phase) {
         const u32 round = ++state_->round;
         Asked request = asked(ARRIVE, 0, static_cast<int>(half()), phase, round);
         if (!post(request)) return false;
@@ -106,7 +106,7 @@ class SlotGroup : public SlotLines {
         return slots_.window + slots_.smalls + (half() * slots_.size + member) * SMALL_BYTES;
     }
 
-    TARTAN_DEVICE void write_header(const Call& call, u64 bytes) {
+    TARTAN_CALLED void write_header(const Call& call, u64 bytes) {
         Text text;
         call.write(text);
         octet* mine = header(self());
@@ -117,7 +117,7 @@ class SlotGroup : public SlotLines {
     }
 
     // Look whether all call the same, and whether all is there already.
-    TARTAN_DEVICE void survey() {
+    TARTAN_CALLED void survey() {
         const octet* mine = header(self());
         u64 sum = 0, before = 0;
         bool all_small = true;

@@ -47,7 +47,7 @@ class SlotLines {
     TARTAN_DEVICE bool leads() const { return thread() == 0; }
 
     // R5: what a thread of the slot has written before, all see afterwards.
-    TARTAN_DEVICE void meet() const {
+    TARTAN_CALLED void meet() const {
         meet_threads<R5>();
         if (slots_.blocks == 1) return;
         if (block_thread() == 0 && !cross()) state_->leaves[block()] = 1;
@@ -56,7 +56,7 @@ class SlotLines {
     }
 
     // The blocks of the slot wait for each other; false where all waits were ended.
-    TARTAN_DEVICE bool cross() const {
+    TARTAN_CALLED bool cross() const {
         const u32 turn = load_here(&state_->passes);
         if (add_here(&state_->arrived, 1) + 1 == slots_.blocks) {
             state_->arrived = 0;
@@ -77,13 +77,13 @@ class SlotLines {
     }
 
     // A common buffer is copied by all threads, one that is a variable of each thread's own by that thread.
-    TARTAN_DEVICE void copy_out(octet* to, const void* data, u64 bytes) const {
+    TARTAN_CALLED void copy_out(octet* to, const void* data, u64 bytes) const {
         if (!is_own(data))
             copy(to, static_cast<const octet*>(data), bytes, thread(), threads());
         else if (leads())
             copy(to, static_cast<const octet*>(data), bytes, 0, 1);
     }
-    TARTAN_DEVICE void copy_in(void* data, const octet* from, u64 bytes) const {
+    TARTAN_CALLED void copy_in(void* data, const octet* from, u64 bytes) const {
         const bool own = is_own(data);
         copy(static_cast<octet*>(data), from, bytes, own ? 0 : thread(), own ? 1 : threads());
     }
@@ -100,7 +100,7 @@ class SlotLines {
     }
 
     // Publish a request; false where all waits were ended.
-    TARTAN_DEVICE bool post(const Asked& request) {
+    TARTAN_CALLED bool post(const Asked& request) {
         const u64 seq = state_->seq + 1;
         if (seq > RING && !is_answered(seq - RING, request.op, request.peer, request.tag)) return false;
         state_->seq = seq;
@@ -113,14 +113,14 @@ class SlotLines {
     TARTAN_DEVICE octet* reply(u64 seq) const { return page_ + (RING + seq % RING) * 64; }
 
     // Wait for the reply to the latest request, and keep it.
-    TARTAN_DEVICE bool answered(u64 op, int peer, int tag) {
+    TARTAN_CALLED bool answered(u64 op, int peer, int tag) {
         const u64 seq = state_->seq;
         if (!is_answered(seq, op, peer, tag)) return false;
         state_->answer = *reinterpret_cast<const Answer*>(reply(seq) + 8);
         return true;
     }
 
-    TARTAN_DEVICE bool is_answered(u64 seq, u64 op, int peer, int tag) {
+    TARTAN_CALLED bool is_answered(u64 seq, u64 op, int peer, int tag) {
         const u64* ack = reinterpret_cast<const u64*>(reply(seq));
         const u64 at = static_cast<u64>(reply(seq) - slots_.base);
         const u32 expected = static_cast<u32>(seq > RING ? seq - RING : 0);
@@ -147,11 +147,12 @@ class SlotLines {
         return true;
     }
 
-    TARTAN_DEVICE void describe(u64 call, int peer, int tag, u32 window, u64 at, u32 expected, const Text* text) const {
+    TARTAN_CALLED void describe(u64 call, int peer, int tag, u32 window, u64 at, u32 expected, const Text* text) const {
         Told told = {static_cast<u32>(call), peer, tag, static_cast<u32>(at), static_cast<u32>(at >> 32),
                      window, expected, text ? text->length : 0};
         copy(page_ + WAIT_AT + 4, reinterpret_cast<const octet*>(&told), sizeof told, 0, 1);
-        if (text) copy(page_ + WAIT_AT + 4 + sizeof told, reinterpret_cast<const octet*>(text->text), text->length, 0, 1);
+        if (!text) return;
+        copy(page_ + WAIT_AT + 4 + sizeof told, reinterpret_cast<const octet*>(text->text), text->length, 0, 1);
     }
 
     // End all ranks with a reason; every thread of the slot leaves at its next meeting.
@@ -161,7 +162,7 @@ class SlotLines {
         u64 bytes = 0, room = 0;
         const char* name = "";
     };
-    TARTAN_DEVICE void fail(const Mistake& mistake) {
+    TARTAN_CALLED void fail(const Mistake& mistake) {
         Asked request = asked(FAIL, mistake.code, mistake.peer, mistake.tag, mistake.bytes);
         request.address = mistake.room;
         for (u32 at = 0; at + 1 < INLINE_BYTES && mistake.name[at]; at++) request.inside[at] = mistake.name[at];
@@ -169,7 +170,7 @@ class SlotLines {
         come([] { return false; }, [] {});
     }
 
-    TARTAN_DEVICE bool are_valid(int peer, int tag, bool any) {
+    TARTAN_CALLED bool are_valid(int peer, int tag, bool any) {
         if ((peer < 0 || peer >= size()) && !(any && peer == ANY_SOURCE)) {
             fail({NO_RANK, peer});
             return false;
@@ -206,7 +207,7 @@ class SlotLines {
         return true;
     }
 
-    TARTAN_DEVICE bool take_block(u64 bytes) {
+    TARTAN_CALLED bool take_block(u64 bytes) {
         SlotState& s = *state_;
         while (s.n_blocks && load_acquire<HEAP_TAKE>(word(slots_.base + s.begins[s.first_block])) == 0)
             s.first_block = (s.first_block + 1) % BLOCKS, s.n_blocks--;

@@ -4,8 +4,11 @@
 #if defined(__CUDACC_RTC__) || defined(__CUDACC__)
 #define TARTAN_COMM_GPU 1
 #define TARTAN_DEVICE __device__
+// Code that every call would repeat: kernels with many calls would take minutes to compile.
+#define TARTAN_CALLED __device__ __noinline__
 #else
 #define TARTAN_DEVICE
+#define TARTAN_CALLED
 #endif
 
 namespace tartan {
@@ -18,7 +21,7 @@ using octet = unsigned char;
 constexpr int ANY_SOURCE = -1;
 constexpr int ANY_TAG = -1;
 
-// ---- Constants of the host; a test compares them -----------------------------------------------------------------------
+// ---- Constants of the host; a test compares them --------------------------------------------------------------------
 
 constexpr u64 PAGE = 4096;
 constexpr u64 RING = 8;
@@ -70,7 +73,7 @@ constexpr u32 BLOCKS = 32;            // payloads of a slot that wait to be rece
 constexpr u32 MOST_SLOT_BLOCKS = 32;  // thread blocks of a slot
 constexpr u32 EAGER_LOOKS = 20;
 
-// ---- Lines ---------------------------------------------------------------------------------------------------------------
+// ---- Lines ----------------------------------------------------------------------------------------------------------
 
 // A request behind its number.
 struct Asked {
@@ -108,7 +111,7 @@ struct SlotState {
     u32 leaves[MOST_SLOT_BLOCKS];
 };
 
-// ---- Loads and stores ------------------------------------------------------------------------------------------------------
+// ---- Loads and stores -----------------------------------------------------------------------------------------------
 
 // Where an order is needed. A build for tests weakens one of them.
 enum Place { NOWHERE, R1, R4, R5, R5_ARRIVE, R5_PASS, R8, HEAP_GIVE, HEAP_TAKE, EPOCH };
@@ -186,7 +189,7 @@ inline bool is_own(const void* data) { return ::emulator::is_local(data); }
 #endif
 
 // The share of one of several threads in a copy: 16 bytes at a time where both addresses allow it.
-TARTAN_DEVICE inline void copy(octet* to, const octet* from, u64 bytes, u32 thread, u32 threads) {
+TARTAN_CALLED inline void copy(octet* to, const octet* from, u64 bytes, u32 thread, u32 threads) {
     struct alignas(16) Quad {
         u64 low, high;
     };
@@ -200,17 +203,17 @@ TARTAN_DEVICE inline void copy(octet* to, const octet* from, u64 bytes, u32 thre
     for (u64 at = done + thread; at < bytes; at += threads) to[at] = from[at];
 }
 
-// ---- Types of items ----------------------------------------------------------------------------------------------------------
+// ---- Types of items -------------------------------------------------------------------------------------------------
 
 // A short text, made by thread 0.
 struct Text {
     char text[SIGNATURE_BYTES];
     u32 length = 0;
-    TARTAN_DEVICE Text& add(const char* more) {
+    TARTAN_CALLED Text& add(const char* more) {
         while (*more && length < SIGNATURE_BYTES) text[length++] = *more++;
         return *this;
     }
-    TARTAN_DEVICE Text& add(u64 number) {
+    TARTAN_CALLED Text& add(u64 number) {
         char digits[20];
         int n = 0;
         do digits[n++] = static_cast<char>('0' + number % 10);
@@ -227,11 +230,12 @@ template <char letter, char kind, u64 bytes> struct Item {
     TARTAN_DEVICE static bool is(char other) { return one(other) == one(letter); }
     TARTAN_DEVICE static constexpr u64 item() { return bytes; }
     // What NumPy writes for an array of one dimension, such as ('<f4', (12,)).
-    TARTAN_DEVICE static void describe(Text& text, u64 all) {
-        const char code[] = {'(', '\'', bytes == 1 ? '|' : '<', kind, static_cast<char>('0' + bytes), '\'', ',', ' ', '(', 0};
+    TARTAN_CALLED static void describe(Text& text, u64 all) {
+        const char size = static_cast<char>('0' + bytes);
+        const char code[] = {'(', '\'', bytes == 1 ? '|' : '<', kind, size, '\'', ',', ' ', '(', 0};
         text.add(code).add(all / bytes).add(",))");
     }
-    TARTAN_DEVICE static bool is_described(const char* text, u32 length) {
+    TARTAN_CALLED static bool is_described(const char* text, u32 length) {
         Text mine;
         describe(mine, 0);
         for (u32 at = 0; at < 9; at++)
