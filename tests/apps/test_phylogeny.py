@@ -62,6 +62,14 @@ def fasta(sequences: list[str], end: str = "\n") -> bytes:
     return "".join(f">p{i} name{end}{s[:7]}{end}{s[7:]}{end}" for i, s in enumerate(sequences)).encode()
 
 
+def test_a_vector_of_rounding_errors_fails_as_an_item() -> None:
+    """No string of k - 2 letters comes twice: all are as frequent as expected, and their cosine would be noise."""
+    text = fasta(proteins(1, 4000, 0))
+    with pytest.raises(ItemError, match="k=9 occurs as often as its parts suggest"):
+        Phylogeny(k=9).parse("a", text)
+    assert Phylogeny(k=6).parse("a", text)[4][0] > 1
+
+
 @pytest.mark.parametrize("k", [3, 4, 6, 7, 8, 14])
 def test_vectors_and_distances_follow_the_formulas(k: int) -> None:
     app = Phylogeny(k=k)

@@ -8,6 +8,7 @@ makes a tree of the distances.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -32,6 +33,8 @@ _SMALL_BYTES = 1 << 18
 _LARGE_BYTES = 64 << 20
 _MEMORY_SHARE = 0.9
 _UNLIMITED = 1 << 62
+# Root mean square of the values of a vector below which they are rounding errors; those of proteomes are near 1.
+_LEAST_VALUE = 1e-4
 #: Large files are counted one after the other: together they could take more memory than each was allowed.
 _ONE_AT_A_TIME = threading.Lock()
 _SUFFIXES = (".faa", ".fa", ".fasta", ".fas", ".aa", ".pep")
@@ -68,11 +71,11 @@ class Phylogeny(Application):
     about 3 times the vector; a file for which there is not enough memory fails as an item.
 
     Values are rounded to float32 once; the distances of proteomes have errors near 5e-11, and do not depend on the tile
-    or on the number of threads. Where nearly every string occurs once (k from 8 on in few proteins), norms are small
-    and the CPU loses digits: errors are near n 1e-16 / (norm norm') with n strings, 0.001 and more at norms of 1e-5.
+    or on the number of threads. A proteome in which no string of length k - 2 occurs twice (few proteins, and a k that
+    is too large for them) has a vector of rounding errors, and fails as an item.
 
     ``compare`` uses all cores, or merges the vectors on a GPU where they are. There the distances are those of the CPU
-    within 1e-9, and no digits are lost at small norms.
+    within 1e-9.
 
     References
     ----------
@@ -180,15 +183,16 @@ class Phylogeny(Application):
 
     def describe_failure(self, item: Vector) -> str | None:
         """Say why a vector cannot be compared, or None when it can."""
-        norm, _, n_windows = item[4].tolist()
+        norm, n_strings, n_windows = item[4].tolist()
         if n_windows == 0:
             return (
                 f"no protein has {self.k} known letters in a row, so there is no string of length k={self.k}; "
                 "choose a smaller k or leave this file out"
             )
-        if norm == 0:
+        if norm <= _LEAST_VALUE * math.sqrt(n_strings):
             return (
-                f"every string of length k={self.k} occurs as often as its parts suggest, so the vector is zero; "
+                f"every string of length k={self.k} occurs as often as its parts suggest, so the vector is zero but "
+                "for rounding; "
                 "choose a smaller k or leave this file out"
             )
         return None
