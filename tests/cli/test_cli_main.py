@@ -44,7 +44,7 @@ OPTIONS = {
     "embed": MATRIX
     | {
         "--method", "--dim", "--out", "--labels", "--seed", "--init", "--pviz", "--svg", "--checkpoint", "--density",
-        "--extend", "--no-keep", "--ranks",
+        "--extend", "--no-keep", "--ranks", "--link",
     },
     "align": {"--out", "--weights", "--no-scale", "--no-reflection", "--json", "--help"},
     "tree": MATRIX
@@ -55,14 +55,14 @@ OPTIONS = {
     "cluster": MATRIX
     | {
         "-k", "--clusters", "--threshold", "--method", "--min-size", "--truth", "--centres", "--picture", "--curve",
-        "--map", "--seed", "--checkpoint", "--out", "--ranks",
+        "--map", "--seed", "--checkpoint", "--out", "--ranks", "--link",
     },
     "fuse": {"--out", "--json", "--help"},
     "neighbors": MATRIX | {"-k", "--count", "--out"},
     "outliers": MATRIX | {"-k", "--count", "--threshold", "--all", "--out"},
     "lcms": {
         "--out", "--charge", "--mode", "--earlier", "--compare", "--checkpoint", "--set", "--quiet", "--json",
-        "--help", "--ranks",
+        "--help", "--ranks", "--link",
     },
     "sort": {
         "--dtype", "--key", "--descending", "--memory", "--tmp", "--pack", "--threads", "--in-place", "--overwrite",
