@@ -6,9 +6,10 @@ carries code anyway. What is larger than a message goes as several, which arrive
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import zlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 
@@ -19,6 +20,12 @@ PART, WHOLE = "part", "whole"
 """What messages do that carry a part of a letter, and the last of it."""
 
 _PART_BYTES = 900_000
+_NUMBERS = itertools.count()
+
+
+class _LetterPart(NamedTuple):
+    number: int
+    data: bytes
 
 
 def post(engine: ClusterEngine, peer: str, letter: Any) -> None:
@@ -27,24 +34,26 @@ def post(engine: ClusterEngine, peer: str, letter: Any) -> None:
         packed = pickle.dumps(letter)
     except Exception:
         packed = cloudpickle.dumps(letter)
-    data = zlib.compress(packed, 1)
+    data, number = zlib.compress(packed, 1), next(_NUMBERS)
     while len(data) > _PART_BYTES:
-        engine.post(peer, PART, wire.encode(data[:_PART_BYTES]))
+        engine.post(peer, PART, wire.encode(_LetterPart(number, data[:_PART_BYTES])))
         data = data[_PART_BYTES:]
-    engine.post(peer, WHOLE, wire.encode(data))
+    engine.post(peer, WHOLE, wire.encode(_LetterPart(number, data)))
 
 
 class Letters:
-    """Puts letters together again, of each sender its own."""
+    """Puts letters together again, of each sender its own; threads of a sender may post at the same time."""
 
     def __init__(self) -> None:
-        self._begun: dict[str, bytearray] = {}
+        self._begun: dict[tuple[str, int], bytearray] = {}
 
     def part(self, sender: str, body: bytes) -> None:
         """Take a part."""
-        self._begun.setdefault(sender, bytearray()).extend(wire.decode(body, bytes))
+        number, data = wire.decode(body, _LetterPart)
+        self._begun.setdefault((sender, number), bytearray()).extend(data)
 
     def whole(self, sender: str, body: bytes) -> Any:
         """Take the last part; return the letter."""
-        data = bytes(self._begun.pop(sender, bytearray())) + wire.decode(body, bytes)
+        number, last = wire.decode(body, _LetterPart)
+        data = bytes(self._begun.pop((sender, number), bytearray())) + last
         return pickle.loads(zlib.decompress(data))
