@@ -23,7 +23,7 @@ CODE = re.compile(r"`([^`\n]+)`")
 COMMAND = re.compile(r"^tartan ([a-z][a-z-]*)(?![\w-])")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 ENTRY = re.compile(r"^ {2}(-.*?)(?: {2}|$)", re.MULTILINE)  # what a page of help says of one option
-OTHER_TOOLS = {"--strict", "--memory-limit", "--nthreads", "--resources"}  # mypy, dask worker
+OTHER_TOOLS = {"--strict", "--memory-limit", "--nthreads", "--resources", "--bind-to"}  # mypy, dask worker, mpiexec
 
 
 def _text(name: str) -> str:

@@ -70,7 +70,7 @@ OPTIONS = {
     },
     "blocks": {
         "--out", "--block", "--boundary", "--damping", "--cluster", "--workers", "--host-cache", "--place", "--json",
-        "--help",
+        "--report", "--trace", "--help",
     },
     "simulate": {"-n", "--seed", "--set", "--json", "--help"},
     "ranks": {"--cpus", "--nodes", "--groups", "--link", "--json", "--help"},
