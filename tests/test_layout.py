@@ -7,6 +7,7 @@ import functools
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -363,3 +364,10 @@ def test_no_file_names_a_machine() -> None:
         if (match := pattern.search(path.read_text()))
     }
     assert found == {}
+
+
+def test_files_of_tests_have_names_of_their_own() -> None:
+    """Two of one name outside packages cannot be collected together."""
+    files = [path for path in (ROOT / "tests").rglob("test_*.py") if not (path.parent / "__init__.py").exists()]
+    names = Counter(path.name for path in files)
+    assert [name for name, count in names.items() if count > 1] == []
