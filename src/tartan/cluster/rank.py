@@ -102,6 +102,7 @@ class RankLink:
         self._clock = clock
         self._told_at = clock()
         self._ended = threading.Event()
+        self._hurry = threading.Event()
         self._over = threading.Event()
         self._beats = threading.Thread(target=self._beat, name="tartan-beat", daemon=True)
 
@@ -234,6 +235,7 @@ class RankLink:
     def end(self, end: RankEnd) -> None:
         """Tell everything that is not told yet, and how the rank ended."""
         self._ended.set()
+        self._hurry.set()
         if self._beats.is_alive():
             self._beats.join()
         self._tell()
@@ -254,6 +256,8 @@ class RankLink:
         with self._lock:
             self._note(chunks)
             self._note_whether_busy()
+            if self._wanting:  # the coordinator may wait for this before it grants more
+                self._hurry.set()
 
     def counting(self, statistics: Callable[[], NodeStats]) -> None:
         """Report from now on what the node says of itself; see ``Lead``."""
@@ -351,8 +355,11 @@ class RankLink:
     # -- the thread that tells -----------------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        while not self._ended.wait(BEAT_SECONDS):
-            self._tell()
+        while not self._ended.is_set():
+            self._hurry.wait(BEAT_SECONDS)
+            self._hurry.clear()
+            if not self._ended.is_set():
+                self._tell()
 
     def _tell(self) -> None:
         """Send what was done since the last call; an engine that carries nothing any more has said so elsewhere."""
