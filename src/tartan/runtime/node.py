@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tartan.base.daemon_pool import DaemonPool
+from tartan.base.signals import taken
 from tartan.core.actions import Action, AskSegments, Commit, Compare, Evict, Load, Move, Prepare, Upload
 from tartan.core.setup import RunSetup, make_scheduler, make_segments
 from tartan.errors import InternalError, RunCancelledError
@@ -96,7 +97,7 @@ class Node:
                     self._carry_out[type(action)](action)
                 if self._scheduler.finished:
                     break
-                event = self._inbox.get()
+                event = taken(self._inbox)
                 actions = self._handle[type(event)](event)
         except BaseException as error:  # do not wait for what runs
             self._broken = True
