@@ -236,6 +236,40 @@ def test_a_disk_level_that_is_too_far_behind_is_passed_by(tmp_path: Path) -> Non
     assert rig.disk.keep(place(1), ready, set(), n_bytes=10)
 
 
+class SlowRig(Rig):
+    """One whose disk has yet to take more items than it has threads, and takes none before it may."""
+
+    N_ITEMS = 5
+
+    def __init__(self, folder: Path) -> None:
+        self.allowed = threading.Event()
+        source = SequenceSource([bytes([number]) for number in range(self.N_ITEMS)])
+        super().__init__(source, ragged=True, cache=Slow(folder, self.allowed))
+        assert self.disk is not None
+        self.level = self.disk
+        for number in range(self.N_ITEMS):
+            at = Place(number, number, 1, 1, number)
+            assert self.level.keep(at, lambda: [np.zeros(3, np.float32)], set(), n_bytes=1)
+
+
+def test_the_end_of_a_run_waits_for_what_its_disk_is_still_to_take(tmp_path: Path) -> None:
+    rig = SlowRig(tmp_path)
+    closing = threading.Thread(target=rig.loader.close)
+    closing.start()
+    assert rig.level.n_unwritten == rig.N_ITEMS
+    rig.allowed.set()
+    closing.join(DEADLINE_SECONDS)
+    entries = [rig.level.digest(number) for number in range(rig.N_ITEMS)]
+    assert all(DiskCache(tmp_path, 1 << 20).get(entry) is not None for entry in entries)
+
+
+def test_a_broken_run_does_not_wait_for_its_disk(tmp_path: Path) -> None:
+    rig = SlowRig(tmp_path)
+    rig.loader.close(broken=True)
+    assert rig.level.n_unwritten == rig.N_ITEMS
+    rig.allowed.set()
+
+
 def test_what_is_no_item_in_the_disk_level_is_read_anew(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path, 1 << 20)
     rig = Rig(SequenceSource([b"abc"]), ragged=True, cache=cache)

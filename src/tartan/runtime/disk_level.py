@@ -61,6 +61,7 @@ class DiskLevel:
         self._unwritten: dict[int, Any] = {}  # by index
         self._spans: set[int] = set()
         self._lock = threading.Lock()
+        self._written = threading.Condition(self._lock)
         self._fingerprints = source.fingerprints()
 
     @property
@@ -136,6 +137,11 @@ class DiskLevel:
         self._io.submit(partial(self._write, items, n_bytes))
         return True
 
+    def finish(self, deadline_seconds: float) -> None:
+        """Wait until all that is kept is written; what a disk has not taken by then is parsed again another time."""
+        with self._written:
+            self._written.wait_for(lambda: not self._unwritten, deadline_seconds)
+
     def _write(self, items: dict[int, Any], n_bytes: int) -> None:
         try:
             for index, item in items.items():
@@ -147,4 +153,5 @@ class DiskLevel:
             with self._lock:
                 for index in items:
                     self._unwritten.pop(index, None)
+                self._written.notify_all()
             self._behind.give(n_bytes)

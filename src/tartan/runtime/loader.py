@@ -30,6 +30,7 @@ from tartan.workers.executor import Cancelled, Completed, Died, Outcome, Raised,
 BATCH_BYTES = 1 << 20
 BATCH_SECONDS = 0.002
 AHEAD_BYTES = 256 << 20
+WRITE_OUT_SECONDS = 20.0  # at the end of a run, for what its disk is still to take
 TRIES_ALONE = 2
 MOST_DEATHS = 3
 
@@ -156,9 +157,11 @@ class Loader:
         """Whether the disk level is known to have a span; waits for nothing."""
         return self._disk is not None and self._disk.has(span)
 
-    def close(self) -> None:
-        """Let no further read begin; one that hangs is abandoned."""
+    def close(self, *, broken: bool = False) -> None:
+        """Let no further read begin; one that hangs is abandoned, and what is kept on disk is written unless broken."""
         self._ahead.close()
+        if self._disk is not None and not broken:
+            self._disk.finish(WRITE_OUT_SECONDS)
         self._io.close()
 
     # -- reading (I/O threads) -------------------------------------------------------------------------------

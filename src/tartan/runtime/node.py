@@ -138,7 +138,7 @@ class Node:
         if x.disk_cache is not None:
             disk = DiskLevel(x.disk_cache, x.source, x.item_plan.items, x.digest_base, io, key=x.cache_key)
         self._loader = Loader(wiring, io, disk, x.exchange, x.remote, item_seconds=x.item_seconds)
-        self._opened.callback(self._loader.close)
+        self._opened.callback(lambda: self._loader.close(broken=self._broken))
         if x.exchange is not None:
             self._opened.callback(x.exchange.close)
             x.exchange.open(wiring, x.grid, self._loader)
