@@ -38,7 +38,7 @@ from tartan.errors import ClusterError
 SETTINGS: dict[str, Any] = {
     "distributed.comm.timeouts.connect": "3s",
     "distributed.comm.timeouts.tcp": "15s",  # below 11 s connections fail in an assertion
-    "distributed.scheduler.worker-ttl": "5s",
+    "distributed.scheduler.worker-ttl": None,  # the driver counts silence, and knows when it slept itself
     "distributed.scheduler.work-stealing": False,
     "distributed.scheduler.active-memory-manager.start": False,
     "distributed.scheduler.http.routes": [],

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tartan.base.awake import AwakeClock
 from tartan.cluster import wire
 from tartan.cluster.engine import DRIVER, Call, ClusterEngine, ClusterView, Handler, StaleEpoch
 from tartan.cluster.rank import RankEnd
@@ -140,7 +141,8 @@ class Driver:
     return_seconds : float
         How long it waits for another when all have gone; no longer than for the first.
     clock : callable
-        Seconds.
+        Seconds, by which silence is measured; default: those in which this process runs, since who is stopped hears
+        nothing.
     """
 
     def __init__(
@@ -153,7 +155,7 @@ class Driver:
         *,
         patience_seconds: float = PATIENCE_SECONDS,
         return_seconds: float = PATIENCE_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._engine = engine
         self._coordinator = coordinator
@@ -161,9 +163,10 @@ class Driver:
         self._watch = watch
         self._patience = patience_seconds
         self._return = min(patience_seconds, return_seconds)
-        self._clock = clock
+        self._clock = clock or AwakeClock()
         self._alone_since: float | None = None
         self._begun: float | None = None
+        self._began_at: float | None = None
         self._inbox: queue.SimpleQueue[DriverEvent] = queue.SimpleQueue()
         self._ranks: dict[str, RankRecord] = {}
         self._present: set[str] = set()
@@ -171,7 +174,7 @@ class Driver:
         self._gone: set[str] = set()
         self._error: BaseException | None = None
         self._farewell: float | None = None
-        self._tick_at = clock()
+        self._tick_at = self._clock()
         self.summary = summary
 
     def run(self) -> None:
@@ -208,7 +211,7 @@ class Driver:
         if self._farewell is None:
             now = self._clock()
             self._farewell = now + FAREWELL_SECONDS
-            self.summary.seconds = now - (now if self._begun is None else self._begun)
+            self.summary.seconds = 0.0 if self._began_at is None else time.monotonic() - self._began_at
         self._send_home()
         return self._present <= self._ended or self._clock() > self._farewell
 
@@ -262,7 +265,7 @@ class Driver:
     def _receive(self, peer: str, message: FromRank) -> None:
         if isinstance(message, Hello):
             if self._begun is None:
-                self._begun, self.summary.begun = self._clock(), time.time()
+                self._begun, self._began_at, self.summary.begun = self._clock(), time.monotonic(), time.time()
             self._ranks[peer] = RankRecord(peer, message)
             self._watch.ranks(self._alive())
         self._deliver(self._coordinator.handle(Received(peer, message), self._clock()))

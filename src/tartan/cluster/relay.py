@@ -38,6 +38,7 @@ _RECEIVE_BYTES = 1 << 18
 _UNSENT_BYTES = 64 << 20
 PATIENCE_SECONDS = 15.0
 _GRACE_SECONDS = 5.0
+_LAST_TRY_SECONDS = 3.0
 _JOIN_TIMES = 5
 _STOPPED = "TtZX"
 
@@ -245,17 +246,21 @@ class Relay:
 
     async def _beat(self) -> None:
         heard = time.monotonic()
+        patience = self._task.patience_seconds
+        last_try = min(_LAST_TRY_SECONDS, patience / 4)
         while not self._ending:
             await asyncio.sleep(self._task.beat_seconds)
+            left = patience - last_try - (time.monotonic() - heard)
             if not self._directory.view.epoch or not self._is_running():
                 heard = time.monotonic()  # there is no sign of life to give, so no answer to miss
-            else:
-                left = self._task.patience_seconds - (time.monotonic() - heard)
-                with contextlib.suppress(OSError, TimeoutError):
-                    await asyncio.wait_for(self._give_sign(), max(left, self._task.beat_seconds))
-                    heard = time.monotonic()
-            if time.monotonic() - heard > self._task.patience_seconds:
-                self._spawn(self.close(f"the driver was silent for {self._task.patience_seconds:g} s"))
+                continue
+            with contextlib.suppress(OSError, TimeoutError):
+                await asyncio.wait_for(self._give_sign(), max(left, last_try))
+                heard = time.monotonic()
+                continue
+            # Where this process was stopped, the driver may live: it is given up when it does not answer one more sign.
+            if left <= 0:
+                self._spawn(self.close(f"the driver was silent for {patience:g} s"))
                 return
 
     def _is_running(self) -> bool:
