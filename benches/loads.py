@@ -20,7 +20,7 @@ from _measure import load_average, options_of, print_table
 from tartan.base.machine import usable_cores
 from tartan.core.bound import loads_bound
 from tartan.core.replay import Cost, Machine, WorkloadCosts, replay
-from tartan.run.execute import folder_grid
+from tartan.run.session import folder_grid
 from tartan.store.folder import RunFolder
 
 BARS = {5: 1.25, 10: 1.15, 20: 1.1, 50: 1.1}

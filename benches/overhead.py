@@ -27,8 +27,8 @@ import numpy as np
 import tartan
 from _measure import load_average, options_of, print_table
 from tartan.options import RunOptions, parse_size
-from tartan.run.execute import RunSession, folder_grid
 from tartan.run.request import request
+from tartan.run.session import RunSession, folder_grid
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import Manifest
 

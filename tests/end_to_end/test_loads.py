@@ -14,7 +14,7 @@ import pytest
 import tartan
 from tartan.core.grid import Grid
 from tartan.core.replay import Cost, Machine, WorkloadCosts, replay
-from tartan.run.execute import folder_grid
+from tartan.run.session import folder_grid
 from tartan.store.folder import RunFolder
 
 #: Items and slots of the full shapes of ``tartan bench loads``.

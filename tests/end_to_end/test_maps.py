@@ -19,7 +19,7 @@ import tartan
 from tartan.analytics import Monitor
 from tartan.apps.vectors.app import Vectors
 from tartan.errors import RunCancelledError
-from tartan.run.execute import RunSession
+from tartan.run.session import RunSession
 from tartan.store.folder import RunFolder
 from tartan.store.maps import FILE_NAME
 from tartan.view.coordinates import read_coordinates

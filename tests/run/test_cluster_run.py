@@ -62,8 +62,17 @@ def test_a_single_item_needs_no_pair(tmp_path: Path) -> None:
     assert start(asked(n=1), tmp_path / "run", ranks=ranks(2)).finished
 
 
-@pytest.mark.parametrize("at", [1, 20, 60])
-@pytest.mark.parametrize("lost", [("rank-0",), ("rank-1", "rank-2")])
+@pytest.mark.parametrize(
+    ("lost", "at"),
+    [
+        (("rank-0",), 1),
+        (("rank-1", "rank-2"), 20),
+        (("rank-0",), 60),
+        pytest.param(("rank-0",), 20, marks=pytest.mark.exhaustive),
+        pytest.param(("rank-1", "rank-2"), 1, marks=pytest.mark.exhaustive),
+        pytest.param(("rank-1", "rank-2"), 60, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_the_loss_of_ranks_changes_no_score(tmp_path: Path, at: int, lost: tuple[str, ...]) -> None:
     ways = ranks()
     run = start(asked(Sums(happens=Bomb(ways.hubs, at, lost))), tmp_path / "run", ranks=ways)
@@ -138,7 +147,7 @@ class OnDevice(Sums):
 @pytest.mark.parametrize("host_cache", ["13items", "100items"])
 @pytest.mark.parametrize(
     ("app", "device"),
-    [(Unequal(), "cpu"), (OnDevice(), "sim"), pytest.param(Unequal(True), "cpu", marks=pytest.mark.slow)],
+    [(Unequal(), "cpu"), (OnDevice(), "sim"), pytest.param(Unequal(True), "cpu", marks=pytest.mark.exhaustive)],
 )
 def test_items_of_unequal_size_and_those_that_a_device_preprocesses_have_homes(
     tmp_path: Path, app: tartan.Application, device: str, host_cache: str

@@ -19,8 +19,8 @@ from tartan.base.lock import FolderLock
 from tartan.core.ledger import DONE, FAILED_ITEM, NOT_COMPUTED
 from tartan.errors import ConfigError, CorruptResultError, RunFailedError, StoreError
 from tartan.options import RunOptions
-from tartan.run.execute import RunSession
 from tartan.run.reopen import Given, reopened
+from tartan.run.session import RunSession
 from tartan.store.failures import read_failures
 from tartan.store.folder import RunFolder
 

@@ -13,7 +13,8 @@ from tartan.core.sizing import Costs
 from tartan.core.workload import AllPairs
 from tartan.errors import ConfigError, DeviceError
 from tartan.options import RunOptions, Size
-from tartan.run.plan import ItemFacts, device_slots, plan_grid, plan_run
+from tartan.run.plan import device_slots, plan_grid, plan_run
+from tartan.run.probing import ItemFacts
 from tartan.run.rank import Capacity, open_rank
 from tartan.runtime.items import ItemForm
 

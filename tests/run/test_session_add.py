@@ -11,7 +11,7 @@ import pytest
 
 import tartan
 from tartan.errors import ConfigError
-from tartan.run.execute import RunSession
+from tartan.run.session import RunSession
 from tartan.store.folder import RunFolder
 from tartan.workers.shipping import load_application
 

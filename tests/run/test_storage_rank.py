@@ -75,9 +75,18 @@ def compute(files: Path, out: Path, app: Any, ways: Any = None, **options: Any) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("parse_at", ["storage", "compute", "auto"])
 @pytest.mark.parametrize(
-    ("app", "device"), [(Growing(), "cpu"), (Shrinking(), "cpu"), (Unequal(), "cpu"), (OnDevice(), "sim")]
+    ("app", "device", "parse_at"),
+    [
+        pytest.param(app, device, way, marks=() if way == short else pytest.mark.exhaustive)
+        for app, device, short in [
+            (Growing(), "cpu", "auto"),
+            (Shrinking(), "cpu", "storage"),
+            (Unequal(), "cpu", "compute"),
+            (OnDevice(), "sim", "auto"),
+        ]
+        for way in ("storage", "compute", "auto")
+    ],
 )
 def test_the_scores_are_those_of_one_rank_and_storage_is_read_in_one_place(
     files: Path, tmp_path: Path, app: Any, device: str, parse_at: str

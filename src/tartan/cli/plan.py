@@ -87,7 +87,7 @@ def _measured(args: argparse.Namespace) -> MeasuredRun:
     """Read a finished run."""
     import tartan
     from tartan.plan.from_run import measured_run
-    from tartan.run.execute import folder_grid
+    from tartan.run.session import folder_grid
 
     if args.files or args.fail:
         raise ConfigError("--from takes one run and no plans; leave the files and --fail out")

@@ -32,9 +32,9 @@ from tartan.core.messages import Hello, Member
 from tartan.core.rank_layout import divide_slots, spans_kept_of_unequal_items
 from tartan.core.workload import Workload
 from tartan.errors import TartanError
-from tartan.run.execute import Lead, Left, RunSession, folder_grid
 from tartan.run.plan import MemoryPlan
 from tartan.run.request import Request
+from tartan.run.session import Lead, Left, RunSession, folder_grid
 from tartan.run.storage_rank import serve_storage
 from tartan.runtime.exchange import Exchange, KeptSlots
 from tartan.runtime.execution import Wanted

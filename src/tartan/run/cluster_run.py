@@ -28,8 +28,8 @@ from tartan.core.region import Region
 from tartan.core.verdict import FailureRules
 from tartan.errors import ClusterError, RunCancelledError, StoreError, TartanError
 from tartan.run.cluster_rank import ENTRY, STORAGE_RESOURCE, RankJob, identity_of
-from tartan.run.execute import TRACE_NAME, RunSession, folder_grid
 from tartan.run.oversight import RanksOversight
+from tartan.run.session import TRACE_NAME, RunSession, folder_grid
 from tartan.run.statistics import collect_statistics
 from tartan.run.storage_rank import size_sample
 from tartan.runtime.remaining import Remaining

@@ -15,7 +15,7 @@ from tartan.core.ledger import DONE, Failure
 from tartan.core.verdict import FailureRules, NodeReport, RunTally
 from tartan.errors import StoreError
 from tartan.options import RunOptions
-from tartan.run.plan import KnownForm, load_one
+from tartan.run.probing import KnownForm, load_one
 from tartan.run.request import Request
 from tartan.runtime.items import ItemFailure
 from tartan.store.folder import RunFolder

@@ -16,7 +16,7 @@ from tartan.cluster.packing import CodecSample
 from tartan.cluster.rank import RankLink
 from tartan.cluster.storage import ServerOptions, SizeSample, SpanReader, StorageServer, StoredSpan
 from tartan.core.messages import Hello
-from tartan.run.plan import ItemFacts, KnownForm, ask, learn
+from tartan.run.probing import ItemFacts, KnownForm, ask, learn
 from tartan.run.rank import Rank, open_rank
 from tartan.run.request import Request
 from tartan.runtime.codec import encoded_parts

@@ -17,11 +17,12 @@ from tartan.core.triples import LEAST_ITEMS, TripleGrid
 from tartan.core.workload import AllPairs, Workload
 from tartan.errors import ConfigError, InternalError
 from tartan.options import RunOptions
-from tartan.run.execute import Left, RunSession
 from tartan.run.healing import failed_items
-from tartan.run.plan import ask, host_slots, sizing_of
+from tartan.run.plan import host_slots, sizing_of
+from tartan.run.probing import ask
 from tartan.run.reopen import refuse_other
 from tartan.run.request import Request, reduction
+from tartan.run.session import Left, RunSession
 from tartan.run.triple_result import TripleRun
 from tartan.runtime.boxes import TripleCost, probe_triples
 from tartan.runtime.committer import TripleCommitter
