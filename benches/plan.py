@@ -15,7 +15,7 @@ import tartan
 from _measure import options_of, print_table
 from simulated import Slow
 from tartan.plan.from_run import OtherRun, measured_run
-from tartan.run.execute import folder_grid
+from tartan.run.session import folder_grid
 
 TIMES = 4
 SLOTS = 105
@@ -51,6 +51,7 @@ def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
     rows: list[list[object]] = [
         ["loads", predicted.loads, done["loads"], float(predicted.loads / done["loads"]), "= 1"],
         ["time, s", float(predicted.seconds), float(seconds), float(predicted.seconds / seconds), "0.95 to 1.05"],
+        ["of it beyond the replay, as in the small run", known.rest_seconds, "", "", ""],
     ]
     title = f"{large} items on the simulated device, predicted from a run of {n}"
     print_table(title, rows, ("what", "predicted", "done", "ratio", "bar"))

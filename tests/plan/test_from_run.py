@@ -21,7 +21,7 @@ from tartan.options import Size
 from tartan.plan.cache_curve import cache_curves, cache_sizes
 from tartan.plan.file import read_plan
 from tartan.plan.from_run import MeasuredRun, OtherRun, measured_run
-from tartan.run.execute import folder_grid
+from tartan.run.session import folder_grid
 
 
 class Sums(tartan.Application):
@@ -138,8 +138,28 @@ def test_time_of_four_times_the_items_is_within_five_percent(parse: float) -> No
     found = small.predict(OtherRun(n_items=104))
     assert found.loads == large.stats["loads"]
     assert found.seconds == pytest.approx(seconds, rel=0.05)
+    assert small.rest_seconds == pytest.approx(0, abs=0.05 * small.stats["wall_seconds"])
     assert small.costs.compare.mean == pytest.approx(2e-4)
     assert small.predict(OtherRun(n_items=104, n_devices=2)).seconds < found.seconds
+
+
+@pytest.mark.slow
+def test_what_a_run_takes_once_is_added_once() -> None:
+    """Here the start of workers, 1.5 s of both runs; without it the prediction is 20 % too short."""
+    start, costs = 1.5, WorkloadCosts(0, 4e6, 1e5, Cost(0.01), Cost(0.002), Cost(1e-3), whole_tiles=True)
+    machine = Machine(20, (16,), 2, storage_bytes_per_second=1e9, copy_bytes_per_second=1e10)
+    small, seconds = in_virtual_time(26, costs, machine)
+    small = replace(small, stats={**small.stats, "wall_seconds": seconds + start})
+    _, large_seconds = in_virtual_time(104, costs, machine)
+    found, own = small.predict(OtherRun(n_items=104)), small.predict()
+    assert found.seconds == pytest.approx(large_seconds + start, rel=0.05)
+    assert large_seconds < 0.82 * (large_seconds + start)
+    assert own.seconds == pytest.approx(seconds, rel=0.05)
+    assert small.rest_seconds == pytest.approx(start, rel=0.05)
+    plain = replace(small, stats={**small.stats, "wall_seconds": own.seconds}).predict(OtherRun(n_items=104))
+    assert found.system_efficiency == pytest.approx(plain.system_efficiency * plain.seconds / found.seconds)
+    early = replace(small, stats={**small.stats, "wall_seconds": 0.5 * seconds})
+    assert early.rest_seconds == 0
 
 
 def test_what_cannot_be_predicted_is_named(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Predict runs from a finished one: its costs and bandwidths, for another number of items or devices or other caches.
 
 The grid and the division of memory of the other run are decided as a run decides them, so its loads are exact where all
-items have one size; times are means of what was measured.
+items have one size; times are means of what was measured. What a run takes once and no replay knows, such as the start
+of its workers, is the time by which the finished run exceeds its own replay.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from tartan.core.bound import workload_bound
 from tartan.core.grid import Grid
 from tartan.core.model import system_efficiency
-from tartan.core.replay import Cost, Machine, Replay, WorkloadCosts
+from tartan.core.replay import Cost, Machine, Replay, ReplayResult, WorkloadCosts
 from tartan.core.run_sizing import RunSizing
 from tartan.core.setup import RunSetup, make_segments
 from tartan.core.workload import AllPairs, Rectangle, Workload
@@ -115,7 +116,7 @@ class MeasuredRun:
         }
 
     def predict(self, other: OtherRun | None = None) -> Prediction:
-        """Replay the run, or another one.
+        """Replay the run, or another one, which takes as much longer than its replay as this run did.
 
         Raises
         ------
@@ -127,8 +128,15 @@ class MeasuredRun:
         same = sizing == self.sizing and workload.n_items == self.workload.n_items
         setup = self._setup(self.grid if same else sizing.grid(workload), workload, sizing)
         machine = self.machine(sizing, workload.n_items)
-        costs = replace(self.costs, n_items=workload.n_items)
-        return as_prediction(Replay(setup, costs, machine).run(), machine, self.name, sizing.order)
+        found = Replay(setup, replace(self.costs, n_items=workload.n_items), machine).run()
+        if other != OtherRun():
+            found = _longer(found, self.rest_seconds)
+        return as_prediction(found, machine, self.name, sizing.order)
+
+    @cached_property
+    def rest_seconds(self) -> float:
+        """Time of the run beyond its replay, which leaves out the start of workers and the last commit."""
+        return max(0.0, float(self.stats["wall_seconds"]) - self.predict().seconds)
 
     def _n_compared(self) -> int:
         """Return how many cells the compare calls of the whole run computed."""
@@ -216,6 +224,12 @@ def measured_run(name: str, grid: Grid, workload: Workload, n_pairs: int, stats:
 
 
 _KEPT = ("item_bytes", "n_workers", "prepare_on_device", "whole_tiles")
+
+
+def _longer(found: ReplayResult, seconds: float) -> ReplayResult:
+    """Add seconds in which nothing was compared."""
+    whole = found.seconds + seconds
+    return replace(found, seconds=whole, system_efficiency=found.system_efficiency * found.seconds / max(whole, 1e-12))
 
 
 def _rate(n_bytes: float, seconds: float) -> float:
