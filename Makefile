@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n logical --dist worksteal
 SOURCES := pyproject.toml Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml' 2>/dev/null)
 
-.PHONY: fuzz help build demo test test-all test-python test-rust test-order check-wheel coverage test-gpu site wheel lint format bench clean
+.PHONY: fuzz help build demo test test-all test-python test-rust test-order check-wheel coverage test-gpu site wheel lint lint-python lint-rust format bench clean
 
 help:
 	@echo "make demo      simulate photos, compare all of them, open a report (sets everything up)"
@@ -81,10 +81,15 @@ test-gpu:
 	--confcutdir tests/gpu -p no:cacheprovider -m gpu tests/gpu tests/analytics/*/test_*_gpu.py
 
 lint: build
+	@$(MAKE) --no-print-directory -j2 lint-rust lint-python
+
+lint-python: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest tartan._native
+
+lint-rust: build
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --release --quiet -- -D warnings
 
