@@ -86,6 +86,39 @@ def test_empty_sets_and_rows_without_scores() -> None:
     assert np.array_equal(found, [[0, np.nan, 5], [np.nan] * 3, [5, np.nan, 0]], equal_nan=True)
 
 
+@pytest.mark.parametrize(("items", "scores"), [("float32", "float32"), ("float64", "float64"), ("int32", "float32")])
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
+def test_what_cancels_is_computed_again_without_the_host(metric: str, items: str, scores: str, seed: int) -> None:
+    """Rows lie far from the origin and some close together; the oracle takes differences in float64."""
+    rng = np.random.default_rng(seed)
+    left = rng.integers(-40, 40, (37, 45)) + 4000 * rng.integers(0, 2, (37, 1))
+    right = np.concatenate([left[5:9] + (rng.random((4, 45)) < 0.1), left[30:], rng.integers(-40, 40, (9, 45))])
+    left, right = left.astype(items), right.astype(items)
+    cupy = FakeCupy()
+    found = on_device(CudaDevice(cupy=cupy), Vectors(metric=metric, dtype=scores), left, right)
+    squares = ((left[:, None].astype(np.float64) - right[None]) ** 2).sum(axis=2)
+    wanted = np.sqrt(squares) if metric == "euclidean" else squares
+    np.testing.assert_allclose(found, wanted, rtol=36 * 49 * np.finfo(scores).eps / 2, atol=0)
+    exact = squares < 100  # far below what cancels
+    assert exact.sum() > 8
+    np.testing.assert_allclose(found[exact], wanted[exact], rtol=2 * np.finfo(scores).eps, atol=0)
+    assert (found[np.arange(30, 37), np.arange(4, 11)] == 0).all()
+    assert set(cupy.launched) == {f"finish_euclidean_f{8 if items != 'float32' else 4}"}
+    assert (cupy.n_waits, cupy.misuse) == (0, [])
+
+
+def test_the_last_step_of_euclidean_has_no_races() -> None:
+    source = (Path(sys.modules[Vectors.__module__].__file__ or "").with_name("vectors.cu")).read_text()
+    rows = np.random.default_rng(1).random((9, 41), np.float32)
+    rows[:, 40] = (rows[:, :40] ** 2).sum(axis=1)
+    products = rows[:, :40] @ rows[:, :40].T
+    sizes = [np.int32(number) for number in (9, 9, 40, 41, 40, 41, 1)]
+    args = (rows, rows, rows, rows, products, np.float64(1 / 32), *sizes)
+    assert find_races(source, "finish_euclidean_f4", 2, 32, args) is None
+    differences = rows[:, None, :40].astype(np.float64) - rows[None, :, :40]
+    np.testing.assert_allclose(products, np.sqrt((differences**2).sum(axis=2)), rtol=1e-4)
+
+
 def test_a_tile_has_no_races() -> None:
     source = (Path(sys.modules[Vectors.__module__].__file__ or "").with_name("vectors.cu")).read_text()
     left, right = np.random.default_rng(1).random((2, 3, 20), np.float32)
@@ -100,7 +133,7 @@ def test_a_tile_has_no_races() -> None:
     assert "data race" in str(find_races(broken, "manhattan_f4_f4", (1, 1), (4, 4), (left, right, out, *sizes)))
 
 
-@pytest.mark.parametrize("metric", ["manhattan", "hamming", "jaccard", "cosine"])
+@pytest.mark.parametrize("metric", ["manhattan", "hamming", "jaccard", "cosine", "correlation", "euclidean"])
 def test_a_run_on_the_stand_in(metric: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cupy = FakeCupy(memory_bytes=2**28)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
@@ -112,7 +145,9 @@ def test_a_run_on_the_stand_in(metric: str, tmp_path: Path, monkeypatch: pytest.
     on_cpu, on_gpu = (tartan.open(tmp_path / device).matrix() for device in ("cpu", "cuda"))
     np.testing.assert_allclose(on_gpu, on_cpu, rtol=2e-5, atol=1e-6)
     assert cupy.misuse == []
+    assert cupy.n_waits == 0
     kernels = {"manhattan": {"manhattan_f4_f4"}, "hamming": {"hamming_i4_f4"}, "jaccard": {"jaccard_bits_f4"}}
+    kernels["euclidean"] = {"finish_euclidean_f4"}
     assert set(cupy.launched) == kernels.get(metric, set())
     assert cupy.n_pinned_bytes > 0
     assert cupy.registered == {}

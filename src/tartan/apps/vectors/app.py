@@ -148,7 +148,7 @@ class Vectors(Application):
 
     def warm_up(self, xp: Any) -> None:
         """Compile the kernels of the metrics that have some."""
-        if KERNELS.runs_on(xp) and self.metric in ("manhattan", "hamming", "jaccard"):
+        if KERNELS.runs_on(xp) and self.metric not in ("cosine", "correlation"):
             KERNELS.load(xp)
 
     def check_block(self, items: np.ndarray) -> list[str | None] | None:

@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from tartan._native import REFINE_BELOW
 from tartan.base.kernels import CudaFile
 
 KERNELS = CudaFile(Path(__file__).with_name("vectors.cu"))
-"""Kernels of Manhattan, Hamming and Jaccard distances."""
+"""Kernels of Manhattan, Hamming and Jaccard distances, and of the last step of Euclidean ones."""
 
 _SIDE = 64
 _THREADS = 16
+_BLOCK_THREADS = 256
+_MOST_BLOCKS = 4096
 
 
 def launch_tile(metric: str, left: Any, right: Any, out: Any, xp: Any, *, n_behind: int = 0) -> bool:
@@ -37,4 +40,34 @@ def launch_tile(metric: str, left: Any, right: Any, out: Any, xp: Any, *, n_behi
     args = (xp.ascontiguousarray(left), xp.ascontiguousarray(right), out, *sizes)
     grid = (-(-k // _SIDE), -(-m // _SIDE))
     KERNELS.launch(xp, f"{metric}{items}_{out.dtype.kind}{out.dtype.itemsize}", grid, (_THREADS, _THREADS), args)
+    return True
+
+
+def finish_euclidean(left: Any, right: Any, norms: tuple[Any, Any] | None, root: bool, products: Any, xp: Any) -> bool:
+    """Turn products of rows into (squared) Euclidean distances in place; False where the arrays are not those of a GPU.
+
+    What has cancelled is computed again from the differences. The GPU itself finds out what that is; the host does not
+    wait.
+
+    Parameters
+    ----------
+    left, right : arrays (m, d), (k, d)
+        Rows; without ``norms`` each ends with its squared norm.
+    norms : pair of arrays (m,) and (k,), or None
+        Squared norms of the rows, of their dtype.
+    root : bool
+        Whether distances are wanted, and not their squares.
+    products : array (m, k)
+        Contiguous, of the dtype of the rows.
+    """
+    if not KERNELS.runs_on(xp):
+        return False
+    left, right = xp.ascontiguousarray(left), xp.ascontiguousarray(right)
+    (m, stride), k = left.shape, right.shape[0]
+    width = stride if norms else stride - 1
+    norm_at, norm_stride = (0, 1) if norms else (width, stride)
+    sizes = [np.int32(number) for number in (m, k, width, stride, norm_at, norm_stride, root)]
+    args = (left, right, *(norms or (left, right)), products, np.float64(REFINE_BELOW), *sizes)
+    grid = (min(_MOST_BLOCKS, -(-m * k // _BLOCK_THREADS)),)
+    KERNELS.launch(xp, f"finish_euclidean_f{products.dtype.itemsize}", grid, (_BLOCK_THREADS,), args)
     return True

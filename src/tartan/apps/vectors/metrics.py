@@ -1,7 +1,8 @@
 """The metrics of dense vectors: how a block of rows is prepared, and how a tile of prepared rows is scored.
 
 On NumPy arrays a tile is a native kernel; where the machine lacks the vectors of AVX2, products are NumPy's, with a
-native last step. On the arrays of a GPU, distances that are no products have CUDA kernels (``vectors.cu``). On those of
+native last step. On the arrays of a GPU, distances that are no products, and the last step of Euclidean ones, have CUDA
+kernels (``vectors.cu``). On those of
 any other namespace it is the same arithmetic in that namespace's own functions, the *portable* form, which runs on
 NumPy too and is the oracle of the native one.
 
@@ -17,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tartan import _native
-from tartan.apps.vectors.cuda import launch_tile
+from tartan.apps.vectors.cuda import finish_euclidean, launch_tile
 from tartan.base.products import row_products
 
 # Up to this length, distances from the differences themselves cost no more than the product.
@@ -148,7 +149,8 @@ class Euclidean:
     def finish(self, sides: Callable[[], list[Any]], products: Any, xp: Any) -> None:
         """Turn products of rows without norms into distances in place."""
         left, right = ((rows, _squared_norms(rows, xp).astype(rows.dtype)) for rows in sides())
-        _finish_euclidean(left, right, self.root, products, xp)
+        if not finish_euclidean(left[0], right[0], (left[1], right[1]), self.root, products, xp):
+            _finish_euclidean(left, right, self.root, products, xp)
 
     def tile(self, left: Any, right: Any, out: Any, xp: Any) -> None:
         if left.shape[1] <= DIRECT_WIDTH:
@@ -178,7 +180,7 @@ class Euclidean:
                 xp.matmul(left[:, :-1], right[:, :-1].T, out=out)
         if _on_host(out):
             _native.finish_euclidean(left, right, self.root, out)
-        else:
+        elif not finish_euclidean(left, right, None, self.root, out, xp):
             first, second = ((rows[:, :-1], rows[:, -1]) for rows in (left, right))
             _finish_euclidean(first, second, self.root, out, xp)
 
@@ -322,7 +324,9 @@ def _marked(rows: Any, xp: Any) -> Any:
     """Return the rows, a copy with NaN in place of those that hold inf or span more than the type can."""
     with np.errstate(invalid="ignore", over="ignore"):
         bad = ~xp.isfinite(xp.max(rows, axis=1) - xp.min(rows, axis=1))
-    if bool(xp.any(bad)):
+    if not _on_host(rows):  # a GPU does not stop for the question whether there are any
+        rows = xp.where(bad[:, None], rows.dtype.type(np.nan), rows)
+    elif bad.any():
         rows = rows.copy()
         rows[bad] = np.nan
     return xp.ascontiguousarray(rows)

@@ -1,6 +1,7 @@
-// Tiles of distances of dense vectors: Manhattan, Hamming, Jaccard. The metrics that begin as a matrix product have none.
+// Tiles of distances of dense vectors: Manhattan, Hamming, Jaccard, and the last step of Euclidean ones, which begin as a
+// matrix product.
 //
-// A block of 16 x 16 threads scores 64 x 64 pairs, a thread 4 x 4 of them. Positions are staged in shared memory, 16 at a
+// In the tiles, a block of 16 x 16 threads scores 64 x 64 pairs, a thread 4 x 4 of them. Positions are staged in shared memory, 16 at a
 // time. Rows beyond the last repeat it and are not written; positions beyond the last are zeros on both sides.
 //
 // Counts are exact. Sums of Manhattan are taken in the type of the items over 128 positions, and in float64 over these:
@@ -124,3 +125,46 @@ extern "C" __global__ void __launch_bounds__(256) hamming_bits_f4(TILE(unsigned 
 extern "C" __global__ void __launch_bounds__(256) hamming_bits_f8(TILE(unsigned long long, double)) { tile<HammingBits<double>>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256) jaccard_bits_f4(TILE(unsigned long long, float)) { tile<JaccardBits<float>>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256) jaccard_bits_f8(TILE(unsigned long long, double)) { tile<JaccardBits<double>>(ARGUMENTS); }
+
+// Turns products of rows into (squared) Euclidean distances in place. A warp takes 32 of them at a time; what has cancelled,
+// that is what lies below `below` times the sum of both squared norms, all its lanes compute again from the differences, with
+// sums of float64. Norms lie at `norm_at` of rows of `norm_stride` numbers.
+template <class Number>
+__device__ void finish(const Number* left, const Number* right, const Number* left_norms, const Number* right_norms,
+                       Number* products, double below, int m, int k, int width, int stride, int norm_at, int norm_stride,
+                       int root) {
+    constexpr unsigned ALL = 0xFFFFFFFFu;
+    constexpr int WARP = 32;
+    const int lane = threadIdx.x % WARP;
+    const long long count = (long long)m * k, step = (long long)gridDim.x * blockDim.x;
+    for (long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x - lane; first < count; first += step) {
+        const long long at = first + lane;
+        Number found = 0;
+        bool cancelled = false;
+        if (at < count) {
+            const Number sum = left_norms[at / k * norm_stride + norm_at] + right_norms[at % k * norm_stride + norm_at];
+            found = sum - 2 * products[at];
+            cancelled = found < Number(below) * sum;
+        }
+        for (unsigned left_over = __ballot_sync(ALL, cancelled); left_over; left_over &= left_over - 1) {
+            const long long pair = first + __ffs(left_over) - 1;
+            const Number *a = left + pair / k * stride, *b = right + pair % k * stride;
+            double sum = 0;
+            for (int position = lane; position < width; position += WARP) {
+                const double difference = double(a[position]) - double(b[position]);
+                sum += difference * difference;
+            }
+            for (int across = WARP / 2; across; across /= 2) sum += __shfl_xor_sync(ALL, sum, across);
+            if (at == pair) found = Number(sum);
+        }
+        if (at < count) products[at] = root ? sqrt(found) : found;
+    }
+}
+
+#define FINISH(Number) \
+    const Number *left, const Number *right, const Number *left_norms, const Number *right_norms, Number *products, \
+        double below, int m, int k, int width, int stride, int norm_at, int norm_stride, int root
+#define GIVEN left, right, left_norms, right_norms, products, below, m, k, width, stride, norm_at, norm_stride, root
+
+extern "C" __global__ void __launch_bounds__(256) finish_euclidean_f4(FINISH(float)) { finish<float>(GIVEN); }
+extern "C" __global__ void __launch_bounds__(256) finish_euclidean_f8(FINISH(double)) { finish<double>(GIVEN); }
