@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tartan.testing.emulator.build import kernel_names
+from tartan.base.kernels import kernel_names
 from tartan.testing.nvrtc import ARCHITECTURES, compile_cuda, cuda_files, find_nvrtc
 
 pytestmark = pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,14 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 _selected = threading.local()
+_KERNEL = re.compile(
+    r'extern\s+"C"\s+__global__\s+(?:__launch_bounds__\([^)]*\)\s*)?void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)'
+)
+
+
+def kernel_names(source: str) -> list[str]:
+    """Return the names of the kernels of a CUDA file: the functions that are ``extern "C" __global__ void``."""
+    return _KERNEL.findall(source)
 
 
 class CudaFile:

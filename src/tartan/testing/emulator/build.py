@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from tartan.base.kernels import kernel_names
+
 _HEADERS = Path(__file__).parent
 _SHARED = re.compile(r"\b__shared__\s+([^;=]+?)\s*\b(\w+)\s*((?:\[[^\]]+\]\s*)*);")
-_KERNEL = re.compile(
-    r'extern\s+"C"\s+__global__\s+(?:__launch_bounds__\([^)]*\)\s*)?void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)'
-)
 _ERROR_BYTES = 1024
 _COMPILE_SECONDS = 300
 
@@ -42,11 +41,6 @@ def translated(source: str) -> str:
     body = _SHARED.sub(lambda found: f"EMULATED_SHARED({found[2]}, {found[1]} {found[3]});", source)
     kernels = "".join(f"EMULATED_KERNEL({name})\n" for name in kernel_names(source))
     return f'#include "emulator.h"\n#line 1 "kernel.cu"\n{body}\n{kernels}'
-
-
-def kernel_names(source: str) -> list[str]:
-    """Return the names of the kernels of a CUDA file: the functions that are ``extern "C" __global__ void``."""
-    return _KERNEL.findall(source)
 
 
 def compiled(source: str, *, options: Sequence[str], suffix: str, include: Path | None = None) -> Path:
