@@ -81,6 +81,9 @@ class Application:
         True: items become rows of length 1 (float32 or float64), and the only score of a pair is their cosine distance
         in the same precision, ``1 - a.b`` clipped to 0 to 2. A run that keeps little of the matrix then computes it
         while it chooses, without ``compare``.
+    compacts_all : bool
+        True: ``compact`` also writes items in the form of the CPU, where ``out`` has that one. Devices for which
+        ``compact_form`` returns something then never call ``preprocess``, and ask nothing of the device between items.
 
     Notes
     -----
@@ -100,6 +103,7 @@ class Application:
     item_suffixes: tuple[str, ...] = ()
     compare_into: bool = False
     unit_rows: bool = False
+    compacts_all: bool = False
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters that influence scores, by name; recorded in the manifest."""

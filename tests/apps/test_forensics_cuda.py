@@ -272,12 +272,17 @@ def test_beside_a_cpu_patterns_are_float32(tmp_path: Path, monkeypatch: pytest.M
     cupy = FakeCupy(memory_bytes=2**26)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     simulate(tmp_path / "photos", 4, 2, cameras=2, size=(32, 32))
+    flat = np.full((32, 32, 3), 77, np.uint8)
+    (tmp_path / "photos" / "a-flat.jpg").write_bytes(simplejpeg.encode_jpeg(flat))
     items = sorted(map(str, (tmp_path / "photos").glob("*.jpg")))
     runs = [
-        tartan.allpairs(Forensics(), items, device=device, out=tmp_path / device[-1])
+        tartan.allpairs(Forensics(), items, device=device, out=tmp_path / device[-1], on_error="skip")
         for device in (["cpu"], ["cpu", "cuda"])
     ]
     np.testing.assert_allclose(runs[1].matrix(), runs[0].matrix(), atol=1e-5)
+    assert [failure.reason for failure in runs[1].failures] == [failure.reason for failure in runs[0].failures]
+    assert [failure.i for failure in runs[1].failures] == [0]
+    assert (cupy.n_waits, cupy.misuse) == (0, [])
     assert not {name for name in cupy.launched if name.endswith("f2")}
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -26,21 +30,23 @@ def loaded(device: CudaDevice, values: Any) -> Any:
 
 
 class TestDevice:
-    def test_staging_memory_is_pinned(self) -> None:
+    def test_staging_memory_is_pinned_as_long_as_it_is_used(self) -> None:
         cupy = FakeCupy()
-        staging = CudaDevice(cupy=cupy).staging((10, 3), "float32")
-        assert cupy.n_pinned_bytes == 120
+        device = CudaDevice(cupy=cupy)
+        staging = device.staging((10, 3), "float32")
+        assert cupy.registered == {staging.ctypes.data: 120}
+        assert staging.ctypes.data % mmap.PAGESIZE == 0
         assert staging.flags.writeable
         assert staging.flags.c_contiguous
-
-    def test_memory_that_cannot_be_pinned_is_ordinary_memory(self) -> None:
-        cupy = FakeCupy()
-
-        def refuse(nbytes: int) -> None:
-            raise FakeCudaRuntimeError(2, "cudaErrorMemoryAllocation")
-
-        cupy.cuda.alloc_pinned_memory = refuse
-        assert CudaDevice(cupy=cupy).staging((4,), "int32").shape == (4,)
+        kept, other = staging.reshape(-1)[7:].view(np.uint8), device.staging((5,), "int8")
+        del staging
+        assert len(cupy.registered) == 2
+        del kept
+        assert list(cupy.registered.values()) == [5]
+        device.close()
+        assert cupy.registered == {}
+        del other
+        assert cupy.misuse == []
 
     def test_host_memory_is_pinned_until_the_device_closes(self) -> None:
         cupy, host = FakeCupy(n_devices=2), np.zeros(1000)
@@ -62,7 +68,14 @@ class TestDevice:
         assert why_not_pinned(0, cupy) == ""
         assert cupy.registered == {}
         cupy.cuda.runtime.hostRegister = refuse
-        assert not CudaDevice(cupy=cupy).pin(np.zeros(10))
+        device = CudaDevice(cupy=cupy)
+        assert not device.pin(np.zeros(10))
+        staging = device.staging((4,), "int32")
+        staging.fill(3)
+        x = device.allocate((4,), "int32")
+        device.upload(staging, x)
+        device.download(x, back := np.zeros(4, "int32"))
+        assert back.tolist() == [3] * 4
         assert why_not_pinned(0, cupy) == "cudaErrorMemoryAllocation"
 
     def test_the_limit_of_the_pool_holds(self) -> None:
@@ -214,6 +227,93 @@ class TestDevice:
         assert caught.value.code == "copy-not-contiguous"
 
 
+PATIENCE_SECONDS = 20.0
+
+
+class TestCopies:
+    """Two at a time each way; a thread that waits for its copy meets that of the other thread here."""
+
+    @pytest.mark.parametrize("way", ["upload", "download"])
+    def test_two_are_in_flight_each_way(self, way: str) -> None:
+        meeting = threading.Barrier(2)
+
+        def meet(of: str) -> None:
+            if of == way:
+                meeting.wait(PATIENCE_SECONDS)  # broken unless the other copy is issued while this one is in flight
+
+        cupy = FakeCupy(while_copying=meet)
+        device = CudaDevice(cupy=cupy)
+        sent = np.arange(40, dtype=np.float32).reshape(4, 10)
+        slots, back = device.allocate(sent.shape, sent.dtype), np.zeros_like(sent)
+        with ThreadPoolExecutor(2) as pool:
+            uploaded = [pool.submit(device.upload, sent[k], slots[k]) for k in range(4)] if way == "upload" else []
+            if way == "download":
+                device.upload(sent, slots)
+            assert [one.result() for one in uploaded] == [None] * len(uploaded)
+            downloaded = [pool.submit(device.download, slots[k], back[k]) for k in range(4)]
+            assert [one.result() for one in downloaded] == [None] * 4
+        np.testing.assert_array_equal(back, sent)
+        assert cupy.most_copying[way] == 2
+        assert cupy.n_copying == {"upload": 0, "download": 0}
+        assert cupy.misuse == []
+
+    def test_a_third_waits_for_a_stream(self) -> None:
+        cupy = FakeCupy()
+        device = CudaDevice(cupy=cupy)
+        sent = np.arange(80, dtype=np.float32).reshape(8, 10)
+        slots, back = device.allocate(sent.shape, sent.dtype), np.zeros_like(sent)
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(device.upload, sent, list(slots)))
+            list(pool.map(device.download, list(slots), back))
+        np.testing.assert_array_equal(back, sent)
+        assert max(cupy.most_copying.values()) <= 2
+
+    @pytest.mark.parametrize("way", ["upload", "download"])
+    def test_a_fault_in_the_second_leaves_nothing_behind(self, way: str) -> None:
+        """The second copy is issued, but the event by which it is awaited cannot be made."""
+        first_is_issued, second_has_failed = threading.Event(), threading.Event()
+
+        def hold(of: str) -> None:
+            first_is_issued.set()
+            assert second_has_failed.wait(PATIENCE_SECONDS)
+
+        cupy = FakeCupy(while_copying=lambda of: hold(of) if of == way else None)
+        device = CudaDevice(cupy=cupy)
+        sent = np.arange(20, dtype=np.float32).reshape(2, 10)
+        slots, back = device.allocate(sent.shape, sent.dtype), np.zeros_like(sent)
+        if way == "download":
+            device.upload(sent, slots)
+
+        def copy(k: int) -> None:
+            device.upload(sent[k], slots[k]) if way == "upload" else device.download(slots[k], back[k])
+
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(copy, 0)
+            assert first_is_issued.wait(PATIENCE_SECONDS)
+            make_event = cupy.cuda.Event
+            cupy.cuda.Event = refuse_events
+            with pytest.raises(DeviceError, match=f"{way} failed: no more events"):
+                copy(1)
+            cupy.cuda.Event = make_event
+            assert cupy.n_copying[way] == 1
+            assert cupy.most_copying[way] == 2
+            second_has_failed.set()
+            assert first.result() is None
+        assert cupy.n_copying == {"upload": 0, "download": 0}
+        copy(1)  # its stream is free again
+        if way == "upload":
+            device.download(slots, back)
+        np.testing.assert_array_equal(back, sent)
+        device.close()
+        assert cupy.misuse == []
+        assert cupy.registered == {}
+        assert cupy.cuda.runtime.memGetInfo()[0] == 2**26 - slots.nbytes
+
+
+def refuse_events(**_: Any) -> None:
+    raise FakeCudaRuntimeError(999, "no more events")
+
+
 class TestFoundGpus:
     def test_describes_each(self) -> None:
         gpus = found_gpus(FakeCupy(n_devices=2, memory_bytes=1000))
@@ -250,8 +350,8 @@ class Careless(CudaDevice):
     """A device that forgets to wait for its streams."""
 
     def forget_to_wait(self) -> None:
-        for lane in (self._upload, self._compute, self._download):
-            lane.wait = lambda mark=None: None  # type: ignore[method-assign]
+        self._compute.wait = lambda mark=None: None  # type: ignore[method-assign]
+        self._awaited = lambda lane: nullcontext()  # type: ignore[method-assign]
 
 
 class TestTheStandIn:

@@ -68,3 +68,29 @@ def test_beside_a_cpu_items_have_its_form() -> None:
     found = tartan.allpairs(app, list(rows), device=["cpu", "sim"])
     np.testing.assert_array_equal(np.triu(found.matrix(), 1), np.triu((rows.astype(int) @ rows.T.astype(int)), 1))
     assert app.seen == {"float32"}
+
+
+class Doubled(Halves):
+    """Writes the form that there is, and refuses to be asked for anything while items are prepared on a device."""
+
+    compacts_all = True
+
+    def compact(self, item: Any, out: Any, xp: Any) -> Any:
+        out[...] = xp.astype(item, out.dtype) * out.dtype.type(2 if out.dtype == np.int16 else 1)
+        return xp.reshape(xp.sum(xp.abs(item)), (1,))
+
+    def preprocess(self, item: Any, xp: Any) -> Any:
+        assert xp is np
+        return super().preprocess(item, xp)
+
+
+def test_items_in_the_form_of_the_cpu_are_written_by_compact_too() -> None:
+    """Beside a CPU, where devices do not agree on a compact form; a good item takes the place of one that is none."""
+    rows = np.random.default_rng(1).integers(-9, 9, (40, 5)).astype(np.int8)
+    rows[[0, 17, 39]] = 0
+    wanted = tartan.allpairs(Doubled(), list(rows), device="cpu", on_error="skip")
+    app = Doubled()
+    found = tartan.allpairs(app, list(rows), device=["cpu", "sim"], on_error="skip")
+    assert app.seen == {"float32"}
+    assert np.array_equal(found.matrix(), wanted.matrix(), equal_nan=True)
+    assert [failure.reason for failure in found.failures] == [failure.reason for failure in wanted.failures]

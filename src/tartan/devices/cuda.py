@@ -1,19 +1,23 @@
 """An NVIDIA GPU through CuPy. The only module that needs CuPy; importing it does not import CuPy.
 
-Each engine has a stream of its own and a blocking event: a thread that waits for its stream sleeps and holds no
-interpreter lock. No work is ever issued to the null stream. Memory comes from a pool that belongs to the device.
+Compute has one stream; each way of copies has two, so that a copy is queued while another one is under way. A thread
+that waits for its stream sleeps at a blocking event and holds no interpreter lock. No work is ever issued to the null
+stream. Memory comes from a pool that belongs to the device; host memory is pinned where it lies, by registering it.
 
 Why nothing races although streams are unordered among each other: every method waits for its own stream before it
-returns, so a later call of any engine finds the work done. One thing does not follow from this: temporary arrays
-that a compare drops while its kernels still run go back to the pool, and an allocation in another thread could be
-given the same bytes and fill them. The pool keeps its free blocks apart by stream, so ``allocate`` takes its blocks
-in the name of the upload stream, where compute's temporaries never arrive.
+returns, also after an error, so a later call of any engine finds the work done. One thing does not follow from this:
+temporary arrays that a compare drops while its kernels still run go back to the pool, and an allocation in another
+thread could be given the same bytes and fill them. The pool keeps its free blocks apart by stream, so ``allocate``
+takes its blocks in the name of a stream of its own, where temporary arrays never arrive.
 """
 
 from __future__ import annotations
 
 import contextlib
+import mmap
+import queue
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 from pathlib import Path
@@ -33,6 +37,7 @@ _FOR_ALL_GPUS = 1
 _ALREADY_PINNED = 712
 _TRIED_BYTES = 1 << 16
 _COMPUTE_THREADS = 2
+_COPIES_EACH_WAY = 2
 _LARGEST_HANDLE_BYTES = 2**28
 
 
@@ -73,6 +78,30 @@ class _WorkStream:
         (self.mark() if mark is None else mark).synchronize()
 
 
+class _CopyStreams:
+    """The streams of one way of copies: each copy has one to itself, further ones wait until one is free."""
+
+    def __init__(self, cupy: Any) -> None:
+        self._streams = [_WorkStream(cupy) for _ in range(_COPIES_EACH_WAY)]
+        self._free: queue.LifoQueue[_WorkStream] = queue.LifoQueue()
+        for stream in self._streams:
+            self._free.put(stream)
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[_WorkStream]:
+        """Hold a stream for one copy."""
+        stream = self._free.get()
+        try:
+            yield stream
+        finally:
+            self._free.put(stream)
+
+    def wait(self) -> None:
+        """Sleep until all copies issued so far are done."""
+        for stream in self._streams:
+            stream.wait()
+
+
 class CudaDevice:
     """One CUDA GPU, as ``Device``.
 
@@ -99,15 +128,16 @@ class CudaDevice:
         self._index = index
         self._closed = False
         self._memory_limit_bytes = memory_limit_bytes
-        _check_index(self._cupy, index)
+        check_index(self._cupy, index)
         self.xp: Any = _namespace(self._cupy)
-        self._pinned: list[int] = []
+        self._pinned: set[int] = set()
         self._launching = threading.Lock()
         self._workspace = Workspace()
-        self._library_errors = _library_errors(self._cupy)
+        self._library_errors = library_errors(self._cupy)
         with self._errors("opening"), self._cupy.cuda.Device(index):
             self._pool = self._cupy.cuda.MemoryPool()
-            self._upload, self._compute, self._download = (_WorkStream(self._cupy) for _ in range(3))
+            self._compute, self._memory = (_WorkStream(self._cupy) for _ in range(2))
+            self._uploads, self._downloads = (_CopyStreams(self._cupy) for _ in range(2))
             self._coming_bytes = _COMPUTE_THREADS * self._handle_bytes()
             if memory_limit_bytes is not None:
                 self._memory_limit_bytes = memory_limit_bytes - min(self._coming_bytes, memory_limit_bytes // 2)
@@ -131,7 +161,7 @@ class CudaDevice:
 
     def allocate(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
         check_open(self._closed, self.name)
-        with self._errors(f"allocation of {nbytes_of(shape, dtype)} bytes"), self._on(self._upload):
+        with self._errors(f"allocation of {nbytes_of(shape, dtype)} bytes"), self._on(self._memory):
             try:
                 return self._cupy.empty(shape, dtype)
             except self._cupy.cuda.memory.OutOfMemoryError:
@@ -152,13 +182,10 @@ class CudaDevice:
         nbytes = nbytes_of(shape, dtype)
         if nbytes == 0:
             return np.empty(shape, dtype)
-        try:
-            with self._cupy.cuda.Device(self._index):
-                memory = self._cupy.cuda.alloc_pinned_memory(nbytes)
-        except (self._cupy.cuda.runtime.CUDARuntimeError, self._cupy.cuda.memory.OutOfMemoryError):
-            return np.empty(shape, dtype)  # memory that cannot be pinned is slower, not wrong
-        dtype = np.dtype(dtype)
-        return np.frombuffer(memory, dtype, nbytes // dtype.itemsize).reshape(shape)
+        memory = np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)  # pages of its own: only whole ones can be pinned
+        if self.pin(memory):
+            weakref.finalize(memory, self._unpin, int(memory.ctypes.data)).atexit = False
+        return memory.view(dtype).reshape(shape)
 
     def pin(self, host: np.ndarray) -> bool:
         check_open(self._closed, self.name)
@@ -168,7 +195,7 @@ class CudaDevice:
                 self._cupy.cuda.runtime.hostRegister(address, host.nbytes, _FOR_ALL_GPUS)
         except self._library_errors as error:
             return getattr(error, "status", None) == _ALREADY_PINNED  # by another GPU of this process
-        self._pinned.append(address)
+        self._pinned.add(address)
         return True
 
     def upload(self, host: np.ndarray, target: Any) -> None:
@@ -179,9 +206,8 @@ class CudaDevice:
             raise DeviceError("upload: the device array is not C-contiguous", code="copy-not-contiguous")
         if host.nbytes == 0:
             return
-        with self._errors("upload"), self._on(self._upload):
-            target.data.copy_from_host_async(host.ctypes.data, host.nbytes, self._upload.stream)
-            self._upload.wait()
+        with self._errors("upload"), self._uploads.taken() as lane, self._on(lane), self._awaited(lane):
+            target.data.copy_from_host_async(host.ctypes.data, host.nbytes, lane.stream)
 
     def download(self, source: Any, host: np.ndarray) -> None:
         check_open(self._closed, self.name)
@@ -189,10 +215,10 @@ class CudaDevice:
         check_copy(host, source, what="download")
         if host.nbytes == 0:
             return
-        with self._errors("download"), self._on(self._download):
+        with self._errors("download"), self._downloads.taken() as lane, self._on(lane):
             dense = self._cupy.ascontiguousarray(source)
-            dense.data.copy_to_host_async(host.ctypes.data, host.nbytes, self._download.stream)
-            self._download.wait()
+            with self._awaited(lane):
+                dense.data.copy_to_host_async(host.ctypes.data, host.nbytes, lane.stream)
 
     def compute(self, stage: str, count: int, call: Callable[[], T]) -> T:
         check_open(self._closed, self.name)
@@ -228,16 +254,30 @@ class CudaDevice:
             contextlib.suppress(*self._library_errors),
             self._cupy.cuda.Device(self._index),
         ):
-            for lane in (self._upload, self._compute, self._download):
-                lane.wait()
+            for streams in (self._uploads, self._compute, self._downloads):
+                streams.wait()
             self._workspace.clear()
             self._pool.free_all_blocks()
-        self._unpin()
+        for address in tuple(self._pinned):
+            self._unpin(address)
 
-    def _unpin(self) -> None:
-        while self._pinned:
+    def _unpin(self, address: int) -> None:
+        """Release host memory, unless that is done."""
+        if address in self._pinned:
+            self._pinned.discard(address)
             with contextlib.suppress(*self._library_errors), self._cupy.cuda.Device(self._index):
-                self._cupy.cuda.runtime.hostUnregister(self._pinned.pop())
+                self._cupy.cuda.runtime.hostUnregister(address)
+
+    @contextlib.contextmanager
+    def _awaited(self, lane: _WorkStream) -> Iterator[None]:
+        """Wait for a copy; after an error too, since its memory may be used for something else at once."""
+        try:
+            yield
+            lane.wait()
+        except BaseException:
+            with contextlib.suppress(*self._library_errors):
+                lane.stream.synchronize()
+            raise
 
     @contextlib.contextmanager
     def _on(self, lane: _WorkStream) -> Iterator[None]:
@@ -297,7 +337,7 @@ class CudaDevice:
 _ERRORS = {"driver.CUDADriverError": 2, "runtime.CUDARuntimeError": 2, "cublas.CUBLASError": 3, "cufft.CuFFTError": 2}
 
 
-def _library_errors(cupy: Any) -> tuple[type[Exception], ...]:
+def library_errors(cupy: Any) -> tuple[type[Exception], ...]:
     """Return the errors that CUDA and its libraries raise through CuPy."""
     found = (attrgetter(name)(cupy.cuda) for name in _ERRORS)
     return (*found, cupy.cuda.memory.OutOfMemoryError)
@@ -311,7 +351,7 @@ def _is_memory_error(cupy: Any, error: Exception) -> bool:
     return any(isinstance(error, attrgetter(name)(cupy.cuda)) and code == number for name, number in _ERRORS.items())
 
 
-def _check_index(cupy: Any, index: int) -> None:
+def check_index(cupy: Any, index: int) -> None:
     """Refuse a GPU that is not there."""
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())

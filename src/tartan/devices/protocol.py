@@ -11,13 +11,14 @@ The device promises
   array may be read;
 - that a blocked method lets other threads run (no spinning, interpreter lock released), and that no engine waits
   for another one;
+- that of two copies one way the second is queued while the first is under way, where the device copies by itself;
 - that memory of an array is given back when its last reference goes;
 - that errors raised by the caller's function leave ``compute`` unchanged, except those that say that memory ran out,
   which become DeviceMemoryError.
 
 The runtime promises
 
-- at most one thread at a time in ``upload`` and ``download`` and two in ``compute`` (all at once are fine);
+- at most two threads at a time in each of ``upload``, ``download`` and ``compute`` (all at once are fine);
   ``allocate``, ``free_bytes`` and ``staging`` may be called from any thread at any time;
 - that no thread writes to an array while another engine uses it: a slot is uploaded, then compared, then filled anew;
 - that device arrays are read, written and created (through ``xp``) only inside ``compute``. Taking a slice with

@@ -1,4 +1,4 @@
-"""Drives a device with memory of its own by threads, one for each of its engines, which work at the same time.
+"""Drives a device with memory of its own by threads, two for each of its engines, which work at the same time.
 
 Way of a parsed span: upload -> preprocess (compute) -> store in its host place (download). Of a ready one: upload. Of a
 part: compare (compute) -> fetch its scores (download). Every end is posted to the loop.
@@ -36,10 +36,12 @@ from tartan.runtime.events import (
 )
 from tartan.runtime.host import Place, UniformItems
 from tartan.runtime.items import ItemFailure, prepare_item, prepare_rows
-from tartan.runtime.parts import Part
+from tartan.runtime.parts import ChunkViews, Part
+from tartan.runtime.staging import Staging
 from tartan.runtime.wiring import Wiring
 
 PARSED_AHEAD = 2
+THREADS_AN_ENGINE = 2
 CLOSE_SECONDS = 0.5
 _FIRST, _LAST = -(2**30), 2**30
 
@@ -50,16 +52,20 @@ class _EngineThreads:
     Parameters
     ----------
     name : str
-    n_threads : int
     post : callable
         Gets NodeBroken when a call raises.
+
+    Notes
+    -----
+    Two threads: the engine has its next copy or call while the first thread still learns that the last one is done.
+    With a third one, preprocessing would queue behind compares that are not urgent.
     """
 
-    def __init__(self, name: str, n_threads: int, post: Callable[[Event], None]) -> None:
+    def __init__(self, name: str, post: Callable[[Event], None]) -> None:
         self._post = post
         self._serial = itertools.count()
         self._calls: queue.PriorityQueue[tuple[int, int, Callable[[], None] | None]] = queue.PriorityQueue()
-        self._threads = [threading.Thread(target=self._serve, name=name, daemon=True) for _ in range(n_threads)]
+        self._threads = [threading.Thread(target=self._serve, name=name, daemon=True) for _ in range(THREADS_AN_ENGINE)]
         for thread in self._threads:
             thread.start()
 
@@ -127,23 +133,29 @@ class DeviceLane:
         self._compact = wiring.item_plan.compact
         items = wiring.item_plan.items
         form = items.form if isinstance(items, UniformItems) else None
+        self._writes = self._compact or (
+            self._app.compacts_all
+            and form is not None
+            and wiring.item_plan.parsed is not None
+            and self._app.compact_form(form.dtype, form.shape, device.xp) is not None
+        )
         self._slots = None if form is None else device.allocate((room.total, *form.shape), form.dtype)
         self._lists: dict[int, list[Any]] = {}
         self._where: dict[int, tuple[int, int]] = {}
         # Parsed items take device memory beside the slots, so only a few may wait to be preprocessed.
         self._parsed_ahead = threading.Semaphore(PARSED_AHEAD)
-        self._compute_ended = 0
+        self._ended = {"upload": 0, "compute": 0, "download": 0}
         self._time_lock = threading.Lock()
+        self._staging = Staging(device)
+        self._writing = threading.Lock()
         # Pinned once, for copies by the engine itself; where that is refused, copies are slower.
         for arena in wiring.arenas.values():
             device.pin(arena.view(0, (arena.n_bytes,), np.uint8))
         self._warm_up()
         name = f"tartan-{device.name}"
-        self._upload_engine = _EngineThreads(f"{name}-upload", 1, wiring.post)
-        # Two threads: the engine has work while the first still learns that it is done. With a third one, preprocessing
-        # would queue behind compares that are not urgent.
-        self._compute_engine = _EngineThreads(f"{name}-compute", 2, wiring.post)
-        self._download_engine = _EngineThreads(f"{name}-download", 1, wiring.post)
+        self._upload_engine = _EngineThreads(f"{name}-upload", wiring.post)
+        self._compute_engine = _EngineThreads(f"{name}-compute", wiring.post)
+        self._download_engine = _EngineThreads(f"{name}-download", wiring.post)
 
     @property
     def name(self) -> str:
@@ -210,9 +222,10 @@ class DeviceLane:
     def _copy(self, engine: str, name: str, n_bytes: int, call: Callable[[], None]) -> None:
         start = self._tracer.now()
         call()
-        end = self._tracer.now()
-        self.copy_seconds[engine] += (end - start) / 1e9
-        self.copied_bytes[engine] += n_bytes
+        start, end = self._worked(engine, start)
+        with self._time_lock:
+            self.copy_seconds[engine] += (end - start) / 1e9
+            self.copied_bytes[engine] += n_bytes
         self._tracer.record(name, engine, f"{self._device.name}/{engine}", start, end)
 
     def _host_block(self, place: Place, *, ready: bool) -> np.ndarray:
@@ -254,18 +267,18 @@ class DeviceLane:
     def _preprocess(self, place: Place, address: int, parsed: Any) -> None:
         target, failures = self._target(place, address), dict[int, ItemFailure]()
         call = partial(self._preprocess_into, place, parsed, target, failures)
-        if self._compact:
-            call = partial(self._compact_into, parsed, target)
+        if self._writes:
+            call = partial(self._write_into, parsed, target)
         start = self._tracer.now()
         try:
             found = self._device.compute("preprocess", place.length, call)
         finally:
             self._parsed_ahead.release()
-        start, end = self._computed(start)
+        start, end = self._worked("compute", start)
         with self._time_lock:
             self.preprocess_seconds += (end - start) / 1e9
         self._tracer.record(f"preprocess {place.span}", "preprocess", f"{self._device.name}/compute", start, end)
-        if self._compact:
+        if self._writes:
             self._download_engine.put(1, partial(self._check, place, address, found))
         else:
             self._prepared(place, address, failures)
@@ -274,8 +287,8 @@ class DeviceLane:
         self._download_engine.put(1, partial(self._store, place, address))
         self._wiring.post(SpanPrepared(self._index, place, failures))
 
-    def _compact_into(self, parsed: Any, target: Any) -> Any:
-        """Write parsed items in their compact form; return a number of each, zero for those that are none."""
+    def _write_into(self, parsed: Any, target: Any) -> Any:
+        """Have the application write parsed items; return a number of each, zero for those that are none."""
         xp = self._device.xp
         return xp.concat([self._app.compact(parsed[at], target[at], xp) for at in range(len(parsed))])
 
@@ -295,9 +308,12 @@ class DeviceLane:
         substitute = np.asarray(self._substitute)
 
         def write() -> None:
-            parsed = xp.asarray(substitute)
+            good = xp.asarray(substitute)
             for position in positions:
-                self._app.compact(parsed, target[position], xp)
+                if self._compact:
+                    self._app.compact(good, target[position], xp)
+                else:
+                    target[position] = good
 
         self._device.compute("preprocess", len(positions), write)
         reason = self._app.describe_failure(np.zeros(tuple(target.shape[1:]), target.dtype))
@@ -338,7 +354,7 @@ class DeviceLane:
         except BaseException as error:  # also what sys.exit raises
             self._fail(part, error)
             return
-        start, end = self._computed(start)
+        start, end = self._worked("compute", start)
         self._tracer.record(f"compare {part.shape}", "compare", f"{self._device.name}/compute", start, end)
         self._download_engine.put(0, partial(self._fetch, part, scores, mirrored, (end - start) / 1e9))
 
@@ -366,11 +382,11 @@ class DeviceLane:
         failure = PairFailure(0, 0, reason_of(error), traceback_of(error))
         self._wiring.post(PartFailed(part, self._index, failure, kind))
 
-    def _computed(self, start: int) -> tuple[int, int]:
-        """Return when the engine worked on a call that came at ``start`` and just ended: not before the last end."""
+    def _worked(self, engine: str, start: int) -> tuple[int, int]:
+        """Return when an engine worked on a call that came at ``start`` and just ended: not before the last end."""
         with self._time_lock:
             end = self._tracer.now()
-            start, self._compute_ended = max(start, self._compute_ended), end
+            start, self._ended[engine] = max(start, self._ended[engine]), end
         return start, end
 
     def _scores(self, part: Part) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -410,33 +426,48 @@ class DeviceLane:
 
     def _fetch(self, part: Part, scores: dict[str, Any], mirrored: dict[str, Any] | None, seconds: float) -> None:
         """Bring the scores of a part into the buffers of its chunk."""
-        window, codes, whole = part.window, part.mask.codes(part.shape), part.chunk.views(self._buffers.arena)
-        status = whole.status[window]
+        codes, whole = part.mask.codes(part.shape), part.chunk.views(self._buffers.arena)
         try:
-            out = {name: block[window] for name, block in whole.scores.items()}
-            failures = write_block(self._app, self._to_host(scores), codes, [], out, status)
-            if whole.mirrored is not None and self._app.directed:
-                back = {name: block[window[::-1]] for name, block in whole.mirrored.items()}
-                write_reversed(self._app, out, back, failures)
-            elif mirrored is not None and whole.mirrored is not None:
-                back = {name: block[window[::-1]] for name, block in whole.mirrored.items()}
-                turned = codes if isinstance(codes, int) else codes.T
-                filled = bool(failures) or not part.mask.plain
-                more = write_block(self._app, self._to_host(mirrored), turned, [], back, status.T, filled=filled)
-                failures = merge_mirrored(failures, more, status)
+            ours, theirs = self._to_host(scores, mirrored or {})
+            with self._writing:  # postprocess is never called twice at a time
+                failures = self._write(part, codes, whole, ours, theirs)
         except BaseException as error:  # the application's postprocess may raise too
             self._fail(part, error)
             return
-        counts = count_pairs(codes, status, failures, part.offset)
+        counts = count_pairs(codes, whole.status[part.window], failures, part.offset)
         self._wiring.post(PartCompared(part, self._index, failures, counts, seconds))
 
-    def _to_host(self, scores: dict[str, Any]) -> dict[str, np.ndarray]:
-        blocks = {}
-        for name, source in scores.items():
-            host = np.empty(tuple(source.shape), source.dtype)
+    def _write(
+        self,
+        part: Part,
+        codes: np.ndarray | int,
+        whole: ChunkViews,
+        ours: dict[str, np.ndarray],
+        theirs: dict[str, np.ndarray],
+    ) -> list[PairFailure]:
+        """Write scores, and where (i, j) and (j, i) are two also those the other way round; return the failed pairs."""
+        window = part.window
+        status, out = whole.status[window], {name: block[window] for name, block in whole.scores.items()}
+        failures = write_block(self._app, ours, codes, [], out, status)
+        if whole.mirrored is None:
+            return failures
+        back = {name: block[window[::-1]] for name, block in whole.mirrored.items()}
+        if self._app.directed:
+            write_reversed(self._app, out, back, failures)
+            return failures
+        turned = codes if isinstance(codes, int) else codes.T
+        filled = bool(failures) or not part.mask.plain
+        more = write_block(self._app, theirs, turned, [], back, status.T, filled=filled)
+        return merge_mirrored(failures, more, status)
+
+    def _to_host(self, *tables: dict[str, Any]) -> list[dict[str, np.ndarray]]:
+        """Download scores; they lie in memory that the calling thread uses again."""
+        sources = [source for table in tables for source in table.values()]
+        blocks = self._staging.arrays(sources)
+        for source, host in zip(sources, blocks, strict=True):
             self._copy("download", "download", host.nbytes, partial(self._device.download, source, host))
-            blocks[name] = host
-        return blocks
+        left = iter(blocks)
+        return [{name: next(left) for name in table} for table in tables]
 
 
 def _cast(xp: Any, scores: Any, dtype: np.dtype[Any]) -> Any:

@@ -219,6 +219,19 @@ class DeviceKit:
         items = np.arange(n_rounds * 64, dtype=np.float32).reshape(n_rounds, 64)
         np.testing.assert_array_equal(_pipeline(device, items, slots), items.sum(axis=1))
 
+    def test_two_threads_copy_each_way(self, device: Device) -> None:
+        items = _numbers((32, 500), "float32")
+        slots, back = device.allocate(items.shape, items.dtype), np.empty_like(items)
+        with ThreadPoolExecutor(2) as up, ThreadPoolExecutor(2) as down:
+            uploads = [up.submit(device.upload, row, slots[k]) for k, row in enumerate(items)]
+
+            def fetch(k: int) -> None:
+                uploads[k].result(_PATIENCE_SECONDS)
+                device.download(slots[k], back[k])
+
+            list(down.map(fetch, range(len(items))))
+        np.testing.assert_array_equal(back, items)
+
     # Life
 
     def test_it_tells_what_it_is(self, device: Device) -> None:

@@ -6,11 +6,13 @@ a GPU raises ``MisuseError`` and is recorded in ``FakeCupy.misuse``:
 
 - use of an array before the stream that works on it was waited for (both may read it);
 - work on the null stream, without a selected device, or outside the device's own memory pool;
-- host arrays among device arrays.
+- host arrays among device arrays;
+- memory taken or pinned, or code loaded, while a kernel runs whose blocks are all resident.
 
 Kernels in CUDA C++ (``RawModule``) run on the emulator of ``tartan.testing.emulator``, which finds wrong indices and
-missing barriers. Of cuFFT and cuBLAS there is what ``tartan.testing.fake_cuda_libraries`` has. All work is done in the
-calling thread, and there is one device memory for all GPUs.
+missing barriers; cooperative launches run on threads. Of cuFFT and cuBLAS there is what
+``tartan.testing.fake_cuda_libraries`` has. All work is done in the calling thread, and there is one device memory for
+all GPUs.
 """
 
 from __future__ import annotations
@@ -22,45 +24,28 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tartan.devices.guarded import Guard, GuardedArray, MemoryMeter
+from tartan.testing.fake_cuda_errors import (
+    FakeCompileError,
+    FakeCudaRuntimeError,
+    FakeLibraryError,
+    FakeOutOfMemoryError,
+    MisuseError,
+)
 from tartan.testing.fake_cuda_libraries import DeviceAddress, FakeHandles, cublas, cufft
-
-if TYPE_CHECKING:
-    from tartan.testing.emulator import Emulator
+from tartan.testing.fake_cuda_modules import FakeModule
+from tartan.testing.fake_cuda_resident import attribute, occupancy
 
 __all__ = ["FakeCudaRuntimeError", "FakeCupy", "FakeLibraryError", "FakeOutOfMemoryError", "MisuseError"]
 
-_NO_DEVICE = 100
-
-
-class MisuseError(AssertionError):
-    """Something that would go wrong on a GPU, perhaps silently."""
-
-
-class FakeOutOfMemoryError(MemoryError):
-    """Stands for ``cupy.cuda.memory.OutOfMemoryError``."""
-
-
-class FakeCudaRuntimeError(RuntimeError):
-    """Stands for ``cupy.cuda.runtime.CUDARuntimeError``."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-class FakeLibraryError(RuntimeError):
-    """Stands for the errors of the driver, cuBLAS and cuFFT, each of which is a subclass of its own."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+_NO_DEVICE, _MAPPED = 100, 2
+_OF_UNKNOWN_SIZE = frozenset({"nonzero", "flatnonzero", "argwhere", "unique", "compress", "extract", "union1d"})
 
 
 @dataclass
@@ -77,6 +62,7 @@ class _Stream:
 
     def __init__(self, machine: _FakeDriver) -> None:
         self.n_issued = 0
+        self.copying = ""
         self._machine = machine
         self._work: deque[tuple[int, Callable[[], object]]] = deque()
         self._lock = threading.Lock()
@@ -119,6 +105,8 @@ class _Event:
         self._machine.check_alive()
         if self._stream is None:
             raise self._machine.misused("wait for an event that was never recorded")
+        if self._stream.copying:
+            self._machine.while_copying(self._stream.copying)
         self._stream.finish(self._position)
 
 
@@ -168,7 +156,7 @@ class _Flight:
 class _FakeDriver(Guard):
     """The GPUs behind one FakeCupy: their memory and everything in flight."""
 
-    def __init__(self, memory_bytes: int) -> None:
+    def __init__(self, memory_bytes: int, while_copying: Callable[[str], object]) -> None:
         import array_api_compat.numpy as module
 
         super().__init__(module)
@@ -177,6 +165,12 @@ class _FakeDriver(Guard):
         self.launched: list[str] = []
         self.lost = False
         self.n_waits = 0
+        self.while_copying = while_copying
+        self.n_copying = {"upload": 0, "download": 0}
+        self.most_copying = {"upload": 0, "download": 0}
+        self.n_resident = 0
+        self.crashing: frozenset[str] = frozenset()
+        self.mapped: dict[int, int] = {}
         self._threads = threading.local()
         self._in_flight: dict[int, _Flight] = {}
         self._n_flights = 0
@@ -201,6 +195,11 @@ class _FakeDriver(Guard):
         if self.lost:
             raise FakeCudaRuntimeError(700, "cudaErrorIllegalAddress: an illegal memory access was encountered")
 
+    def check_idle(self, what: str) -> None:
+        """Refuse what would wait for a kernel that waits for the host."""
+        if self.n_resident:
+            raise self.misused(f"{what} while a kernel is resident")
+
     def current_stream(self) -> _Stream:
         if not self.selection.devices:
             raise self.misused("work without a selected device")
@@ -209,6 +208,11 @@ class _FakeDriver(Guard):
         return self.selection.streams[-1]
 
     # The rules of Guard
+
+    def run(self, function: Callable[..., Any], args: Any, kwargs: Any, *, takes_host_arrays: bool = False) -> Any:
+        if _has_unknown_size(function, args):
+            self.n_waits += 1  # the host learns the shape of the result from the GPU
+        return super().run(function, args, kwargs, takes_host_arrays=takes_host_arrays)
 
     def before_use(self, operands: Sequence[np.ndarray]) -> None:
         self.before_launch(operands, [])
@@ -232,6 +236,7 @@ class _FakeDriver(Guard):
         stream.finish(stream.n_issued)  # a stream works in order
 
     def reserve(self, nbytes: int) -> Callable[[], None]:
+        self.check_idle("memory taken")
         if not self.selection.pools:
             raise self.misused("memory taken from the pool of the process, not of the device")
         return self.selection.pools[-1].malloc(nbytes)
@@ -263,6 +268,30 @@ class _FakeDriver(Guard):
 
         stream.issue(work_and_land)
 
+    def issue_copy(self, stream: _Stream, raw: np.ndarray, copy: Callable[[], object], way: str) -> None:
+        """Put an upload or a download of an array into a stream, and count it until it is done."""
+        with self._lock:
+            self.n_copying[way] += 1
+            self.most_copying[way] = max(self.most_copying[way], self.n_copying[way])
+        stream.copying = way
+
+        def copy_and_count() -> None:
+            copy()
+            stream.copying = ""
+            with self._lock:
+                self.n_copying[way] -= 1
+
+        self.issue(stream, raw, copy_and_count, writes=way == "upload")
+
+
+def _has_unknown_size(function: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+    """Whether the shape of a result depends on the values of an array."""
+    if function is np.ndarray.__getitem__:
+        index = args[1] if isinstance(args[1], tuple) else (args[1],)
+        return any(isinstance(part, GuardedArray) and part.dtype == np.bool_ for part in index)
+    name = getattr(function, "__name__", "")
+    return name in _OF_UNKNOWN_SIZE or (name == "where" and len(args) == 1)
+
 
 class _Pointer:
     """Stands for ``cupy.cuda.MemoryPointer``."""
@@ -277,71 +306,17 @@ class _Pointer:
         return DeviceAddress.of(self._raw)
 
     def copy_from_host_async(self, address: int, nbytes: int, stream: _Stream) -> None:
-        self._copy(self._raw.ctypes.data, address, nbytes, stream, writes=True)
+        self._copy(self._raw.ctypes.data, address, nbytes, stream, "upload")
 
     def copy_to_host_async(self, address: int, nbytes: int, stream: _Stream) -> None:
-        self._copy(address, self._raw.ctypes.data, nbytes, stream, writes=False)
+        self._copy(address, self._raw.ctypes.data, nbytes, stream, "download")
 
-    def _copy(self, target: int, source: int, nbytes: int, stream: _Stream, *, writes: bool) -> None:
+    def _copy(self, target: int, source: int, nbytes: int, stream: _Stream, way: str) -> None:
         self._machine.check_alive()
-        self._machine.check_ready(self._raw, stream, writes=writes)
+        self._machine.check_ready(self._raw, stream, writes=way == "upload")
         if nbytes != self._raw.nbytes or not self._raw.flags.c_contiguous:
             raise self._machine.misused(f"copy of {nbytes} bytes from or to an array of {self._raw.nbytes}")
-        self._machine.issue(stream, self._raw, lambda: ctypes.memmove(target, source, nbytes), writes=writes)
-
-
-class _RawModule:
-    """Stands for ``cupy.RawModule``: compiled by the C++ compiler of the machine, run by the emulator."""
-
-    def __init__(self, machine: _FakeDriver, *, code: str, options: tuple[str, ...] = ()) -> None:
-        self._machine = machine
-        self._code = code
-        self._options = options
-
-    @cached_property
-    def _emulator(self) -> Emulator:
-        from tartan.testing.emulator import Emulator
-
-        return Emulator(self._code, options=self._options)
-
-    def compile(self) -> None:
-        """Compile the source; it is loaded to the selected device."""
-        self._machine.current_stream()
-        assert self._emulator.names
-
-    def get_function(self, name: str) -> Callable[..., None]:
-        """Return what launches a kernel."""
-        self.compile()
-        return partial(self._launch, name)
-
-    def _launch(self, name: str, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...]) -> None:
-        from tartan.testing.emulator import KernelError
-
-        given = [self._argument(name, argument) for argument in args]
-        read, written = _read_and_written(self._emulator.parameters(name), given)
-        self._machine.before_launch(read, written)
-        try:
-            self._emulator.launch(name, grid, block, given, seed=self._machine.next_seed())
-        except KernelError as error:
-            raise self._machine.misused(str(error)) from error
-        self._machine.launched.append(name)
-        for raw in read:
-            self._machine.issue(self._machine.current_stream(), raw, writes=False)
-        self._machine.after_use(written)
-
-    def _argument(self, name: str, argument: Any) -> Any:
-        if isinstance(argument, GuardedArray):
-            return np.atleast_1d(self._machine.unwrap(argument))
-        if isinstance(argument, np.ndarray):
-            raise self._machine.misused(f"{name} got a host array {argument.dtype}{argument.shape}")
-        return argument
-
-
-def _read_and_written(parameters: Sequence[str], args: Sequence[Any]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return the arrays that a kernel only reads, and those that it may write."""
-    arrays = [(declared, raw) for declared, raw in zip(parameters, args) if isinstance(raw, np.ndarray)]
-    read = [raw for declared, raw in arrays if declared.startswith("const ")]
-    return read, [raw for declared, raw in arrays if not declared.startswith("const ")]
+        self._machine.issue_copy(stream, self._raw, lambda: ctypes.memmove(target, source, nbytes), way)
 
 
 class FakeCupy:
@@ -355,6 +330,11 @@ class FakeCupy:
         Memory of the GPU.
     handle_bytes : int
         What cuBLAS takes of it, outside of all pools, for the handle of each thread.
+    while_copying : callable, optional
+        Called with "upload" or "download" by a thread that begins to wait for its copy, which is not done before it
+        returns: by waiting there for another copy, a test shows that the device lets both be under way.
+    crashing : sequence of str
+        Names of kernels that lose the GPU when they are launched with all blocks at once.
 
     Attributes
     ----------
@@ -362,10 +342,13 @@ class FakeCupy:
         What was done that would be wrong on a GPU. Empty after a good test.
     registered : dict of int to int
         Host memory that is pinned now: its address, and its size in bytes.
+    n_copying, most_copying : dict of str to int
+        Copies that are issued and not done, now and at most so far; of "upload" and of "download".
     launched : list of str
         Names of the kernels of modules that ran, in order.
     n_waits : int
-        How often a number was taken from the GPU by ``bool``, ``int`` or ``float``, while the calling thread spins.
+        How often a call had to wait for the GPU, while its thread spins: for a number, by ``bool``, ``int`` or
+        ``float``, or for the size of a result, as of ``nonzero`` and of an index of booleans.
 
     Examples
     --------
@@ -377,12 +360,23 @@ class FakeCupy:
 
     ndarray = GuardedArray
 
-    def __init__(self, *, n_devices: int = 1, memory_bytes: int = 2**26, handle_bytes: int = 0) -> None:
-        self._machine = _FakeDriver(memory_bytes)
+    def __init__(
+        self,
+        *,
+        n_devices: int = 1,
+        memory_bytes: int = 2**26,
+        handle_bytes: int = 0,
+        while_copying: Callable[[str], object] = lambda way: None,
+        crashing: Sequence[str] = (),
+    ) -> None:
+        self._machine = _FakeDriver(memory_bytes, while_copying)
+        self._machine.crashing = frozenset(crashing)
         self._n_devices = n_devices
         self.misuse = self._machine.misuse
         self.launched = self._machine.launched
-        self.RawModule = partial(_RawModule, self._machine)
+        self.n_copying = self._machine.n_copying
+        self.most_copying = self._machine.most_copying
+        self.RawModule = partial(FakeModule, self._machine)
         self.array_namespace = self._machine.namespace
         cublas_error = type("CUBLASError", (FakeLibraryError,), {})
         handles = FakeHandles(self._machine, cublas_error, handle_bytes)
@@ -394,9 +388,12 @@ class FakeCupy:
             Event=self._event,
             MemoryPool=lambda: _Pool(self._machine),
             using_allocator=self._using_allocator,
-            alloc_pinned_memory=self._alloc_pinned_memory,
             memory=SimpleNamespace(OutOfMemoryError=FakeOutOfMemoryError),
-            driver=SimpleNamespace(CUDADriverError=type("CUDADriverError", (FakeLibraryError,), {})),
+            driver=SimpleNamespace(
+                CUDADriverError=type("CUDADriverError", (FakeLibraryError,), {}),
+                occupancyMaxActiveBlocksPerMultiprocessor=occupancy,
+            ),
+            compiler=SimpleNamespace(CompileException=FakeCompileError),
             cublas=cublas(self._machine, cublas_error, handles),
             cufft=cufft(self._machine, type("CuFFTError", (FakeLibraryError,), {})),
             device=SimpleNamespace(get_cublas_handle=handles.of_thread),
@@ -407,6 +404,10 @@ class FakeCupy:
                 memGetInfo=self._mem_get_info,
                 hostRegister=self._host_register,
                 hostUnregister=self._host_unregister,
+                deviceGetAttribute=attribute,
+                pointerGetAttributes=lambda address: SimpleNamespace(
+                    devicePointer=address if address in self._machine.mapped else 0
+                ),
             ),
         )
         for name in ("RawModule", "cuda"):
@@ -473,16 +474,17 @@ class FakeCupy:
             raise self._machine.misused("host memory pinned without a selected device")
         if any(address < start + size and start < address + nbytes for start, size in self.registered.items()):
             raise FakeCudaRuntimeError(712, "cudaErrorHostMemoryAlreadyRegistered")
+        self._machine.check_idle("memory pinned")
         self.registered[address] = nbytes
+        if flags & _MAPPED:
+            self._machine.mapped[address] = nbytes
         self.n_pinned_bytes += nbytes
 
     def _host_unregister(self, address: int) -> None:
+        self._machine.check_idle("memory unpinned")
+        self._machine.mapped.pop(address, None)
         if self.registered.pop(address, None) is None:
             raise self._machine.misused("host memory unpinned that is not pinned")
-
-    def _alloc_pinned_memory(self, nbytes: int) -> bytearray:
-        self.n_pinned_bytes += nbytes
-        return bytearray(nbytes)
 
     def _mem_get_info(self) -> tuple[int, int]:
         meter = self._machine.meter

@@ -71,6 +71,7 @@ class Forensics(Application):
     similarity = True
     ragged = False
     tile_side = 16
+    compacts_all = True
     item_suffixes = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".bmp")
 
     def __init__(self, *, crop: int | str | None = None, score: str = "ncc", max_megapixels: float | str = 250) -> None:
@@ -125,7 +126,10 @@ class Forensics(Application):
         return (np.float16, shape) if KERNELS.runs_on(xp) else None
 
     def compact(self, item: Any, out: Any, xp: Any) -> Any:
-        """Extract the noise pattern on a GPU (float16, unit variance), or its half spectrum when the score is PCE."""
+        """Extract the noise pattern on a GPU, or its half spectrum when the score is PCE.
+
+        ``out`` is float16, of unit variance, or float32, of unit norm.
+        """
         return cuda.write_item(item, out, xp)
 
     def warm_up(self, xp: Any) -> None:
