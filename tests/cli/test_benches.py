@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from tartan.cli.main import main
+from tartan.devices import found_gpus
 from tartan.errors import ConfigError
+from tartan.testing.compiler import require_compiler
 
 FOLDER = Path(__file__).parents[2] / "benches"
 
@@ -29,6 +31,28 @@ def test_words_have_the_types_of_their_defaults(options_of: Any) -> None:
 def test_other_words_are_named(word: str, options_of: Any) -> None:
     with pytest.raises(ConfigError, match=f"^{word}: .*"):
         options_of([word], n=1, small=False)
+
+
+@pytest.mark.slow
+def test_a_benchmark_of_slots_needs_a_gpu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    if any(gpu["usable"] for gpu in found_gpus()):
+        pytest.skip("there is a GPU")
+    monkeypatch.chdir(FOLDER.parent)
+    assert main(["bench", "comm-gpu"]) == 1
+    assert "slots cannot run on a GPU" in capsys.readouterr().err
+
+
+@pytest.mark.exhaustive
+def test_the_benchmark_of_slots_runs_without_a_gpu(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_compiler()
+    monkeypatch.chdir(FOLDER.parent)
+    words = ["device=emulated", "times=2", "slots=3", "largest=1000", "messages=20"]
+    assert main(["bench", "comm-gpu", *words]) == 0
+    found = capsys.readouterr().out
+    assert "20 messages from slot to slot, 0 lost or changed" in found
+    assert found.count("slot to slot") == 3
 
 
 @pytest.mark.slow

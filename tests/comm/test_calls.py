@@ -288,6 +288,7 @@ def test_a_rank_that_fails_ends_all(sizes) -> None:
         (lambda r: r.send(np.ones(1), to=0, tag=2**31), "tag 2147483648"),
         (lambda r: r.broadcast(np.ones(1), 3), "rank 3 does not exist"),
         (lambda r: r.reduce(np.ones(1), root=-1), "rank -1 does not exist"),
+        (lambda r: r.broadcast(np.ones(1) if r.rank == 1 else None, 1), "gives None to broadcast"),
         (lambda r: r.send(np.array([object()]), to=0), "Python objects"),
         (lambda r: r.all_gather(np.array([None])), "Python objects"),
         (lambda r: r.recv(np.empty(2, object)), "Python objects"),

@@ -69,6 +69,7 @@ def _list(found: dict[str, Path], args: argparse.Namespace) -> int:
 
 
 def _named(found: dict[str, Path], name: str) -> Path:
+    name = name.replace("-", "_")
     if name not in found:
         raise ConfigError(f"there is no benchmark {name!r}; there are {', '.join(found)}")
     return found[name]

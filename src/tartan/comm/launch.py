@@ -29,8 +29,9 @@ from tartan.comm.node import GRACE_SECONDS, NodeTask
 from tartan.comm.program import Program, RankEnding, followed
 from tartan.comm.rank import RankCommunicator
 from tartan.comm.slots import Kernel, SlotDevice, SlotPlan
+from tartan.comm.slots_gpu import GpuSlots
 from tartan.comm.state import LOST
-from tartan.errors import ConfigError, DeadlockError, DeviceError, RankLostError, ResourceError
+from tartan.errors import ConfigError, DeadlockError, RankLostError, ResourceError
 
 T = TypeVar("T")
 
@@ -69,7 +70,8 @@ def run(  # the shape of a world, which callers name
     gpus, slots : int
         GPUs of a node that run the kernel, and slots of each.
     device : SlotDevice, optional
-        Where the kernel runs: ``tartan.testing.emulated_gpu.EmulatedGpu`` runs slots on threads of the CPU.
+        Where the kernel runs; default: the GPUs of this machine, through CuPy.
+        ``tartan.testing.emulated_gpu.EmulatedGpu`` runs slots on threads of the CPU.
     nodes : int
         Nodes to simulate on this machine, each with a memory and a leader of its own.
     groups : int
@@ -90,7 +92,7 @@ def run(  # the shape of a world, which callers name
     ConfigError
         If the function cannot be pickled, a number is wrong, or the kernel does not compile or makes a wrong call.
     DeviceError
-        If there is no GPU for a kernel.
+        If there is no GPU for a kernel, or no CuPy.
     ResourceError
         If so many ranks do not fit into memory, or so many slots on a GPU.
 
@@ -139,9 +141,8 @@ def _slot_plan(gpu: Kernel | None, device: SlotDevice | None, gpus: int, slots: 
     whole("gpus", gpus, 1)
     whole("slots", slots, 1)
     if device is None:
-        raise DeviceError(
-            "slots cannot run on a GPU yet; device=tartan.testing.emulated_gpu.EmulatedGpu() runs them on the CPU"
-        )
+        device = GpuSlots()
+        device.require(gpus)
     return SlotPlan(gpu, device, gpus, slots)
 
 

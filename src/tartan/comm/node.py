@@ -89,7 +89,8 @@ class NodeProcess:
     def __init__(self, task: NodeTask, launcher: Channel | None) -> None:
         self._task, self._launcher, self._pid = task, launcher, os.getpid()
         self._ranks = [rank for rank, node in enumerate(task.nodes) if node == task.me]
-        self._arena: CommArena = new_arena(len(self._ranks), len(task.nodes))
+        pinned = task.slots is not None and task.slots.device.pins_memory
+        self._arena: CommArena = new_arena(len(self._ranks), len(task.nodes), pinned=pinned)
         self._selector = selectors.DefaultSelector()
         self._deadline: float | None = None
         self._children: list[_Child] = []

@@ -14,6 +14,7 @@ from tartan.comm.state import DEADLOCK, RankSeat, all_wait
 _TURN_SECONDS = 0.1
 _SPINS = 2000
 _MOST_ADDRESSES = 1 << 44
+_MOST_PINNED = 160 << 20
 _CALLS = {1: "send", 2: "recv", 3: "wait", 4: "test", 5: "probe", 100: "a collective", 101: "nothing: it has ended"}
 
 
@@ -56,12 +57,16 @@ def enter(arena: CommArena, local: int, rank: int, nodes: tuple[int, ...]) -> tu
     return _here.found, line
 
 
-def new_arena(n_local: int, size: int) -> CommArena:
-    """Return the memory for the ranks of a node; pages are taken where they are touched."""
+def new_arena(n_local: int, size: int, *, pinned: bool = False) -> CommArena:
+    """Return the memory for the ranks of a node.
+
+    Pages are taken where they are touched; of memory that is to be pinned, all of them.
+    """
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     addresses = _MOST_ADDRESSES if limit == resource.RLIM_INFINITY else min(limit, _MOST_ADDRESSES)
     half = memory().total_bytes // 2
-    arena = CommArena(n_local, size, min(half, addresses // (4 * (n_local + 1))), min(half, addresses // 16))
+    most = min(_MOST_PINNED, half // 8 // (n_local + 1)) if pinned else half
+    arena = CommArena(n_local, size, min(most, addresses // (4 * (n_local + 1))), min(most, addresses // 16))
     arena.found(0, list(range(size)))
     return arena
 

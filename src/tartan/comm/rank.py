@@ -144,6 +144,12 @@ class RankCommunicator:
     def broadcast(self, array: Any, root: int = 0, *, out: Any = None, shared: bool = False) -> NDArray[Any]:
         """Return the array of one rank. The others give an array of the same shape and dtype."""
         require_root(root, self.size)
+        if array is None:
+            raise ConfigError(
+                f"rank {self.rank} gives None to broadcast: all ranks give an array of the same shape and dtype, the "
+                "others for instance np.empty(shape, dtype); where they do not know the shape, scatter([data] * size) "
+                "on the root and scatter(root=root) elsewhere"
+            )
         mine = given(array)
         call = signature(f"broadcast from {root}", mine.dtype, mine.shape)
         joined, places = self._exchange(call, as_bytes(mine) if self.rank == root else _NOTHING)

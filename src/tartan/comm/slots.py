@@ -67,14 +67,25 @@ class LoadedKernel(Protocol):
         ------
         ConfigError
             If the arguments are not what the kernel takes.
-        ClusterError
+        RankLostError
             If the kernel fails.
+        DeviceError
+            If it cannot be launched.
         """
         ...
 
 
 class SlotDevice(Protocol):
-    """Where kernels of slots run."""
+    """Where kernels of slots run.
+
+    Attributes
+    ----------
+    pins_memory : bool
+        Whether it keeps all memory of a node in place, which limits how much there can be.
+    """
+
+    @property
+    def pins_memory(self) -> bool: ...
 
     def load(self, kernel: Kernel, gpu: int) -> LoadedKernel:
         """Compile a kernel for a GPU, by its number on the node.
@@ -83,6 +94,8 @@ class SlotDevice(Protocol):
         ------
         ConfigError
             If it does not compile.
+        DeviceError
+            If the device cannot be used.
         """
         ...
 
