@@ -1,14 +1,16 @@
 """The twins of ``_comm_ranks.py`` and of the programs of ``examples/comm``, written by hand for mpi4py.
 
-``mpiexec -n N python _comm_mpi.py TASK OPTIONS``. The programs share the functions that compute with their twins; the
-messages are what a user of mpi4py writes: buffers, allocated once. Rank 0 prints one line of JSON: the seconds of each
-measurement, the longest over the ranks.
+``mpiexec -n N python _comm_mpi.py TASK OPTIONS together|apart``. The programs share the functions that compute with
+their twins; the messages are what a user of mpi4py writes: buffers, allocated once. Rank 0 prints one line of JSON: the
+seconds of each measurement, the longest over the ranks.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -191,7 +193,10 @@ TASKS: dict[str, Callable[..., list[float]]] = {
 
 
 def main() -> None:
-    """Take part in one task."""
+    """Take part in one task, where asked in a session of its own; each rank of MPICH has one already."""
+    if sys.argv[3] == "apart":
+        with contextlib.suppress(PermissionError):
+            os.setsid()
     found = np.array(TASKS[sys.argv[1]](**json.loads(sys.argv[2])))
     longest = np.empty_like(found)
     WORLD.Allreduce(found, longest, MPI.MAX)

@@ -45,8 +45,13 @@ class Contender:
     script: tuple[str, ...]
     folder: Path | None = None
 
-    def seconds(self, task: str, n_ranks: int, threads: int = 1, **options: object) -> list[float]:
+    def seconds(
+        self, task: str, n_ranks: int, *, threads: int = 1, apart: bool = True, **options: object
+    ) -> list[float]:
         """Return what a task measures on some ranks.
+
+        ``apart`` puts each rank into a session of its own, as MPICH does: where other work runs, Linux divides the
+        processors among sessions, so that ranks of one session would get the share of a single one.
 
         Raises
         ------
@@ -54,6 +59,7 @@ class Contender:
             If it fails; the text is what it wrote.
         """
         words = [*self.command, str(n_ranks), *self.script, task, json.dumps(options)]
+        words.append("apart" if apart else "together")
         done = subprocess.run(
             words, capture_output=True, text=True, env=self._environment(threads), timeout=LIMIT_SECONDS
         )

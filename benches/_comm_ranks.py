@@ -1,4 +1,4 @@
-"""What a rank of ``tartan ranks`` does for ``tartan bench comm``: ``_comm_ranks.py TASK OPTIONS``.
+"""What a rank of ``tartan ranks`` does for ``tartan bench comm``: ``_comm_ranks.py TASK OPTIONS together|apart``.
 
 Rank 0 prints one line of JSON: the seconds of each measurement, the longest over the ranks.
 """
@@ -128,6 +128,8 @@ TASKS: dict[str, Callable[..., list[float]]] = {
 def main() -> None:
     """Take part in one task."""
     world = comm.world()
+    if sys.argv[3] == "apart":
+        os.setsid()
     found = np.array(TASKS[sys.argv[1]](world, **json.loads(sys.argv[2])))
     longest = world.all_reduce(found, "max")
     if world.rank == 0:

@@ -106,7 +106,7 @@ def barrier(table: Table) -> None:
 def pingpong(table: Table) -> None:
     """Empty messages between two ranks of four, the others asleep."""
     socket = "socketpair"
-    options = {"n_bytes": 0, "times": 1000, "rounds": 3}
+    options = {"n_bytes": 0, "times": 1000, "rounds": 3, "apart": False}
     contenders = {"Tartan": _of(table.ours, "pingpong", 4, options), socket: lambda: [socket_round_trip(3000)]}
     found = table.turns(contenders)
     table.add("0-byte round trip, 2 of 4 ranks", found, socket, 3.0, at_most=True)
@@ -129,7 +129,7 @@ def mds(table: Table) -> None:
     """A step of a map: against one process with two threads, and over MPI where messages dominate."""
     with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as folder:
         large, small = (_matrix(Path(folder), n) for n in (4000, 1000))
-        options = {"matrix": large, "steps": 40, "rounds": 2}
+        options = {"matrix": large, "steps": 40, "rounds": 2, "apart": False}
         found = table.turns({
             "Tartan": _of(table.ours, "mds", 2, options),
             "1 process": lambda: table.ours.seconds("mds", 1, threads=2, **options),
