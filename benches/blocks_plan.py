@@ -1,7 +1,10 @@
 """Replays of block tasks: traffic of the Unicorn paper, "auto" against its best, bounds, scheduling, throttled links.
 
 All in virtual time but the seconds of scheduling, which are processor time. Words: ``seeds=20``, ``only=`` with some of
-``paper,auto,nodes,scheduling,links,thousand``, ``side=316`` for the grid of the task that is scheduled.
+``paper,auto,nodes,scheduling,subscribing,links,thousand``, ``side=316`` for the grid of the task that is scheduled.
+
+``subscribing`` is all that a session does with a task before its first order: it asks for the subscriptions, refuses
+conflicts, looks up what ranks hold, divides, and orders.
 """
 
 from __future__ import annotations
@@ -13,16 +16,26 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import tartan.plan
 from _measure import options_of, print_table
+from tartan.blocks.applications.matmul import product as multiply
+from tartan.blocks.directory import BlockDirectory
+from tartan.blocks.jobs import JobTable
+from tartan.blocks.schedule import BlockSchedule, scheduled
+from tartan.blocks.sources import source_of
+from tartan.blocks.space import Space
+from tartan.blocks.task import Task, refuse_conflicts
 from tartan.core.affinity import TaskNeeds
 from tartan.core.assignment import Assignment, assign
 from tartan.core.block_replay import BlockNetwork, BlockOptions, BlockPrediction, BlockRank, BlockReplay
-from tartan.core.placement import Place
+from tartan.core.placement import Place, place_blocks
+from tartan.core.space import BlockGrid, Box
 from tartan.core.subtask_order import PieceOrder
+from tartan.core.task_divider import TaskDivider
 from tartan.plan import read_plan
 from tartan.plan.blocks import BlockPlan, BlockVariant, Computation, predict_blocks
 
@@ -137,6 +150,57 @@ def scheduling(plan: BlockPlan, side: int) -> list[str]:
     return failed
 
 
+def subscribing(plan: BlockPlan, side: int) -> list[str]:
+    """Time a product from its subscriptions to the order of subtasks on 16 ranks, both ways of subscribing."""
+    lines, failed, found = [], [], []
+    for at_once, bar in ((True, 5.0), (False, 25.0)):
+        times = []
+        for _ in range(3):
+            directory = _placed_operands(side)
+            start = time.process_time()
+            found.append(_scheduled_product(directory, at_once=at_once))
+            times.append(1e6 * (time.process_time() - start) / side**2)
+        lines.append(["at once" if at_once else "one by one", f"{min(times):.1f}", f"{bar:.0f}"])
+        if min(times) > bar:
+            failed.append(f"a subtask that subscribes {lines[-1][0]} is scheduled in {min(times):.1f} us")
+    if any(schedule != found[0] for schedule in found):
+        failed.append("both ways of subscribing do not give the same schedule")
+    print_table(f"product of {side**2} subtasks, 16 ranks", lines, ["subscribed", "us a subtask", "bar"])
+    return failed
+
+
+def _placed_operands(side: int, n_ranks: int = 16) -> BlockDirectory:
+    """Return two matrices spread over ranks at random, and one of zeros."""
+    directory = BlockDirectory()
+    grid = BlockGrid((1024 * side, 1024 * side), (1024, 1024))
+    source = source_of(None, grid.shape, "f4")
+    for number in range(3):
+        placed = place_blocks(grid.counts, "random", n_ranks, number).tolist() if number < 2 else None
+        directory.add(Space(number, source, grid, _no_values, _no_file, directory), placed)
+    return directory
+
+
+def _scheduled_product(directory: BlockDirectory, *, at_once: bool, n_ranks: int = 16) -> BlockSchedule:
+    a, b, c = directory.spaces.values()
+
+    def wants(i: Any, j: Any) -> Any:
+        rows, columns = c.block(i, j)
+        return a.read[rows, :], b.read[:, columns], c.write[rows, columns]
+
+    task = Task(multiply, c.grid, wants, at_once=at_once, releases_gil=True)
+    refuse_conflicts([task])
+    jobs = JobTable(1, [(task.table, task.function)], directory.parts_of)
+    return scheduled(jobs, directory, TaskDivider(), range(n_ranks), np.inf)
+
+
+def _no_values(space: Space, box: Box) -> np.ndarray:
+    raise AssertionError("the bench runs nothing")
+
+
+def _no_file(space: Space, path: str | Path, overwrite: bool) -> None:
+    raise AssertionError("the bench runs nothing")
+
+
 def busy(call: Callable[[], object]) -> float:
     """Return the processor time of a call."""
     start = time.process_time()
@@ -209,12 +273,13 @@ def thousand(plan: BlockPlan, seeds: int) -> list[str]:
 
 def main(words: list[str]) -> int:
     """Replay, print, and hold the bars."""
-    chosen = options_of(words, seeds=20, only="paper,auto,nodes,scheduling,links,thousand", side=316)
+    chosen = options_of(words, seeds=20, only="paper,auto,nodes,scheduling,subscribing,links,thousand", side=316)
     plan = shipped("unicorn")
     parts = {"paper": paper, "auto": auto, "nodes": nodes, "links": links, "thousand": thousand}
+    of_side = {"scheduling": scheduling, "subscribing": subscribing}
     failed: list[str] = []
     for name in chosen.only.split(","):
-        failed += scheduling(plan, chosen.side) if name == "scheduling" else parts[name](plan, chosen.seeds)
+        failed += of_side[name](plan, chosen.side) if name in of_side else parts[name](plan, chosen.seeds)
     for text in failed:
         print(f"NOT HELD: {text}", file=sys.stderr)
     return 1 if failed else 0

@@ -6,8 +6,9 @@ time inside compare. Kernels are compared with what the GPU could do: products w
 with its clock and cores. Without a GPU it fails. It needs this folder and an installed Tartan, and for the device kit
 pytest; nothing is built or fetched.
 
-Words: ``device=cuda:1``; ``vectors=20000`` ``photos=60`` ``proteomes=60`` ``particles=48`` set the sizes.
-``device=sim`` runs all but the kernels on the simulator, to try the benchmark itself.
+Words: ``device=cuda:1``; ``vectors=20000`` ``photos=60`` ``proteomes=60`` ``particles=48`` and
+``product=32768``, the side of matrices that block tasks multiply, set the sizes.
+``device=sim`` runs all but the kernels on the simulator, to try the benchmark itself; its product is of at most 512.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ import tartan
 from _measure import load_average, options_of, print_table, seconds_of
 from tartan.apps import builtin
 from tartan.base.products import sliced_products
+from tartan.blocks import Session
+from tartan.blocks.applications.matmul import matmul
 from tartan.devices import Device, found_gpus, open_device
 from tartan.errors import DeviceError
 
@@ -169,6 +172,25 @@ def _seconds_on(device: Device, call: Callable[[], Any]) -> float:
     return min(seconds_of(lambda: device.compute("compare", 1, call)) for _ in range(ROUNDS))
 
 
+def streamed_product(name: str, n: int) -> dict[str, float]:
+    """Multiply matrices by block tasks through memory for two of the three; the peer has all three on the device."""
+    a, b = (np.random.default_rng(k).random((n, n), dtype=np.float32) for k in range(2))
+    host_bytes = 5 * a.nbytes + 2**24
+    with Session(device=name, device_cache=2 * a.nbytes, host_cache=host_bytes) as session:
+        product, report, _ = matmul(session, a, b, block=max(1, n // 16))
+        rows = product[: max(1, n // 16)]
+    device = open_device(name)
+    try:
+        left, right, out = _loaded(device, a), _loaded(device, b), device.allocate(a.shape, a.dtype)
+        whole = _seconds_on(device, lambda: device.xp.matmul(left, right, out=out))
+    finally:
+        device.close()
+    apart = float(np.abs(rows - a[: len(rows)] @ b).max() / np.abs(rows).max())
+    moved = report.bytes_uploaded + report.bytes_downloaded
+    found = {"seconds": report.seconds, "peer_seconds": whole, "ratio": whole / report.seconds}
+    return {**found, "moved_bytes": moved, "waited_seconds": report.seconds_device_waited, "largest_difference": apart}
+
+
 def extrapolated(found: dict[str, float], n: int) -> float:
     """Return how many seconds n items would take: compare grows with their square, the rest as they do."""
     share = n / found["n"]
@@ -178,7 +200,7 @@ def extrapolated(found: dict[str, float], n: int) -> float:
 
 def main(words: list[str]) -> dict[str, Any]:
     """Measure, print one table, return the numbers."""
-    options = options_of(words, device="cuda", vectors=20_000, photos=60, proteomes=60, particles=48)
+    options = options_of(words, device="cuda", vectors=20_000, photos=60, proteomes=60, particles=48, product=32_768)
     name = options.device
     gpus = [gpu for gpu in found_gpus() if gpu["usable"]]
     if name.startswith("cuda") and not gpus:
@@ -197,6 +219,8 @@ def main(words: list[str]) -> dict[str, Any]:
     tile_ms = 1e3 * tile["seconds"] / tile["tiles"]
     sizes = {"vectors": "vectors", "forensics": "photos", "phylogeny": "proteomes", "microscopy": "particles"}
     applications = {app: application(app, getattr(options, word), name) for app, word in sizes.items()}
+    side = options.product if name.startswith("cuda") else min(options.product, 512)
+    product = streamed_product(name, side)
     rows: list[list[object]] = [
         [f"{way}, GB/s, against a plain copy", r["gb_per_second"], r["plain_gb_per_second"], r["ratio"]]
         for way, r in copied.items()
@@ -208,6 +232,12 @@ def main(words: list[str]) -> dict[str, Any]:
             rows.append([f"{app}, n = {r['n']:,}, pairs/s of {what}", ours, cpu, ours / cpu])
         rows.append([f"{app}, largest difference of a score", r["largest_difference"], "", ""])
     rows += lines
+    streamed, whole = product["seconds"], product["peer_seconds"]
+    rows += [
+        [f"product of {side:,}^2 by block tasks, s, against all on the device, bar 0.8", streamed, whole,
+         product["ratio"]],
+        ["product by block tasks, relative error of a row of blocks", product["largest_difference"], "", ""],
+    ]  # fmt: skip
     phylogeny, microscopy = applications["phylogeny"], applications["microscopy"]
     rate, all_seconds = phylogeny["device_pairs_per_compare_second"], extrapolated(phylogeny, ALL_PROTEOMES)
     milliseconds = 1e3 / microscopy["device_pairs_per_compare_second"]
@@ -219,7 +249,8 @@ def main(words: list[str]) -> dict[str, Any]:
     ]
     about = f"{gpus[0]['name']}" if gpus else "the simulator"
     print_table(f"{name} ({about}) against the CPU", rows, ("", name.partition(":")[0], "peer", "ratio"))
-    return {"gpus": gpus, "copies": copied, "tile_ms": tile_ms, "applications": applications, "load": load_average()}
+    return {"gpus": gpus, "copies": copied, "tile_ms": tile_ms, "applications": applications, "product": product,
+            "load": load_average()}  # fmt: skip
 
 
 def _properties(name: str) -> dict[str, Any]:

@@ -116,3 +116,14 @@ def test_links_that_are_none(edges: np.ndarray) -> None:
 def test_matrices_that_cannot_be_multiplied() -> None:
     with Session(workers=1) as session, pytest.raises(ConfigError, match="cannot be multiplied"):
         matmul(session, np.ones((3, 4)), np.ones((3, 4)))
+
+
+@pytest.mark.parametrize(("left", "right"), [("i1", "u1"), ("u2", "i2"), ("i8", "i4"), ("?", "?"), ("u1", "f4")])
+def test_products_of_integers_do_not_overflow(left: str, right: str) -> None:
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(0, 100, shape).astype(kind) for shape, kind in (((9, 70), left), ((70, 11), right)))
+    with Session(workers=1) as session:
+        product, *_ = matmul(session, a, b, block=32)
+        found = product.array()
+    assert found.dtype == (np.float32 if right == "f4" else np.float64)
+    np.testing.assert_array_equal(found, a.astype(np.int64) @ b.astype(np.int64))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "blocks"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["matmul", "lu", "convolve", "pagerank"])
-def test_an_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("options", [[], ["--device", "sim"]])
+def test_an_example_runs(
+    name: str, options: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [name, *options])
     runpy.run_path(str(EXAMPLES / f"{name}.py"))
     assert "subtasks" in capsys.readouterr().out
 

@@ -62,3 +62,12 @@ def test_misuse_is_told(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         store.pin("b")
     store.close()
+
+
+def test_another_rank_may_read_when_the_store_is_closed(tmp_path: Path) -> None:
+    store = BlockStore(PAGE, tmp_path)
+    filled(store, "piece", 1, forgettable=False)
+    assert store.pin("piece")
+    store.close()
+    store.unpin("piece")
+    assert "piece" not in store

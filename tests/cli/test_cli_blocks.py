@@ -76,3 +76,35 @@ def test_what_is_refused(arrays: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "does not exist" in capsys.readouterr().err
     assert main(["blocks", "matmul", a, b, "-o", str(arrays / "c.zarr"), "--host-cache", "4kB", "--block", "64"]) == 1
     assert "host cache" in capsys.readouterr().err
+
+
+def test_devices_are_named_as_for_pairs(arrays: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = np.load(arrays / "a.npy"), np.load(arrays / "b.npy")
+    options = ["--block", "16", "--device", "sim:memory=1MB", "--device-cache", "50kB", "--report", "page.html"]
+    found = run(arrays, "matmul", "a.npy", "b.npy", "-o", "c.zarr", *options, capsys=capsys)
+    np.testing.assert_array_equal(zarr.open_array(arrays / "c.zarr")[:], a @ b)
+    assert (found["subtasks"], found["device_subtasks"], found["device_ranges"], found["device_hits"]) == (6, 6, 12, 7)
+    assert (found["bytes_uploaded"], found["bytes_downloaded"]) == (a.nbytes + b.nbytes, 40 * 30 * 8)
+    assert found["seconds_device_waited"] >= 0
+    assert "ranges that were on the device" in (arrays / "page.html").read_text()
+    named = ["blocks", "lu", str(arrays / "a.npy"), "-o", str(arrays / "d.zarr"), "--workers", "1"]
+    assert main([*named, "--block", "16", "--device", "sim"]) == 0
+    assert "23 subtasks on devices" in capsys.readouterr().err
+    np.testing.assert_array_less(0, np.abs(np.diagonal(zarr.open_array(arrays / "d.zarr")[:])))
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "message"),
+    [
+        (["--device", "sim", "--device-cache", "1kB"], 1, "--device-cache of at least"),
+        (["--device", "sim,cpu"], 2, "--cluster local:2"),
+        (["--device", "sim:colour=1"], 2, "no option 'colour'"),
+    ],
+)
+def test_devices_that_will_not_do(
+    arrays: Path, options: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = ["blocks", "matmul", str(arrays / "a.npy"), str(arrays / "b.npy"), "-o", str(arrays / "c.zarr")]
+    assert main([*named, "--workers", "1", *options]) == status
+    assert message in capsys.readouterr().err
+    assert not (arrays / "c.zarr").exists()

@@ -418,3 +418,17 @@ def test_without_columns_or_addresses_any_room_is_enough(room: Room) -> None:
     check_room(GRID, room, "--host-cache")
     with pytest.raises(ConfigError):
         check_room(GRID, Room(room.rows, 1), "--host-cache")
+
+
+def test_spans_that_are_named_leave_unless_they_are_in_use() -> None:
+    level = Level(Room(0, 10, addressed=False), waits=False)
+    assert level.reserve([Need(span, 3, -1, 0, 3) for span in (1, 2, 3)], lambda span: None) is not None
+    for span in (1, 2, 3):
+        level.ready(span)
+    level.release([1, 3])
+    assert level.drop([1, 2, 7]) == [1]
+    assert level.resident() == [2, 3]
+    assert level.used == 6
+    level.release([2])
+    assert level.drop([2, 3]) == [2, 3]
+    assert level.used == 0

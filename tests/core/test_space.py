@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tartan.core.boxes import first_overlap
 from tartan.core.space import (
     BlockGrid,
     Box,
@@ -14,7 +15,6 @@ from tartan.core.space import (
     contains,
     contiguous_runs,
     describe,
-    first_overlap,
     resolve,
     shape_of,
     size_of,

@@ -7,7 +7,8 @@ is tried again is the session's business.
 
 from tartan.blocks.halo import halo
 from tartan.blocks.report import RunReport
-from tartan.blocks.session import Session, resume
+from tartan.blocks.resuming import resume
+from tartan.blocks.session import Session
 from tartan.blocks.space import Space, Subscription
 from tartan.blocks.task import Task
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -45,6 +47,12 @@ class ArrayPlace(NamedTuple):
         array = arena.view(self.offset, self.shape, self.dtype)
         return array[tuple(slice(*interval) for interval in self.part)] if self.part else array
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of what is wanted."""
+        shape = [stop - start for start, stop in self.part] if self.part else self.shape
+        return math.prod(shape) * np.dtype(self.dtype).itemsize
+
 
 class CallArgument(NamedTuple):
     """One array of a call: where it comes from, where it goes; one of them for what is only read or only written."""
@@ -70,7 +78,7 @@ def run_subtask(context: WorkerContext, call: SubtaskCall) -> None:
     SubtaskError
         If it returned something, kept an array, or left elements unwritten in a watched call.
     """
-    function = _loaded(context, call.function)
+    function = loaded(context, call.function.call)
     arena = context.arenas[ARENA]
     if call.function.debug:
         _require_written(function, call, arena)
@@ -79,21 +87,56 @@ def run_subtask(context: WorkerContext, call: SubtaskCall) -> None:
 
 def _call(function: Any, call: SubtaskCall, arena: Arena, fill: int) -> None:
     arrays = [_array(argument, arena, fill) for argument in call.arguments]
-    keywords: dict[str, Any] = {"xp": np, "index": call.index}
-    found = function(*arrays, **{name: keywords[name] for name in call.function.keywords})
-    if found is not None and not any(
-        found is array and argument.after is not None for array, argument in zip(arrays, call.arguments, strict=True)
-    ):
+    writes = [argument.after is not None for argument in call.arguments]
+    call_function(function, call.function.name, call.function.keywords, call.index, arrays, writes, np)
+
+
+def call_function(
+    function: Any,
+    name: str,
+    wanted: Sequence[str],
+    index: tuple[int, ...],
+    arrays: list[Any],
+    writes: Sequence[bool],
+    xp: Any,
+) -> None:
+    """Call a function with arrays that nothing else refers to.
+
+    Parameters
+    ----------
+    function : callable
+    name : str
+        For messages.
+    wanted : sequence of str
+        Which of "xp" and "index" it takes.
+    index : tuple of int
+    arrays : list of array
+    writes : sequence of bool
+        Whether it may write to each array.
+    xp : module
+
+    Raises
+    ------
+    SubtaskError
+        If it returned something, or kept an array.
+    """
+    keywords: dict[str, Any] = {"xp": xp, "index": index}
+    before = [sys.getrefcount(arrays[number]) for number in range(len(arrays))]
+    found = function(*arrays, **{keyword: keywords[keyword] for keyword in wanted})
+    if found is not None and not any(found is array and written for array, written in zip(arrays, writes, strict=True)):
         raise SubtaskError(
-            f"{call.function.name} returned {type(found).__name__}; write into the arrays that it was given, and "
-            "return nothing"
+            f"{name} returned {type(found).__name__}; write into the arrays that it was given, and return nothing"
         )
     del found
-    for number in range(len(arrays)):
-        if sys.getrefcount(arrays[number]) > 2:  # the list, and the argument of getrefcount
+    require_none_kept(name, before, [sys.getrefcount(arrays[number]) for number in range(len(arrays))])
+
+
+def require_none_kept(name: str, before: Sequence[int], after: Sequence[int]) -> None:
+    """Refuse arrays to which there are more references than before a call."""
+    for number, (one, other) in enumerate(zip(before, after, strict=True)):
+        if other > one:
             raise SubtaskError(
-                f"{call.function.name} keeps array {number} after its end; the memory is used again, so copy what is "
-                "needed later"
+                f"{name} keeps array {number} after its end; the memory is used again, so copy what is needed later"
             )
 
 
@@ -119,22 +162,42 @@ def _require_written(function: Any, call: SubtaskCall, arena: Arena) -> None:
         _call(function, call, arena, fill)
         outputs = [one.after.view(arena) for one in call.arguments if one.after is not None and one.before is None]
         found.append([output.reshape(-1).view(np.uint8).copy() for output in outputs])
-    for number, (one, other) in enumerate(zip(*found, strict=True)):
-        n_unwritten = np.count_nonzero((one == _FILLS[0]) & (other == _FILLS[1]))
+    require_filled(call.function.name, found[0], found[1], np)
+
+
+def require_filled(name: str, zeros: Sequence[Any], ones: Sequence[Any], xp: Any) -> None:
+    """Refuse outputs in which bytes that were 0 before a call are 0, and bytes that were 255 are 255.
+
+    Parameters
+    ----------
+    name : str
+        Of the function.
+    zeros, ones : sequence of array of uint8
+        The bytes of each output that began with 0, and with 255.
+    xp : module
+
+    Raises
+    ------
+    SubtaskError
+        If there are such bytes: the function did not write them.
+    """
+    for number, (one, other) in enumerate(zip(zeros, ones, strict=True)):
+        n_unwritten = int(xp.count_nonzero((one == _FILLS[0]) & (other == _FILLS[1])))
         if n_unwritten:
             raise SubtaskError(
-                f"{call.function.name} left {n_unwritten:,} bytes of its output {number} unwritten; write all of a "
-                "range that is subscribed to with write, or subscribe to less"
+                f"{name} left {n_unwritten:,} bytes of its output {number} unwritten; write all of a range that is "
+                "subscribed to with write, or subscribe to less"
             )
 
 
-def _loaded(context: WorkerContext, function: BlockFunction) -> Any:
-    if not isinstance(function.call, bytes):
-        return function.call
+def loaded(context: WorkerContext, function: Any) -> Any:
+    """Return a function, unpacked where it travelled."""
+    if not isinstance(function, bytes):
+        return function
     known: dict[str, Any] = context.state.setdefault("functions", {})
-    digest = hashlib.sha256(function.call).hexdigest()
+    digest = hashlib.sha256(function).hexdigest()
     if digest not in known:
         while len(known) >= _MOST_FUNCTIONS:
             known.pop(next(iter(known)))
-        known[digest] = shipping.load(function.call)
+        known[digest] = shipping.load(function)
     return known[digest]

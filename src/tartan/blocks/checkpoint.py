@@ -129,13 +129,20 @@ def note_code(functions: Sequence[BlockFunction], codes: dict[str, str], resumed
         If the code of one of those is another.
     """
     for function in functions:
-        name, code = function.name, code_of(function.call)
+        name, code = function.name, _code_of_all(function)
         if codes.setdefault(name, code) != code and name in resumed:
             raise ConfigError(
                 f"{name} is not what it was when the checkpoint was written; resume with the same code, or begin anew",
                 code="other-code",
             )
         codes[name] = code
+
+
+def _code_of_all(function: BlockFunction) -> str:
+    """Return a checksum of what a function does, wherever it runs."""
+    if function.gpu is None or function.gpu is function.call:
+        return code_of(function.call)
+    return f"{code_of(function.call)} {code_of(function.gpu)}"
 
 
 def code_of(function: Any) -> str:

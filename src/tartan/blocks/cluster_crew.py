@@ -17,10 +17,12 @@ from tartan.blocks import letters
 from tartan.blocks.crew import LocalCrew
 from tartan.blocks.fetch import RangeClient
 from tartan.blocks.rank import ENTRY, Peers, RankOptions
-from tartan.blocks.work import AddSpace, Command, CrewEvent, PartOrigin, RankCame, RankGone
+from tartan.blocks.rank_devices import DeviceOptions, device_options
+from tartan.blocks.work import AddSpace, Command, CrewEvent, PartOrigin, RankCame, RankGone, RankUnfit
 from tartan.cluster import wire
 from tartan.cluster.engine import DRIVER, Call, ClusterEngine, ClusterView
 from tartan.cluster.launch import ClusterTarget, open_engine, parse_cluster
+from tartan.devices import Device
 from tartan.errors import ClusterError, ConfigError, TransportError
 
 RANK_TIMEOUT_SECONDS = 15.0
@@ -31,20 +33,34 @@ _TICK_SECONDS = 0.5
 
 
 def crew_of(
-    cluster: Any, host_cache: int | None, workers: int | None, folder: Path | None, copies: int
+    cluster: Any,
+    host_cache: int | None,
+    workers: int | None,
+    folder: Path | None,
+    copies: int,
+    device: Any = None,
+    device_cache: int | None = None,
 ) -> LocalCrew | ClusterCrew:
     """Open the ranks of a session: this process, those of a cluster, or those that were opened before.
 
     Raises
     ------
     ConfigError
-        If there are fewer ranks than copies.
+        If there are fewer ranks than copies, or the devices are not understood.
+    DeviceError
+        If a device is not there.
     """
+    opened = device if isinstance(device, Device) else None
+    devices = device_options(None if opened is not None else device, device_cache, pins=host_cache is not None)
+    if opened is not None and cluster is not None:
+        raise ConfigError("an open device belongs to this process; name the devices of ranks", code="other-process")
     if cluster is None:
         if copies > 1:
             raise ConfigError(f"copies={copies}: there is one rank; start more with cluster='local:N'")
-        return LocalCrew(host_cache, workers, folder)
-    crew = cluster if isinstance(cluster, ClusterCrew) else open_crew(cluster, host_cache, workers, folder)
+        return LocalCrew(host_cache, workers, folder, devices, opened)
+    if isinstance(cluster, ClusterCrew) and (device is not None or device_cache is not None):
+        raise ConfigError("these ranks have opened their devices already; name devices where the ranks are opened")
+    crew = cluster if isinstance(cluster, ClusterCrew) else open_crew(cluster, host_cache, workers, folder, devices)
     n_ranks = len(crew.ranks)
     if copies > n_ranks:
         crew.close()
@@ -52,7 +68,13 @@ def crew_of(
     return crew
 
 
-def open_crew(cluster: Any, host_cache: int | None, workers: int | None, folder: Path | None) -> ClusterCrew:
+def open_crew(
+    cluster: Any,
+    host_cache: int | None,
+    workers: int | None,
+    folder: Path | None,
+    devices: DeviceOptions | None = None,
+) -> ClusterCrew:
     """Start ranks, or reach those that run.
 
     Parameters
@@ -63,6 +85,8 @@ def open_crew(cluster: Any, host_cache: int | None, workers: int | None, folder:
         Of each rank.
     folder : Path or None
         For arrays that do not fit into the memory of a rank.
+    devices : DeviceOptions, optional
+        Default: the CPU.
 
     Raises
     ------
@@ -73,7 +97,8 @@ def open_crew(cluster: Any, host_cache: int | None, workers: int | None, folder:
     """
     target = parse_cluster(cluster) if isinstance(cluster, str) else cluster
     n_local = target.n_local if isinstance(target, ClusterTarget) else 0
-    options = RankOptions(host_cache, workers, "" if folder is None else str(folder), max(1, n_local))
+    place = "" if folder is None else str(folder)
+    options = RankOptions(host_cache, workers, place, max(1, n_local), devices or DeviceOptions())
     run = f"blocks-{secrets.token_hex(4)}"
     return ClusterCrew(open_engine(target, run, entry=ENTRY), n_local or 1, options)
 
@@ -109,6 +134,9 @@ class ClusterCrew:
     ) -> None:
         self._options, self._timeout = options, rank_timeout_seconds
         self.room_bytes = float(options.host_cache or math.inf)
+        self.device_bytes = float(options.devices.cache or math.inf)
+        self.on_cpu = "cpu" in options.devices.names
+        self.on_device = any(name != "cpu" for name in options.devices.names)
         self._events: queue.SimpleQueue[CrewEvent] = queue.SimpleQueue()
         self._letters = letters.Letters()
         self._lock = threading.Lock()
@@ -140,6 +168,8 @@ class ClusterCrew:
             event = self.next_event(_TICK_SECONDS)
             if isinstance(event, RankGone):
                 waiting.append(event)
+            if isinstance(event, RankUnfit):
+                raise event.error
             if time.monotonic() > deadline:
                 raise ClusterError(f"{len(self.ranks)} of {n_expected} ranks have come within {PATIENCE_SECONDS:g} s")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -13,10 +14,12 @@ import numpy as np
 
 from tartan.base.machine import memory, usable_cores
 from tartan.blocks.node import BlockNode
+from tartan.blocks.rank_devices import DeviceOptions, lane_on
 from tartan.blocks.spill import spill_folder
 from tartan.blocks.store import BlockStore
 from tartan.blocks.work import Command, CrewEvent, PartOrigin
-from tartan.errors import InternalError
+from tartan.devices import Device
+from tartan.errors import ConfigError, InternalError
 from tartan.workers.executor import Executor
 from tartan.workers.processes import ProcessExecutor
 from tartan.workers.threads import ThreadExecutor
@@ -34,6 +37,18 @@ class BlockCrew(Protocol):
     @property
     def room_bytes(self) -> float:
         """Bytes for arrays on each rank; infinity where that is not known here."""
+
+    @property
+    def device_bytes(self) -> float:
+        """Bytes for arrays on the device of each rank; infinity where that is the CPU, or not known here."""
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether a rank calls functions on its CPU only."""
+
+    @property
+    def on_device(self) -> bool:
+        """Whether a rank has a device that is not the CPU."""
 
     @property
     def travels(self) -> bool:
@@ -69,18 +84,44 @@ class LocalCrew:
         Subtasks at a time; default: cores.
     folder : Path or None
         For arrays that do not fit; default: that for temporary files.
+    devices : DeviceOptions
+    device : Device, optional
+        An open one in place of that of the options; owned by the crew from now on.
     """
 
     ranks = (0,)
     travels = False
 
-    def __init__(self, host_cache: int | None, workers: int | None, folder: Path | None) -> None:
+    def __init__(
+        self,
+        host_cache: int | None,
+        workers: int | None,
+        folder: Path | None,
+        devices: DeviceOptions | None = None,
+        device: Device | None = None,
+    ) -> None:
+        devices = devices or DeviceOptions()
+        if len(devices.names) > 1:
+            raise ConfigError(
+                f"one rank computes on one device, and there are {len(devices.names)}: {', '.join(devices.names)}; "
+                f"start a rank for each with --cluster local:{len(devices.names)}",
+                context={"option": "--device"},
+            )
         self._events: queue.SimpleQueue[CrewEvent] = queue.SimpleQueue()
-        self._opened = ExitStack()
-        place = self._opened.enter_context(spill_folder(folder))
         self.room_bytes = float(host_cache or default_cache_bytes())
-        store = BlockStore(int(self.room_bytes), place)
-        self.node = BlockNode(0, store, partial(open_workers, workers or usable_cores()), _no_peer, self._events.put)
+        with ExitStack() as opened:
+            place = opened.enter_context(spill_folder(folder))
+            store = BlockStore(int(self.room_bytes), place)
+            try:
+                lane = devices.lane(0, 1, store.arena) if device is None else lane_on(device, devices, store.arena)
+            except BaseException:
+                store.close()
+                raise
+            self._opened = opened.pop_all()
+        self.device_bytes = math.inf if lane is None else float(lane.n_bytes)
+        self.on_cpu, self.on_device = lane is None, lane is not None
+        open_executor = partial(open_workers, workers or usable_cores())
+        self.node = BlockNode(0, store, open_executor, _no_peer, self._events.put, lane)
 
     def send(self, rank: int, command: Command) -> None:
         """Send a command."""

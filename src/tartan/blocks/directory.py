@@ -2,60 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from tartan.blocks.jobs import JobTable, SubtaskJob
 from tartan.blocks.space import Space
-from tartan.blocks.task import Subtask, ranges_read
-from tartan.blocks.work import FROM_SOURCE, BlockArgument, BlockFunction, PartOrigin, RangeKey
+from tartan.blocks.work import FROM_SOURCE, PartOrigin, RangeKey
 from tartan.core.affinity import TaskNeeds
 from tartan.core.assignment import Assignment
+from tartan.core.boxes import block_parts, box_of, boxes_of, sizes_of
 from tartan.core.pieces import PieceKey, PieceMap, PiecePart
-from tartan.core.space import Box, size_of
+from tartan.core.space import Box, common, size_of
 from tartan.core.task_divider import UpdatedBlocks
 
-Parts = dict[RangeKey, tuple[PiecePart, ...]]
-
-
-@dataclass(frozen=True)
-class SubtaskJob:
-    """A subtask as it was when its task began: enough to run it, and to run it again later.
-
-    Attributes
-    ----------
-    task, subtask : int
-    function : BlockFunction
-    index : tuple of int
-    arguments : tuple of BlockArgument
-    parts : mapping of RangeKey to tuple of PiecePart
-        What it reads, at the version of that time.
-    """
-
-    task: int
-    subtask: int
-    function: BlockFunction
-    index: tuple[int, ...]
-    arguments: tuple[BlockArgument, ...]
-    parts: Parts
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """What names it."""
-        return self.task, self.subtask
-
-    def outputs(self) -> list[tuple[PieceKey, RangeKey]]:
-        """Return the pieces that it writes."""
-        return [
-            (PieceKey(self.task, self.subtask, number), argument.range)
-            for number, argument in enumerate(self.arguments)
-            if argument.access != "read"
-        ]
-
-    def inputs(self) -> set[PieceKey]:
-        """Return the pieces that it needs and that another subtask wrote."""
-        return {part.key for parts in self.parts.values() for part in parts if not part.key.from_source}
+NOWHERE = -1
+"""In place of a rank: no rank has a block, it is read from the source."""
+_IN_PARTS = -2
+"""In place of a rank: a block consists of several pieces, or several ranks have it."""
 
 
 @dataclass
@@ -76,22 +41,62 @@ class BlockDirectory:
     maps: dict[int, PieceMap] = field(default_factory=dict)
     holders: dict[PieceKey, list[int]] = field(default_factory=dict)
     boxes: dict[PieceKey, Box] = field(default_factory=dict)
+    _lies: dict[int, np.ndarray] = field(default_factory=dict)
+    _newest: int = 0
 
     def add(self, space: Space, owners: Sequence[int] | None) -> None:
         """Add a space; ``owners`` says which rank has each block, None that all are read from the source."""
         self.spaces[space.number] = space
         self.maps[space.number] = PieceMap(space.number, space.blocks)
+        self._lies[space.number] = np.full(space.blocks.n_blocks, NOWHERE)
         for block, rank in enumerate(owners or ()):
             self.holders[PieceKey(0, space.number, block)] = [rank]
+        if owners:
+            self._lies[space.number][:] = owners
 
-    def parts_of(self, subtasks: Iterable[Subtask]) -> Parts:
-        """Return what all ranges consist of now that subtasks read."""
-        found: Parts = {}
-        for subtask in subtasks:
-            for key in ranges_read(subtask):
-                if key not in found:
-                    found[key] = tuple(self.maps[key.space].parts(key.box))
-        return found
+    def parts_of(self, wanted: RangeKey) -> tuple[PiecePart, ...]:
+        """Return what a range consists of now."""
+        return tuple(self.maps[wanted.space].parts(wanted.box))
+
+    def commit(self, task: int, written: Mapping[int, Sequence[tuple[PieceKey, Box]]]) -> set[PieceKey]:
+        """Make the next versions of spaces, all at once, from what a task wrote.
+
+        Parameters
+        ----------
+        task : int
+            Its number.
+        written : mapping of int to sequence of (PieceKey, Box)
+            The new pieces of each space.
+
+        Returns
+        -------
+        set of PieceKey
+            Pieces of which nothing is left.
+        """
+        old: set[PieceKey] = set()
+        for number, pieces in written.items():
+            old |= self.maps[number].replace(pieces)
+            touched = block_parts(self.maps[number].grid, boxes_of([box for _, box in pieces])).blocks
+            if number in self._lies:
+                for block in np.unique(touched).tolist():
+                    self._lies[number][block] = self._rank_of(number, block)
+        self._newest = task
+        return old
+
+    def _rank_of(self, space: int, block: int) -> int:
+        """Return the one rank that has a block which is one piece; else ``NOWHERE`` or ``_IN_PARTS``."""
+        keys = self.maps[space].keys_of(block)
+        holders = self.holders.get(keys[0], ())
+        if len(keys) > 1 or len(holders) > 1:
+            return _IN_PARTS
+        return holders[0] if holders else NOWHERE
+
+    def _ranks_of(self, space: int) -> np.ndarray:
+        """Return ``_rank_of`` of all blocks of a space."""
+        if space not in self._lies:
+            n_blocks = self.maps[space].grid.n_blocks
+            self._lies[space] = np.array([self._rank_of(space, block) for block in range(n_blocks)])
+        return self._lies[space]
 
     def piece_box(self, key: PieceKey) -> Box:
         """Return what a piece covers."""
@@ -117,9 +122,12 @@ class BlockDirectory:
         holders = self.holders.setdefault(key, [])
         if rank not in holders:
             holders.append(rank)
+            if key.task <= self._newest:
+                self._lies.clear()
 
     def lose(self, rank: int) -> None:
         """Note that a rank has nothing any more; blocks of sources are read again."""
+        self._lies.clear()
         for key in [key for key, holders in self.holders.items() if rank in holders]:
             self.holders[key].remove(rank)
             if key.from_source and not self.holders[key]:
@@ -137,44 +145,81 @@ class BlockDirectory:
 
     def owners(self, space: Space) -> np.ndarray:
         """Return the rank that has each block of a space, -1 where none has."""
-        last = [self.maps[space.number].of_block(block)[-1].key for block in range(space.blocks.n_blocks)]
-        return np.array([(self.holders.get(key) or [-1])[0] for key in last]).reshape(space.counts)
+        found = self._ranks_of(space.number).copy()
+        for block in np.flatnonzero(found == _IN_PARTS).tolist():
+            found[block] = next(iter(self._holders_of_last(space.number, block)), NOWHERE)
+        return found.reshape(space.counts)
 
-    def bytes_of(self, jobs: Sequence[SubtaskJob]) -> float:
+    def _holders_of_last(self, space: int, block: int) -> Sequence[int]:
+        """Return the ranks that have what was written last of a block."""
+        return self.holders.get(self.maps[space].keys_of(block)[-1], ())
+
+    def bytes_of(self, jobs: JobTable) -> float:
         """Return the bytes of all that jobs read, and of the spaces that they write."""
-        read = {key: size for job in jobs for key, size in self.needs(job).items()}
-        written = {wanted.space for job in jobs for _, wanted in job.outputs()}
-        return sum(read.values()) + sum(self.spaces[space].nbytes for space in written)
+        written = {column.space.number for column in jobs.columns if column.access != "read"}
+        return float(jobs.ranges.sizes.sum()) + sum(self.spaces[space].nbytes for space in written)
 
-    def assignment(self, jobs: Sequence[SubtaskJob], ranks: Sequence[int]) -> Assignment:
+    def assignment(self, jobs: JobTable, ranks: Sequence[int]) -> Assignment:
         """Return jobs with their needs, and what of these ranks hold, as the policy wants them."""
-        items = {space: self.spaces[space].dtype.itemsize for space in self.spaces}
-        demand, units = TaskNeeds.of(jobs, self.needs)
-        parts = {key: found for job in jobs for key, found in job.parts.items()}
-        place = {rank: k for k, rank in enumerate(ranks)}
-        held = np.zeros((len(ranks), len(units)))
-        for number, unit in enumerate(units):
-            assert isinstance(unit, RangeKey)
-            for box, key in parts[unit]:
-                for rank in self.holders.get(key, ()):
-                    if rank in place:
-                        held[place[rank], number] += items[unit.space] * size_of(box)
-        index = np.array([job.index for job in jobs]) if len({len(job.index) for job in jobs}) == 1 else None
-        return Assignment(demand, held, np.ones(len(ranks)), index)
+        demand = TaskNeeds(*jobs.needs, jobs.ranges.sizes)
+        held = np.zeros((len(ranks), demand.n_units))
+        for space in np.unique(jobs.ranges.spaces).tolist():
+            ranges = np.flatnonzero(jobs.ranges.spaces == space)
+            held[:, ranges] = self._held(space, jobs.boxes(ranges), ranks)
+        return Assignment(demand, held, np.ones(len(ranks)), jobs.index)
 
-    def updated(self, jobs: Sequence[SubtaskJob], ranks: Sequence[int]) -> UpdatedBlocks | None:
+    def _held(self, space: int, boxes: np.ndarray, ranks: Sequence[int]) -> np.ndarray:
+        """Return the bytes that each rank has of each box of a space."""
+        parts = block_parts(self.maps[space].grid, boxes)
+        lies = self._ranks_of(space)[parts.blocks]
+        place = _placed(lies, ranks)
+        simple = place >= 0
+        held = np.bincount(
+            place[simple] * len(boxes) + parts.boxes[simple], parts.sizes[simple], minlength=len(ranks) * len(boxes)
+        ).reshape(len(ranks), len(boxes))
+        number_of = {rank: k for k, rank in enumerate(ranks)}
+        for part in np.flatnonzero(lies == _IN_PARTS).tolist():
+            box = box_of(boxes[parts.boxes[part]])
+            for piece in self.maps[space].of_block(int(parts.blocks[part])):
+                shared = common(piece.box, box)
+                size = 0 if shared is None else size_of(shared)
+                for rank in self.holders.get(piece.key, ()):
+                    if rank in number_of:
+                        held[number_of[rank], parts.boxes[part]] += size
+        return held * float(self.spaces[space].dtype.itemsize)
+
+    def updated(self, jobs: JobTable, ranks: Sequence[int]) -> UpdatedBlocks | None:
         """Return the blocks that jobs update in place; None where each does not update one whole block of a space."""
-        boxes = [wanted for job in jobs for _, wanted in job.outputs()]
-        updates = {(job.key, a.range) for job in jobs for a in job.arguments if a.access == "update"}
-        spaces = {wanted.space for wanted in boxes}
-        if len(spaces) != 1 or not len(boxes) == len(updates) == len(jobs) == len({key for key, _ in updates}):
+        outputs = [column for column in jobs.columns if column.access != "read"]
+        if len({column.space.number for column in outputs}) != 1 or {one.access for one in outputs} != {"update"}:
             return None
-        space = self.spaces[spaces.pop()]
-        index = [[start // step for (start, _), step in zip(w.box, space.blocks.block, strict=True)] for w in boxes]
-        if any(space.blocks.box_at(at) != wanted.box for at, wanted in zip(index, boxes, strict=True)):
+        subtasks = np.concatenate([column.subtasks for column in outputs])
+        order = np.argsort(subtasks, kind="stable")
+        if not np.array_equal(subtasks[order], np.arange(len(jobs))):
             return None
-        place = {rank: k for k, rank in enumerate(ranks)}
-        keys = [self.maps[space.number].of_block(space.blocks.number(at))[-1].key for at in index]
-        holders = [next((place[rank] for rank in self.holders.get(key, ()) if rank in place), -1) for key in keys]
-        sizes = [float(space.dtype.itemsize * size_of(wanted.box)) for wanted in boxes]
-        return UpdatedBlocks(space.number, np.array(index), np.array(sizes), np.array(holders))
+        space, boxes = outputs[0].space, np.concatenate([column.boxes for column in outputs])[order]
+        steps = np.array(space.blocks.block)
+        index = boxes[:, :, 0] // steps
+        starts = index * steps
+        whole = boxes == np.stack([starts, np.minimum(starts + steps, space.shape)], axis=2)
+        if not whole.all():
+            return None
+        blocks = np.ravel_multi_index(tuple(index.T), space.counts)
+        sizes = sizes_of(boxes) * float(space.dtype.itemsize)
+        return UpdatedBlocks(space.number, index, sizes, self._first_holders(space.number, blocks, ranks))
+
+    def _first_holders(self, space: int, blocks: np.ndarray, ranks: Sequence[int]) -> np.ndarray:
+        """Return the place among ranks of the first one that has each block, -1 where none of them has."""
+        lies = self._ranks_of(space)[blocks]
+        found = _placed(lies, ranks)
+        for k in np.flatnonzero(lies == _IN_PARTS).tolist():
+            holders = self._holders_of_last(space, int(blocks[k]))
+            found[k] = next((ranks.index(rank) for rank in holders if rank in ranks), -1)
+        return found
+
+
+def _placed(holders: np.ndarray, ranks: Sequence[int]) -> np.ndarray:
+    """Return the place of each holder among ranks; -1 where there is none, or it is not among them."""
+    places = np.full(max(int(holders.max(initial=0)), *ranks) + 1, -1)
+    places[list(ranks)] = np.arange(len(ranks))
+    return np.where(holders >= 0, places[np.maximum(holders, 0)], -1)

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tartan.blocks.crew import BlockCrew
-from tartan.blocks.directory import BlockDirectory, SubtaskJob
+from tartan.blocks.directory import BlockDirectory
+from tartan.blocks.jobs import SubtaskJob
+from tartan.blocks.origins import ToldRanges
 from tartan.blocks.report import RunReport
 from tartan.blocks.subtask_trace import SubtaskTrace
 from tartan.blocks.work import (
@@ -37,6 +39,8 @@ _TICK_SECONDS = 0.5
 _MOST_USER_FAILURES = 2
 _MOST_INPUT_FAILURES = 20
 _FAREWELL_TICKS = 20
+
+JobKey = tuple[int, int]
 
 
 @dataclass
@@ -76,6 +80,12 @@ class RunTotals:
             steals=self.steals,
             repeated=self.repeated,
             ranks_lost=self.ranks_lost,
+            device_subtasks=self.counts.device_subtasks,
+            bytes_uploaded=self.counts.bytes_uploaded,
+            bytes_downloaded=self.counts.bytes_downloaded,
+            device_ranges=self.counts.device_ranges,
+            device_hits=self.counts.device_hits,
+            seconds_device_waited=self.counts.seconds_device_waited,
             per_rank=dict(self.ranks),
         )
 
@@ -116,10 +126,10 @@ class BlockExecution:
         self._window, self._copies, self._steal = window, copies, steal
         self._trace = trace
         self.totals = RunTotals()
-        self._jobs: dict[tuple[int, int], SubtaskJob] = {}
-        self._wanted: set[tuple[int, int]] = set()
+        self._jobs: dict[JobKey, SubtaskJob] = {}
+        self._wanted: set[JobKey] = set()
         self._done: dict[tuple[int, int], int] = {}
-        self._queues: dict[int, deque[SubtaskJob]] = {rank: deque() for rank in crew.ranks}
+        self._queues: dict[int, deque[JobKey]] = {rank: deque() for rank in crew.ranks}
         self._given: dict[int, dict[tuple[int, int], SubtaskJob]] = {rank: {} for rank in crew.ranks}
         self._reached: dict[int, set[RangeKey]] = defaultdict(set)
         self._parked: dict[tuple[int, int], set[PieceKey]] = {}
@@ -128,10 +138,20 @@ class BlockExecution:
         self._refused: dict[tuple[int, int], set[int]] = defaultdict(set)
         self._functions: dict[int, int] = {}
         self._sent_functions: set[tuple[int, int]] = set()
+        self._told = ToldRanges()
         self._error: Exception | None = None
 
-    def run(self, jobs: Sequence[SubtaskJob], owners: Sequence[int]) -> None:
+    def run(self, keys: Sequence[JobKey], owners: Sequence[int], job_of: Callable[[JobKey], SubtaskJob]) -> None:
         """Run jobs, each on the rank chosen for it.
+
+        Parameters
+        ----------
+        keys : sequence of (int, int)
+            In the order in which a rank comes to them.
+        owners : sequence of int
+            The rank of each.
+        job_of : callable
+            Returns a job by its key; called when the job is about to run.
 
         Raises
         ------
@@ -140,9 +160,12 @@ class BlockExecution:
         ClusterError
             If what was lost cannot be computed again, or no rank is left.
         """
-        self._wanted = {job.key for job in jobs}
-        for job, rank in zip(jobs, owners, strict=True):
-            self._enqueue(job, rank)
+        self._wanted, self._job_of = set(keys), job_of
+        for key, rank in zip(keys, owners, strict=True):
+            if rank in self._queues:
+                self._queues[rank].append(key)
+            else:
+                self._enqueue(self._job(key), rank)
         self._feed()
         while self._wanted - self._done.keys() and self._error is None:
             self._step()
@@ -157,7 +180,13 @@ class BlockExecution:
 
     def recomputed(self) -> set[PieceKey]:
         """Return the pieces of earlier tasks that were made again."""
-        return {piece for key in self._done.keys() - self._wanted for piece, _ in self._jobs[key].outputs()}
+        return {piece for key in self._done.keys() - self._wanted for piece, _ in self._job(key).outputs()}
+
+    def _job(self, key: JobKey) -> SubtaskJob:
+        job = self._jobs.get(key)
+        if job is None:
+            job = self._jobs[key] = self._job_of(key)
+        return job
 
     # -- giving work ---------------------------------------------------------------------------------------------
 
@@ -166,9 +195,9 @@ class BlockExecution:
         if rank not in self._queues:
             rank = self._least_loaded(job)
         if first:
-            self._queues[rank].appendleft(job)
+            self._queues[rank].appendleft(job.key)
         else:
-            self._queues[rank].append(job)
+            self._queues[rank].append(job.key)
 
     def _least_loaded(self, job: SubtaskJob) -> int:
         live = list(self._queues)
@@ -181,7 +210,7 @@ class BlockExecution:
         """Give every rank as many orders as it may have."""
         for rank in list(self._queues):
             while self._error is None and self._may_give(rank):
-                self._give(self._queues[rank].popleft(), rank)
+                self._give(self._job(self._queues[rank].popleft()), rank)
 
     def _may_give(self, rank: int) -> bool:
         if self._window is not None and len(self._given[rank]) >= self._window:
@@ -196,11 +225,10 @@ class BlockExecution:
         n_left = len(self._queues[victim])
         if victim == thief or n_left < 2 or self._given[thief]:
             return
-        taken = stolen(
-            self._queues[victim], n_left // 2, self._directory.needs, self._reached[thief], self._reached[victim], steal
-        )
-        keys = {job.key for job in taken}
-        self._queues[victim] = deque(job for job in self._queues[victim] if job.key not in keys)
+        needs = lambda key: self._directory.needs(self._job(key))  # noqa: E731
+        taken = stolen(self._queues[victim], n_left // 2, needs, self._reached[thief], self._reached[victim], steal)
+        keys = set(taken)
+        self._queues[victim] = deque(key for key in self._queues[victim] if key not in keys)
         self._queues[thief].extend(taken)
         self.totals.steals += len(taken)
 
@@ -215,7 +243,11 @@ class BlockExecution:
             self._function_on(job, rank),
             job.index,
             job.arguments,
-            {key: self._directory.origins(parts, rank) for key, parts in job.parts.items()},
+            {
+                key: self._directory.origins(parts, rank)
+                for key, parts in job.parts.items()
+                if self._told.is_new(rank, job.task, key)
+            },
         )
         self._given[rank][job.key] = job
         self._reached[rank] |= job.parts.keys()
@@ -236,7 +268,7 @@ class BlockExecution:
             if producer is None:
                 raise lost_error()
             busy = any(producer.key in given for given in self._given.values())
-            queued = any(producer in queue for queue in self._queues.values()) or producer in self._later
+            queued = any(producer.key in queue for queue in self._queues.values()) or producer in self._later
             if not busy and not queued and producer.key not in self._parked:
                 self._done.pop(producer.key, None)
                 self.totals.repeated += 1
@@ -290,10 +322,11 @@ class BlockExecution:
             missing -= {piece for piece, _ in job.outputs()}
             if not missing:
                 del self._parked[key]
-                self._enqueue(self._jobs[key], self._least_loaded(self._jobs[key]), first=True)
+                self._enqueue(self._job(key), self._least_loaded(self._job(key)), first=True)
 
     def _note_failed(self, job: SubtaskJob, event: OrderFailed) -> None:
         self._failures[job.key] += 1
+        self._told.forget()
         self._refused[job.key].add(event.rank)
         if event.kind == "input" and self._failures[job.key] < _MOST_INPUT_FAILURES:
             self._later.append(job)  # the loss of the rank that had it is reported soon
@@ -307,11 +340,12 @@ class BlockExecution:
         """Take back what a lost rank was to do, and what only it had done."""
         self.totals.ranks_lost += 1
         self._directory.lose(rank)
-        waiting = [*self._given.pop(rank, {}).values(), *self._queues.pop(rank, ())]
+        self._told.forget()
+        waiting = [*self._given.pop(rank, {}).values(), *map(self._job, self._queues.pop(rank, ()))]
         gone = [
-            self._jobs[key]
+            self._job(key)
             for key, where in self._done.items()
-            if where == rank and self._directory.missing(piece for piece, _ in self._jobs[key].outputs())
+            if where == rank and self._directory.missing(piece for piece, _ in self._job(key).outputs())
         ]
         for job in gone:
             del self._done[job.key]
@@ -357,7 +391,7 @@ class BlockExecution:
         """Ask for one copy more of each new piece; return which answers are waited for."""
         wanted: dict[int, list[tuple[PieceKey, int, int]]] = defaultdict(list)
         for key in sorted(self._wanted):
-            for piece, output in self._jobs[key].outputs():
+            for piece, output in self._job(key).outputs():
                 holders = self._directory.holders.get(piece, [])
                 if holders and len(holders) < min(self._copies, len(live)):
                     at = live.index(holders[0]) if holders[0] in live else 0

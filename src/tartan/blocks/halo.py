@@ -24,8 +24,7 @@ class Halo(NamedTuple):
     def range_of(self, space: int, shape: Sequence[int]) -> RangeKey:
         """Return the range of a space that it names."""
         box = resolve(self.block, shape)
-        if len(self.widths) != len(box):
-            raise ConfigError(f"a halo of {len(self.widths)} widths in a space of {len(box)} dimensions")
+        self._require_dimensions(len(box))
         wanted = [(start - width, stop + width) for (start, stop), width in zip(box, self.widths, strict=True)]
         inside: Box = tuple(
             (max(0, start), min(length, stop)) for (start, stop), length in zip(wanted, shape, strict=True)
@@ -34,6 +33,25 @@ class Halo(NamedTuple):
         if self.boundary == "clip" or not any(map(any, padding)):
             return RangeKey(space, inside)
         return RangeKey(space, inside, padding, self.boundary)
+
+    def ranges_of(self, boxes: np.ndarray, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return what lies around many blocks: the boxes within the space, and the padding of each.
+
+        Parameters
+        ----------
+        boxes : ndarray of int, shape (n, n_dimensions, 2)
+            The blocks.
+        shape : sequence of int
+            Of the space.
+        """
+        self._require_dimensions(len(shape))
+        wanted = boxes + np.array(self.widths)[:, None] * (-1, 1)
+        inside = np.clip(wanted, 0, np.array(shape)[:, None])
+        return inside, np.abs(inside - wanted)
+
+    def _require_dimensions(self, n_dimensions: int) -> None:
+        if len(self.widths) != n_dimensions:
+            raise ConfigError(f"a halo of {len(self.widths)} widths in a space of {n_dimensions} dimensions")
 
 
 def halo(block: tuple[slice, ...] | slice, width: int | Sequence[int], boundary: Boundary = "zero") -> Halo:

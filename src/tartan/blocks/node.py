@@ -24,12 +24,12 @@ import numpy as np
 
 from tartan.base.format import format_bytes
 from tartan.blocks.calls import ARENA, ArrayPlace, CallArgument, SubtaskCall, run_subtask
-from tartan.blocks.halo import pad
+from tartan.blocks.gathering import FetchParts, RangeGatherer
 from tartan.blocks.node_events import BegunOrder, CallEnded, Copied, Filled, GatheredRange, Halt, error_of
-from tartan.blocks.sources import SourceReader
+from tartan.blocks.origins import KnownOrigins
 from tartan.blocks.store import BlockStore, aligned
+from tartan.blocks.subtask_lane import SubtaskLane, names_of, needs_of
 from tartan.blocks.work import (
-    FROM_SOURCE,
     AddFunction,
     AddSpace,
     BlockArgument,
@@ -57,9 +57,6 @@ _FETCH_THREADS = 4
 _AHEAD = 2
 """Subtasks that are prepared beyond those that run."""
 
-FetchParts = Callable[[int, list[PartOrigin], list[np.ndarray]], int]
-"""Fills arrays with parts of pieces that a rank has; returns the bytes received."""
-
 
 class OpenExecutor(Protocol):
     """Starts the workers of a node."""
@@ -82,6 +79,8 @@ class BlockNode:
         Brings parts of pieces from other ranks.
     answer : callable
         Receives what became of orders; called in the loop.
+    lane : SubtaskLane, optional
+        Where functions run that have a form for GPUs; over the arena of the store, and owned by the node.
     """
 
     def __init__(
@@ -91,16 +90,18 @@ class BlockNode:
         open_executor: OpenExecutor,
         fetch: FetchParts,
         answer: Callable[[CrewEvent], None],
+        lane: SubtaskLane | None = None,
     ) -> None:
         self.rank = rank
         self._store = store
         store.next_use = self._next_use
-        self._open_executor, self._fetch_parts, self._answer = open_executor, fetch, answer
+        self._open_executor, self._answer, self._lane = open_executor, answer, lane
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._executors: dict[bool, Executor] = {}
         self._fetchers = ThreadPoolExecutor(_FETCH_THREADS, "tartan-fetch")
-        self._sources: dict[int, SourceReader] = {}
+        self._gatherer = RangeGatherer(rank, store, fetch, self._count)
         self._functions: dict[int, BlockFunction] = {}
+        self._origins = KnownOrigins()
         self._boxes: dict[PieceKey, Box] = {}
         self._waiting: deque[WorkOrder] = deque()
         self._begun: dict[tuple[int, int], BegunOrder] = {}
@@ -125,6 +126,8 @@ class BlockNode:
         self._fetchers.shutdown(cancel_futures=True)
         for executor in self._executors.values():
             executor.close(kill=True)
+        if self._lane is not None:
+            self._lane.close()
         self._store.close()
 
     def provide(self, key: PieceKey, box: Box) -> tuple[np.ndarray, Callable[[], None]]:
@@ -136,7 +139,7 @@ class BlockNode:
             If this rank does not have it.
         """
         if key.from_source:
-            reader = self._sources[key.subtask]
+            reader = self._gatherer.sources.awaited(key.subtask)
             target = np.empty(shape_of(box), reader.source.dtype)
             self._count(bytes_from_source=reader.read(box, target))
             return target, _nothing
@@ -173,12 +176,13 @@ class BlockNode:
             case WorkOrder():
                 self._receive(event)
             case AddSpace(number, source):
-                self._sources[number] = source.open()
+                self._gatherer.sources.add(number, source.open())
             case AddFunction(number, function):
                 self._functions[number] = function
             case DropFunctions(numbers):
                 for number in numbers:
                     self._functions.pop(number, None)
+                self._origins.forget()
             case DropPieces(keys, spaces):
                 self._drop(keys, spaces)
             case CopyPieces():
@@ -192,11 +196,19 @@ class BlockNode:
             case Copied(command, error):
                 self._copied(command, error)
 
-    def _receive(self, order: WorkOrder) -> None:
+    def _receive(self, given: WorkOrder) -> None:
+        order = self._origins.completed(given)
         self._waiting.append(order)
         self._n_received += 1
         for key in self._keys_read(order):
             self._uses[key].append(self._n_received)
+        lane = self._lane_of(order)
+        if lane is not None:
+            lane.expect(GatheredRange.of(wanted, origins) for wanted, origins in order.origins.items())
+
+    def _lane_of(self, order: WorkOrder) -> SubtaskLane | None:
+        """Return the device where a subtask runs; None for the CPU."""
+        return self._lane if self._functions[order.function].gpu is not None else None
 
     def _keys_read(self, order: WorkOrder) -> set[Hashable]:
         keys: set[Hashable] = set()
@@ -216,12 +228,17 @@ class BlockNode:
         old = set(spaces)
         self._store.forget(lambda key: isinstance(key, GatheredRange) and key.range.space in old)
         self._uses.clear()
+        if self._lane is not None:
+            self._lane.expect_nothing()
+            self._lane.forget_pieces(keys)
 
     def _cancel_waiting(self) -> None:
         for order in self._waiting:
             self._answer(OrderFailed(self.rank, order.key, "cancelled", SubtaskError("cancelled", code="cancelled")))
         self._waiting.clear()
         self._uses.clear()
+        if self._lane is not None:
+            self._lane.expect_nothing()
 
     def _begin_orders(self) -> None:
         while self._waiting and len(self._begun) < self._most_begun(self._waiting[0]):
@@ -231,6 +248,7 @@ class BlockNode:
                 self._answer(OrderDone(self.rank, order.key, self._take_counts()))
                 continue
             try:
+                self._require_room_on_device(order)
                 begun = self._place(order)
                 if begun is None and not self._begun:
                     self._store.forget(lambda key: isinstance(key, GatheredRange))
@@ -247,7 +265,8 @@ class BlockNode:
             self._begin(begun)
 
     def _most_begun(self, order: WorkOrder) -> int:
-        return self._executor(self._functions[order.function]).n_workers + _AHEAD
+        lane = self._lane_of(order)
+        return (self._executor(self._functions[order.function]) if lane is None else lane).n_workers + _AHEAD
 
     def _is_done(self, order: WorkOrder) -> bool:
         """Whether the pieces of an order are there: it was given twice, after a false alarm."""
@@ -352,12 +371,23 @@ class BlockNode:
         arguments = tuple(self._call_argument(order, number, one) for number, one in enumerate(order.arguments))
         call = SubtaskCall(function, order.index, arguments)
         self._started[order.key] = time.perf_counter()
+        lane = self._lane_of(order)
+        if lane is not None:
+            lane.submit(call, names_of(order), lambda outcome: self._inbox.put(CallEnded(order, outcome)))
+            return
         self._executor(function).submit(
             run_subtask,
             (call,),
             lambda outcome: self._inbox.put(CallEnded(order, outcome)),
             timeout_seconds=function.timeout_seconds,
         )
+
+    def _require_room_on_device(self, order: WorkOrder) -> None:
+        lane = self._lane_of(order)
+        if lane is not None:
+            sizes = [math.prod(one.range.shape) * self._dtype(one.range).itemsize for one in order.arguments]
+            debug = self._functions[order.function].debug
+            lane.require_room(order.index, needs_of(names_of(order), sizes, takes_copies=debug))
 
     def _call_argument(self, order: WorkOrder, number: int, argument: BlockArgument) -> CallArgument:
         before = after = None
@@ -376,12 +406,15 @@ class BlockNode:
 
     def _call_ended(self, order: WorkOrder, outcome: Outcome) -> None:
         begun = self._begun[order.key]
-        self._count(seconds_computing=time.perf_counter() - self._started.pop(order.key))
+        seconds = time.perf_counter() - self._started.pop(order.key)
+        if isinstance(outcome, Completed) and outcome.value is not None:
+            seconds = outcome.value  # of a device, without the wait for it and without copies
+        self._count(seconds_computing=seconds)
         if isinstance(outcome, Completed):
             self._end(begun, OrderDone(self.rank, order.key))
             return
-        error, traceback = error_of(outcome, self._functions[order.function], order)
-        self._end(begun, OrderFailed(self.rank, order.key, "user", error, traceback))
+        kind, error, traceback = error_of(outcome, self._functions[order.function], order)
+        self._end(begun, OrderFailed(self.rank, order.key, kind, error, traceback))
 
     def _end(self, begun: BegunOrder, answer: OrderDone | OrderFailed) -> None:
         del self._begun[begun.order.key]
@@ -415,7 +448,7 @@ class BlockNode:
         return self._executors[in_processes]
 
     def _dtype(self, key: RangeKey) -> np.dtype:
-        return np.dtype(self._sources[key.space].source.dtype)
+        return self._gatherer.dtype(key.space)
 
     def _copied(self, command: CopyPieces, error: Exception | None) -> None:
         counts = self._take_counts()
@@ -431,53 +464,19 @@ class BlockNode:
     def _fill(self, key: GatheredRange, origins: tuple[PartOrigin, ...]) -> None:
         error: Exception | None = None
         try:
-            target = self._store.array(key)
-            wanted = key.range
-            inside = np.empty(shape_of(wanted.box), target.dtype) if wanted.padding else target
-            self._gather(wanted, origins, inside)
-            if wanted.padding:
-                pad(inside, wanted, target)
+            self._gatherer.fill(key, origins)
         except Exception as found:
             error = found
         self._inbox.put(Filled(key, error))
-
-    def _gather(self, key: RangeKey, origins: tuple[PartOrigin, ...], target: np.ndarray) -> None:
-        remote: dict[int, list[PartOrigin]] = defaultdict(list)
-        for origin in origins:
-            part = target[within(origin.box, key.box)]
-            if origin.key.from_source and origin.rank in (self.rank, FROM_SOURCE):
-                self._count(bytes_from_source=self._sources[key.space].read(origin.box, part))
-            elif origin.rank == self.rank:
-                self._store.copy(origin.key, within(origin.box, origin.piece_box), part)
-            else:
-                remote[origin.rank].append(origin)
-        for rank, wanted in remote.items():
-            parts = [target[within(origin.box, key.box)] for origin in wanted]
-            self._count(bytes_from_ranks=self._fetch_parts(rank, wanted, parts))
 
     def _copy_pieces(self, command: CopyPieces) -> None:
         error: Exception | None = None
         try:
             for space, origin in command.pieces:
-                self._copy_piece(space, origin)
+                self._gatherer.copy_piece(space, origin)
         except Exception as found:
             error = found
         self._inbox.put(Copied(command, error))
-
-    def _copy_piece(self, space: int, origin: PartOrigin) -> None:
-        if origin.key in self._store:
-            return
-        dtype = np.dtype(self._sources[space].source.dtype)
-        if not self._store.add(origin.key, shape_of(origin.piece_box), dtype, forgettable=False):
-            raise ResourceError("there is no room for a second copy; choose a larger --host-cache, or copies=1")
-        try:
-            moved = self._fetch_parts(origin.rank, [origin], [self._store.array(origin.key)])
-        except BaseException:
-            self._store.unpin(origin.key)
-            self._store.drop([origin.key])
-            raise
-        self._store.unpin(origin.key)
-        self._count(bytes_from_ranks=moved)
 
     # -- counts ----------------------------------------------------------------------------------------------------
 
@@ -491,6 +490,8 @@ class BlockNode:
         self._disk_counted = (spilled, restored)
         with self._counting:
             counts, self._counts = self._counts, NodeCounts()
+        if self._lane is not None:
+            counts += self._lane.take_counts()
         return counts + NodeCounts(bytes_spilled=spilled - before[0], bytes_restored=restored - before[1])
 
 

@@ -6,10 +6,10 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tartan.blocks.work import BlockFunction, CopyPieces, PartOrigin, RangeKey, WorkOrder
+from tartan.blocks.work import BlockFunction, CopyPieces, FailureKind, PartOrigin, RangeKey, WorkOrder
 from tartan.core.pieces import PieceKey
 from tartan.core.space import Box
-from tartan.errors import SubtaskError
+from tartan.errors import DeviceError, DeviceMemoryError, SubtaskError
 from tartan.workers.executor import Cancelled, Died, Outcome, Raised, TimedOut
 
 
@@ -69,19 +69,27 @@ class BegunOrder:
     error: Exception | None = None
 
 
-def error_of(outcome: Outcome, function: BlockFunction, order: WorkOrder) -> tuple[Exception, str]:
-    """Return what became of a call as an error that names the subtask, and the traceback of the user's code."""
+def error_of(outcome: Outcome, function: BlockFunction, order: WorkOrder) -> tuple[FailureKind, Exception, str]:
+    """Return who is to blame for a call that failed, an error that names the subtask, and the user's traceback."""
     where = f"subtask {order.index} of {function.name}"
     context: Mapping[str, Any] = {"index": order.index}
     match outcome:
+        case Raised(error=DeviceMemoryError() as error):
+            what = str(error).partition(";")[0]
+            text = (
+                f"{where}: {what}; choose smaller blocks, or a smaller --device-cache, which leaves more memory to "
+                "the function"
+            )
+            return "node", DeviceMemoryError(text, context=dict(context)), ""
+        case Raised(error=DeviceError() as error):
+            return "node", DeviceError(f"{where}: {error}", code=error.code, context=dict(context)), ""
         case Raised(name=name, message=message, traceback=traceback):
-            return SubtaskError(f"{where} failed: {name}: {message}", context=dict(context)), traceback
+            return "user", SubtaskError(f"{where} failed: {name}: {message}", context=dict(context)), traceback
         case Died(how=how, traceback=traceback):
-            return SubtaskError(
-                f"{where} ended its worker process: {how}", code="died", context=dict(context)
-            ), traceback
+            text = f"{where} ended its worker process: {how}"
+            return "user", SubtaskError(text, code="died", context=dict(context)), traceback
         case TimedOut(seconds=seconds):
             text = f"{where} ran for {seconds:.3g} s, longer than its limit"
-            return SubtaskError(text, code="timeout", context=dict(context)), ""
+            return "user", SubtaskError(text, code="timeout", context=dict(context)), ""
         case Cancelled() | _:
-            return SubtaskError(f"{where} was cancelled", code="cancelled", context=dict(context)), ""
+            return "user", SubtaskError(f"{where} was cancelled", code="cancelled", context=dict(context)), ""

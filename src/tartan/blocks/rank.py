@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from tartan.blocks import letters
 from tartan.blocks.crew import default_cache_bytes, open_workers
 from tartan.blocks.fetch import RangeClient, RangeServer
 from tartan.blocks.node import BlockNode
+from tartan.blocks.rank_devices import DeviceOptions
 from tartan.blocks.spill import spill_folder
 from tartan.blocks.store import BlockStore
-from tartan.blocks.work import CrewEvent, OrderFailed, PartOrigin
+from tartan.blocks.work import CrewEvent, OrderFailed, PartOrigin, RankUnfit
 from tartan.cluster import wire
 from tartan.cluster.engine import DRIVER, Call, ClusterEngine, ClusterView
 from tartan.errors import ClusterError, TartanError, TransportError
@@ -39,12 +40,14 @@ class RankOptions:
         For arrays that do not fit into memory; empty for the folder for temporary files.
     n_sharing : int
         Ranks on this machine.
+    devices : DeviceOptions
     """
 
     host_cache: int | None
     workers: int | None
     folder: str
     n_sharing: int
+    devices: DeviceOptions = field(default_factory=DeviceOptions)
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,14 @@ class _RankOfBlocks:
         store = BlockStore(options.host_cache or default_cache_bytes(options.n_sharing), folder)
         workers = options.workers or max(1, usable_cores() // options.n_sharing)
         number = wire.decode(engine.request(DRIVER, "number", timeout_seconds=_HELLO_SECONDS), int)
-        node = BlockNode(number, store, partial(open_workers, workers), self._fetch, self._answer)
+        try:
+            lane = options.devices.lane(number, options.n_sharing, store.arena)
+        except TartanError as error:
+            store.close()
+            letters.post(engine, DRIVER, RankUnfit(number, error))
+            self._over.wait(_HELLO_SECONDS)
+            return
+        node = BlockNode(number, store, partial(open_workers, workers), self._fetch, self._answer, lane)
         server = RangeServer(engine.credentials, engine.host, node.provide, lambda line: print(line, file=sys.stderr))
         self._node = node
         self._ready.set()

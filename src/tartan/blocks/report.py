@@ -30,6 +30,14 @@ class RunReport:
     repeated : int
         Subtasks that ran once more, after a failure or a loss.
     ranks_lost : int
+    device_subtasks : int
+        Subtasks that were computed on a device that is not the CPU.
+    bytes_uploaded, bytes_downloaded : int
+        To the memory of devices, and from there.
+    device_ranges, device_hits : int
+        Ranges that subtasks on devices read, and those of them that were in the memory of their device already.
+    seconds_device_waited : float
+        For how long devices had subtasks to compute and computed none; the sum over all.
     per_rank : dict of int to int
         Subtasks that each rank ended.
     """
@@ -46,6 +54,12 @@ class RunReport:
     steals: int = 0
     repeated: int = 0
     ranks_lost: int = 0
+    device_subtasks: int = 0
+    bytes_uploaded: int = 0
+    bytes_downloaded: int = 0
+    device_ranges: int = 0
+    device_hits: int = 0
+    seconds_device_waited: float = 0.0
     per_rank: dict[int, int] | None = None
 
     def __add__(self, other: RunReport) -> RunReport:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -15,34 +16,33 @@ import numpy as np
 from tartan.base.checks import one_of
 from tartan.base.checks import whole as whole_number
 from tartan.base.trace import Tracer
-from tartan.blocks.checkpoint import note_code, read_checkpoint, write_checkpoint
+from tartan.blocks.checkpoint import Checkpoint, note_code, write_checkpoint
 from tartan.blocks.cluster_crew import crew_of
 from tartan.blocks.crew import BlockCrew
-from tartan.blocks.directory import BlockDirectory, SubtaskJob
+from tartan.blocks.directory import BlockDirectory
 from tartan.blocks.execution import BlockExecution, lost_error
+from tartan.blocks.jobs import JobTable, SubtaskJob
 from tartan.blocks.report import RunReport
+from tartan.blocks.schedule import scheduled
 from tartan.blocks.sources import SpaceSource, source_of
 from tartan.blocks.space import Space, block_shape, shaped_like
 from tartan.blocks.spill import remove_abandoned, spill_folder
 from tartan.blocks.subtask_trace import SubtaskTrace
-from tartan.blocks.task import Task, ranges_read, refuse_conflicts
+from tartan.blocks.task import Task, refuse_conflicts, require_devices
 from tartan.blocks.work import AddSpace, BlockFunction, PartOrigin, RankGone
 from tartan.blocks.zarr_output import zarr_task
 from tartan.core.affinity import STEALS, Steal
-from tartan.core.assignment import AFFINITIES, Affinity, Assignment
-from tartan.core.block_bounds import moved_bound
+from tartan.core.assignment import AFFINITIES, Affinity
 from tartan.core.pieces import PieceKey
 from tartan.core.placement import PLACES, Place, place_blocks
 from tartan.core.space import BlockGrid, Box, shape_of, within
-from tartan.core.subtask_order import PieceOrder
 from tartan.core.task_divider import TaskDivider
+from tartan.devices import Device
 from tartan.errors import ClusterError, ConfigError, TransportError
 from tartan.workers import shipping
 
 _WINDOW = 4
 """Orders that a rank of several has at a time: those that run, and some that are prepared."""
-_SHARE_FOR_RANGES = 0.7
-"""Of the room of a rank, for what its subtasks read; the rest is for what they write."""
 _POLL_SECONDS = 0.1
 _LOSS_SECONDS = 30.0
 """Longest wait for the word that a rank is lost which does not answer."""
@@ -76,6 +76,13 @@ class Session:
         Share of the subtasks that each rank looks at when they are given to ranks; the others go anywhere. 0 to 1.
     seed : int
         Of all that is random in placement and assignment.
+    device : str, sequence of str, or Device
+        Where functions run that have a form for GPUs, as for ``tartan run --device``: cpu, cuda, cuda:1 or sim. Each
+        rank has one device; of several names, ranks take one after the other. An open device is closed with the
+        session. Default: cpu.
+    device_cache : int, optional
+        Bytes in the memory of each device for the arrays of subtasks. Default: 70 % of what is free, shared by the
+        ranks that have the device.
     folder : path, optional
         Where checkpoints go, and what does not fit into memory.
     trace : path, optional
@@ -118,6 +125,8 @@ class Session:
         steal: Steal | bool = True,
         evaluate: float = 1.0,
         seed: int = 0,
+        device: str | Sequence[str] | Device | None = None,
+        device_cache: int | None = None,
         folder: str | os.PathLike[str] | None = None,
         trace: str | os.PathLike[str] | None = None,
         progress: Callable[[int, int], None] = _ignore,
@@ -140,7 +149,7 @@ class Session:
         self._folder = None if folder is None else Path(folder)
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
-        self._crew: BlockCrew = crew_of(cluster, host_cache, workers, self._folder, copies)
+        self._crew: BlockCrew = crew_of(cluster, host_cache, workers, self._folder, copies, device, device_cache)
         self._directory = BlockDirectory()
         self._history: dict[tuple[int, int], SubtaskJob] = {}
         self._n_tasks = 0
@@ -223,6 +232,7 @@ class Session:
         self._require_open()
         self._require_own(tasks)
         refuse_conflicts(tasks)
+        require_devices(tasks, on_cpu=self._crew.on_cpu, on_device=self._crew.on_device)
         note_code([task.function for task in tasks], self._codes, self._resumed_codes)
         report = self._run(tasks)
         self.total += report
@@ -230,11 +240,11 @@ class Session:
 
     def _run(self, tasks: Sequence[Task]) -> RunReport:
         begin = time.perf_counter()
-        for space in {one.space for task in tasks for subtask in task.subtasks for one in subtask.subscriptions}:
+        for space in {space for task in tasks for space in task.table.spaces}:
             space.source.check_unchanged()
         self._catch_up()
         jobs = self._jobs(tasks)
-        if not jobs:
+        if not len(jobs):
             return RunReport(per_rank={})
         execution, bound = self._execute(jobs)
         self._finish(execution, jobs)
@@ -286,6 +296,14 @@ class Session:
     def __exit__(self, *_: object) -> None:
         """Close the session."""
         self.close()
+
+    def begin_with(self, found: Checkpoint) -> None:
+        """Make the spaces of a checkpoint, in a session that has none yet."""
+        for path, block in found.spaces:
+            self.space(path, block=block)
+        self.notes = found.notes
+        self._codes = dict(found.codes)
+        self._resumed_codes = frozenset(found.codes)
 
     # -- spaces ------------------------------------------------------------------------------------------------------
 
@@ -342,7 +360,7 @@ class Session:
         live = list(self._crew.ranks)
         if not live:
             raise ClusterError("no rank is left; the session cannot compute any more")
-        execution.run(list(producers.values()), [live[k % len(live)] for k in range(len(producers))])
+        execution.run([*producers], [live[k % len(live)] for k in range(len(producers))], producers.__getitem__)
         needed = {key for pieces in self._directory.maps.values() for key in pieces.keys()}  # noqa: SIM118
         execution.drop(execution.recomputed() - needed)
 
@@ -368,49 +386,37 @@ class Session:
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 
-    def _jobs(self, tasks: Sequence[Task]) -> list[SubtaskJob]:
+    def _jobs(self, tasks: Sequence[Task]) -> JobTable:
         self._n_tasks += 1
-        subtasks = [subtask for task in tasks for subtask in task.subtasks]
-        parts = self._directory.parts_of(subtasks)
-        jobs: list[SubtaskJob] = []
-        for task in tasks:
-            function = self._shipped(task.function)
-            for subtask in task.subtasks:
-                needed = {key: parts[key] for key in ranges_read(subtask)}
-                jobs.append(SubtaskJob(self._n_tasks, len(jobs), function, subtask.index, subtask.arguments, needed))
-        return jobs
+        shipped = [(task.table, self._shipped(task.function)) for task in tasks]
+        return JobTable(self._n_tasks, shipped, self._directory.parts_of)
 
     def _shipped(self, function: BlockFunction) -> BlockFunction:
         """Return a function that can reach its workers."""
-        if function.releases_gil and not self._crew.travels:
-            return function
-        return replace(function, call=shipping.dump(function.call))
+        call, gpu = function.call, function.gpu
+        if gpu is not None and not self._crew.on_cpu:
+            call = None
+        if gpu is not None and self._crew.travels:
+            gpu = shipping.dump(gpu)
+        if call is not None and (self._crew.travels or not function.releases_gil):
+            call = shipping.dump(call)
+        return replace(function, call=call, gpu=gpu)
 
-    def _execute(self, jobs: list[SubtaskJob]) -> tuple[BlockExecution, int | None]:
+    def _execute(self, jobs: JobTable) -> tuple[BlockExecution, int | None]:
         """Run jobs; return also the bytes that ranks had to move at least, where that is known."""
         ranks = list(self._crew.ranks)
         if not ranks:
             raise ClusterError("no rank is left; the session cannot compute any more")
         execution = self._new_execution(self._copies, lambda done: self._progress(done, len(jobs)))
-        if len(ranks) == 1 and self._directory.bytes_of(jobs) <= self._crew.room_bytes:
-            execution.run(jobs, [ranks[0]] * len(jobs))
-            return execution, 0
-        task = self._directory.assignment(jobs, ranks)
-        bound = moved_bound(task)
-        execution.run(*self._dealt(jobs, ranks, task))
-        return execution, None if bound is None else round(bound)
+        found = scheduled(jobs, self._directory, self._divider, ranks, self._room(jobs))
+        keys = [(jobs.number, subtask) for subtask in found.subtasks]
+        execution.run(keys, found.ranks, lambda key: jobs[key[1]])
+        return execution, found.bytes_bound
 
-    def _dealt(self, jobs: list[SubtaskJob], ranks: list[int], task: Assignment) -> tuple[list[SubtaskJob], list[int]]:
-        """Return the jobs of one rank after those of another, each rank's in its order, and whose they are."""
-        owners = self._divider.divided(task, self._n_tasks, self._directory.updated(jobs, ranks))
-        order = PieceOrder(task.demand, task.index)
-        dealt, whose = [], []
-        for place, rank in enumerate(ranks):
-            room = self._crew.room_bytes * _SHARE_FOR_RANGES
-            pieces = order.of(np.flatnonzero(owners == place), task.missing[place], room)
-            dealt += [jobs[k] for k in pieces.tolist()]
-            whose += [rank] * len(pieces)
-        return dealt, whose
+    def _room(self, jobs: JobTable) -> float:
+        """Return the bytes that each rank has for arrays where jobs run."""
+        on_device = any(function.gpu is not None for function in jobs.functions)
+        return min(self._crew.room_bytes, self._crew.device_bytes if on_device else math.inf)
 
     def _new_execution(self, copies: int, progress: Callable[[int], None] = lambda done: None) -> BlockExecution:
         return BlockExecution(
@@ -424,15 +430,13 @@ class Session:
             trace=self._trace,
         )
 
-    def _finish(self, execution: BlockExecution, jobs: list[SubtaskJob]) -> None:
+    def _finish(self, execution: BlockExecution, jobs: JobTable) -> None:
         """Make the next versions, all at once."""
         written: dict[int, list[tuple[PieceKey, Box]]] = {}
         for job in jobs:
             for piece, wanted in job.outputs():
                 written.setdefault(wanted.space, []).append((piece, wanted.box))
-        old = execution.recomputed()
-        for space, pieces in written.items():
-            old |= self._directory.maps[space].replace(pieces)
+        old = execution.recomputed() | self._directory.commit(jobs.number, written)
         needed = {key for pieces in self._directory.maps.values() for key in pieces.keys()}  # noqa: SIM118
         execution.drop(old - needed, written)
         if self._crew.travels:
@@ -459,41 +463,5 @@ class Session:
         for task in tasks:
             if not isinstance(task, Task):
                 raise ConfigError(f"{task!r} is no task; make one with blocks.Task(function, grid, subscribe)")
-            for subtask in task.subtasks:
-                for one in subtask.subscriptions:
-                    self._require_mine(one.space)
-
-
-def resume(folder: str | os.PathLike[str], cluster: Any = None, **options: Any) -> Session:
-    """Open a session that begins with the spaces of a checkpoint, under their numbers.
-
-    Parameters
-    ----------
-    folder : path
-        Of the session that wrote it.
-    cluster, **options
-        As for ``Session``; need not be those of before.
-
-    Returns
-    -------
-    Session
-        Its attribute ``notes`` has what the checkpoint was given. Functions that the older session had run must be the
-        same.
-
-    Raises
-    ------
-    StoreError
-        If there is no checkpoint that can be read.
-    """
-    found = read_checkpoint(Path(folder))
-    session = Session(cluster, folder=folder, **options)
-    try:
-        for path, block in found.spaces:
-            session.space(path, block=block)
-    except BaseException:
-        session.close()
-        raise
-    session.notes = found.notes
-    session._codes = dict(found.codes)
-    session._resumed_codes = frozenset(found.codes)
-    return session
+            for space in task.table.spaces:
+                self._require_mine(space)

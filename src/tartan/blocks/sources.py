@@ -13,9 +13,11 @@ import numpy as np
 from tartan.base.npy_input import open_npy
 from tartan.base.zarr_input import open_zarr
 from tartan.core.space import Box
-from tartan.errors import ConfigError, StoreError
+from tartan.errors import ConfigError, StoreError, TransportError
 
 KINDS = "biufc"
+PATIENCE_SECONDS = 30.0
+"""Longest wait for a command that adds a space; shorter than others wait for the answer."""
 
 
 @dataclass(frozen=True)
@@ -160,3 +162,38 @@ def _stamp(kind: str, path: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return about.st_size, about.st_mtime_ns
+
+
+class OpenSources:
+    """The sources that a rank reads, by number of their space; methods may be called from any thread.
+
+    A rank may be asked for a block of a space before the command that adds the space has reached it: the session tells
+    every rank for itself.
+    """
+
+    def __init__(self) -> None:
+        self._readers: dict[int, SourceReader] = {}
+        self._changed = threading.Condition()
+
+    def __getitem__(self, space: int) -> SourceReader:
+        """Return a source that is there."""
+        return self._readers[space]
+
+    def add(self, space: int, reader: SourceReader) -> None:
+        """Add the source of a space."""
+        with self._changed:
+            self._readers[space] = reader
+            self._changed.notify_all()
+
+    def awaited(self, space: int, timeout_seconds: float = PATIENCE_SECONDS) -> SourceReader:
+        """Return a source, as soon as it is there.
+
+        Raises
+        ------
+        TransportError
+            If it does not come in time.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: space in self._readers, timeout_seconds):
+                raise TransportError(f"space {space} is not known here")
+            return self._readers[space]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tartan.blocks.array_index import in_arrays, resolved
 from tartan.blocks.halo import Halo
 from tartan.blocks.sources import SpaceSource, source_of
-from tartan.blocks.work import Access, RangeKey
-from tartan.core.space import BlockGrid, resolve, whole
+from tartan.blocks.work import Access, Boundary, RangeKey
+from tartan.core.space import BlockGrid, plain_box, resolve, whole
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,25 +30,94 @@ class Subscription(NamedTuple):
     access: Access
     range: RangeKey
 
+    def only(self, where: Any) -> Subscriptions:
+        """Return the same for some subtasks; see ``Subscriptions.only``."""
+        boxes = np.array(self.range.box, dtype=np.int64)[None]
+        padding = np.array(self.range.padding, dtype=np.int64)[None] if self.range.padding else None
+        return Subscriptions(self.space, self.access, boxes, padding, self.range.boundary).only(where)
+
+
+@dataclass(frozen=True, eq=False)
+class Subscriptions:
+    """What every subtask of a task does with a range of a space, as an index of arrays gives it.
+
+    Attributes
+    ----------
+    space : Space
+    access : {"read", "write", "update"}
+    boxes : ndarray of int64, shape (n_subtasks or 1, n_dimensions, 2)
+        One for all, or one each.
+    padding : ndarray of int64 of that shape, optional
+        Elements outside the space, as in ``RangeKey``.
+    boundary : str
+    where : ndarray of bool, shape (n_subtasks,), optional
+        The subtasks that it is for; default: all.
+    """
+
+    space: Space
+    access: Access
+    boxes: np.ndarray
+    padding: np.ndarray | None = None
+    boundary: Boundary = "clip"
+    where: np.ndarray | None = None
+
+    def only(self, where: Any) -> Subscriptions:
+        """Return the same for some subtasks; the others do not get this argument.
+
+        Parameters
+        ----------
+        where : array of bool
+            One value for each subtask.
+
+        Raises
+        ------
+        ConfigError
+            If it is no array of one dimension that holds truth values.
+        """
+        found = np.asarray(where)
+        if found.dtype != bool or found.ndim != 1:
+            raise ConfigError(f"only(...) takes one truth value for each subtask, not {where!r}")
+        return replace(self, where=found if self.where is None else self.where & found)
+
 
 class Subscriber:
     """Makes subscriptions of one kind by an index."""
 
     def __init__(self, space: Space, access: Access) -> None:
         self._space, self._access = space, access
+        self._number, self._shape = space.number, space.shape
 
-    def __getitem__(self, key: Any) -> Subscription:
-        """Subscribe to a range: slices and integers, or for ``read`` what ``halo`` returns."""
+    def __getitem__(self, key: Any) -> Any:
+        """Subscribe to a range: slices and integers, or for ``read`` what ``halo`` returns.
+
+        Returns
+        -------
+        Subscription, or Subscriptions
+            The latter where bounds of slices, or integers, are arrays: one range for each of their elements.
+        """
+        box = plain_box(key, self._shape)
+        if box is not None:
+            return Subscription(self._space, self._access, RangeKey(self._number, box))
         space = self._space
-        if isinstance(key, Halo):
-            if self._access != "read":
-                raise ConfigError(f"a halo is only read; name the block itself for {self._access}")
-            return Subscription(space, "read", key.range_of(space.number, space.shape))
         try:
-            box = resolve(key, space.shape)
+            if isinstance(key, Halo):
+                return self._around(key)
+            if in_arrays(key):
+                return Subscriptions(space, self._access, resolved(key, space.shape))
+            return Subscription(space, self._access, RangeKey(space.number, resolve(key, space.shape)))
         except ConfigError as error:
             raise ConfigError(f"a subscription to a space of shape {space.shape}: {error}") from None
-        return Subscription(space, self._access, RangeKey(space.number, box))
+
+    def _around(self, halo: Halo) -> Any:
+        space = self._space
+        if self._access != "read":
+            raise ConfigError(f"a halo is only read; name the block itself for {self._access}")
+        if not in_arrays(halo.block):
+            return Subscription(space, "read", halo.range_of(space.number, space.shape))
+        boxes, padding = halo.ranges_of(resolved(halo.block, space.shape), space.shape)
+        if halo.boundary == "clip" or not padding.any():
+            return Subscriptions(space, "read", boxes)
+        return Subscriptions(space, "read", boxes, padding, halo.boundary)
 
 
 class Space:
@@ -110,12 +181,37 @@ class Space:
         """Indices of blocks in the first dimension."""
         return range(self.counts[0])
 
-    def block(self, *index: int) -> tuple[slice, ...]:
-        """Return the slices of a block."""
-        if len(index) != len(self.shape):
-            raise ConfigError(f"block {index} of a space of {len(self.shape)} dimensions")
-        self.blocks.number(index)
-        return tuple(slice(*interval) for interval in self.blocks.box_at(index))
+    def block(self, *index: Any) -> tuple[slice, ...]:
+        """Return the slices of a block.
+
+        Parameters
+        ----------
+        *index : int or ndarray of int
+            One for each dimension. Of arrays the slices have arrays as bounds: those of one block for each element.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such block.
+        """
+        grid = self.blocks
+        if len(index) != len(grid.shape):
+            raise ConfigError(f"block {index} of a space of {len(grid.shape)} dimensions")
+        slices = []
+        for k, step, length, count in zip(index, grid.block, grid.shape, grid.counts, strict=True):
+            if type(k) is not int or not 0 <= k < count:
+                return self._other_block(index)
+            start = k * step
+            slices.append(slice(start, min(start + step, length)))
+        return tuple(slices)
+
+    def _other_block(self, index: tuple[Any, ...]) -> tuple[slice, ...]:
+        """Return the slices of a block that is not named by plain integers within the grid."""
+        if not any(isinstance(k, np.ndarray) for k in index):
+            self.blocks.number(index)
+            return tuple(slice(*interval) for interval in self.blocks.box_at(index))
+        lines = zip(index, self.blocks.block, self.shape, self.counts, strict=True)
+        return tuple(_block_slices(np.asarray(k), step, length, count) for k, step, length, count in lines)
 
     def __getitem__(self, key: Any) -> np.ndarray:
         """Return a range as an array; integers drop their dimension, as in NumPy."""
@@ -157,6 +253,17 @@ class Space:
     def __repr__(self) -> str:
         """Return shape, dtype and blocks."""
         return f"<Space {self.number}: {self.dtype} {self.shape} in blocks of {self.blocks.block}>"
+
+
+def _block_slices(index: np.ndarray, step: int, length: int, count: int) -> slice:
+    """Return the slice of blocks in one dimension; its bounds are arrays where the index is one."""
+    wrong = (index < 0) | (index >= count)
+    if index.dtype.kind not in "iu" or wrong.any():
+        first = index.ravel()[int(np.argmax(wrong))] if index.size else index
+        raise ConfigError(f"there is no block {first} among {count} blocks of a dimension")
+    starts = index.astype(np.int64) * step
+    stops = np.minimum(starts + step, length)
+    return slice(starts, stops) if index.ndim else slice(int(starts), int(stops))
 
 
 def block_shape(block: int | Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:

@@ -111,6 +111,7 @@ class BlockStore:
         self._kept: dict[Hashable, _StoredArray] = {}
         self._numbers = itertools.count()
         self._lock = threading.RLock()
+        self._closed = False
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._kept
@@ -143,8 +144,10 @@ class BlockStore:
             return True
 
     def unpin(self, key: Hashable) -> None:
-        """Let go of an array."""
+        """Let go of an array; of those of a closed store there is nothing to let go of."""
         with self._lock:
+            if self._closed:
+                return
             kept = self._kept[key]
             kept.pins -= 1
             if kept.dropped and not kept.pins:
@@ -209,8 +212,10 @@ class BlockStore:
             self.drop([key for key, kept in self._kept.items() if not kept.pins and wanted(key)])
 
     def close(self) -> None:
-        """Release everything."""
-        self._kept.clear()
+        """Release everything, although another rank may be reading an array."""
+        with self._lock:
+            self._closed = True
+            self._kept.clear()
         self.arena.close()
 
     # -- under the lock ----------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ FROM_SOURCE = -1
 
 Access = Literal["read", "write", "update"]
 Boundary = Literal["zero", "reflect", "nearest", "clip"]
+FailureKind = Literal["user", "input", "cancelled", "node"]
 
 
 class RangeKey(NamedTuple):
@@ -81,8 +82,8 @@ class BlockFunction:
 
     Attributes
     ----------
-    call : callable or bytes
-        As ``tartan.workers.shipping.dump`` packs it, where it travels.
+    call : callable, bytes or None
+        As ``tartan.workers.shipping.dump`` packs it, where it travels; None where there is none for CPUs.
     name : str
         For messages.
     releases_gil : bool
@@ -92,7 +93,11 @@ class BlockFunction:
     timeout_seconds : float or None
         Longest time that one call may take.
     debug : bool
-        Whether calls are watched for elements that are not written.
+        Whether calls are watched for elements that are not written, and on devices for changes of what is only read.
+    gpu : callable, bytes or None
+        What is called on a device; None where the function runs on CPUs only.
+    gpu_keywords : tuple of str
+        Which of "xp" and "index" that takes.
     """
 
     call: Any
@@ -101,6 +106,8 @@ class BlockFunction:
     keywords: tuple[str, ...] = ()
     timeout_seconds: float | None = None
     debug: bool = False
+    gpu: Any = None
+    gpu_keywords: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,7 @@ class WorkOrder:
         Of the subtask in the grid of its task.
     arguments : tuple of BlockArgument
     origins : mapping of RangeKey to tuple of PartOrigin
-        For each range that is read or updated.
+        For each range that is read or updated; on the way to a rank, for those that it was not told before.
     """
 
     task: int
@@ -208,6 +215,14 @@ class NodeCounts:
         Ranges that orders read, and those of them that were there or on their way already.
     seconds_computing : float
         In functions.
+    device_subtasks : int
+        Calls of functions on a device.
+    bytes_uploaded, bytes_downloaded : int
+        To the memory of a device, and from there.
+    device_ranges, device_hits : int
+        Ranges that calls on a device read, and those of them that were in its memory already.
+    seconds_device_waited : float
+        For how long a device had calls to compute and computed none.
     """
 
     bytes_from_ranks: int = 0
@@ -217,6 +232,12 @@ class NodeCounts:
     ranges: int = 0
     hits: int = 0
     seconds_computing: float = 0.0
+    device_subtasks: int = 0
+    bytes_uploaded: int = 0
+    bytes_downloaded: int = 0
+    device_ranges: int = 0
+    device_hits: int = 0
+    seconds_device_waited: float = 0.0
 
     def __add__(self, other: NodeCounts) -> NodeCounts:
         return NodeCounts(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
@@ -244,7 +265,7 @@ class OrderFailed:
 
     rank: int
     key: tuple[int, int]
-    kind: Literal["user", "input", "cancelled", "node"]
+    kind: FailureKind
     error: Exception
     traceback: str = ""
     counts: NodeCounts = field(default_factory=NodeCounts)
@@ -259,10 +280,18 @@ class RankGone:
 
 
 @dataclass(frozen=True)
+class RankUnfit:
+    """A rank cannot take part: its device is not there."""
+
+    rank: int
+    error: Exception
+
+
+@dataclass(frozen=True)
 class RankCame:
     """A rank is there, and has nothing yet."""
 
     rank: int
 
 
-CrewEvent = OrderDone | OrderFailed | RankGone | RankCame
+CrewEvent = OrderDone | OrderFailed | RankGone | RankCame | RankUnfit

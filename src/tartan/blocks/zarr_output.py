@@ -56,4 +56,5 @@ def zarr_task(space: Space, path: str | Path, *, overwrite: bool) -> Task:
         raise StoreError(f"{path} exists already; choose another name, or overwrite=True", code="exists")
     zarr.create_array(str(target), shape=space.shape, dtype=space.dtype, chunks=space.blocks.block, overwrite=overwrite)
     write = WriteChunk(target, space.blocks.block)
-    return Task(write, space.grid, lambda *index: space.read[space.block(*index)], releases_gil=True)
+    wants = lambda *index: space.read[space.block(*index)]  # noqa: E731
+    return Task(write, space.grid, wants, at_once=True, releases_gil=True)

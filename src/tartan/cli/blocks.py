@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tartan.base.format import format_bytes, format_duration
 from tartan.base.progress import ProgressLine
+from tartan.cli.shared.options import devices
 from tartan.cli.shared.output import print_json
 from tartan.errors import ConfigError, StoreError
 from tartan.options import parse_bytes
@@ -41,6 +42,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--cluster", metavar="WHERE", help="compute on several ranks: local:4")
     add("--workers", metavar="N", type=int, help="subtasks at a time on each rank (cores)")
     add("--host-cache", metavar="SIZE", help="memory of each rank for blocks (half of what is free)")
+    add(
+        "--device",
+        type=devices,
+        action="extend",
+        metavar="NAME",
+        help="cpu, cuda, cuda:1 or sim; with --cluster several, which ranks take in turn; default: cpu",
+    )
+    add("--device-cache", metavar="SIZE", help="memory of each device for blocks (70 %% of what is free)")
     places = ("source", "centralized", "row cyclic", "column cyclic", "random", "grid")
     add(
         "--report", metavar="PAGE.html", type=Path, help="write a page: what was moved, which rank computed which block"
@@ -85,6 +94,20 @@ def _figures(report: RunReport) -> dict[str, str]:
         "read from sources": format_bytes(report.bytes_read),
         "stolen subtasks": f"{report.steals:,}",
         "run again": f"{report.repeated:,}",
+        **_device_figures(report),
+    }
+
+
+def _device_figures(report: RunReport) -> dict[str, str]:
+    """Return the cards about devices, where there were any."""
+    if not report.device_subtasks:
+        return {}
+    return {
+        "subtasks on devices": f"{report.device_subtasks:,}",
+        "uploaded": format_bytes(report.bytes_uploaded),
+        "downloaded": format_bytes(report.bytes_downloaded),
+        "ranges that were on the device": f"{report.device_hits / max(1, report.device_ranges):.0%}",
+        "seconds that devices waited": f"{report.seconds_device_waited:,.1f}",
     }
 
 
@@ -92,13 +115,16 @@ def _figures(report: RunReport) -> dict[str, str]:
 def _session(args: argparse.Namespace) -> Iterator[Session]:
     from tartan.blocks import Session
 
-    cache = None if args.host_cache is None else parse_bytes(args.host_cache, option="--host-cache")
+    caches = {
+        name: None if size is None else parse_bytes(size, option=f"--{name.replace('_', '-')}")
+        for name, size in (("host_cache", args.host_cache), ("device_cache", args.device_cache))
+    }
     with ProgressLine(quiet=args.json) as line:
 
         def show(done: int, total: int) -> None:
             line.show(done, total, lambda state: f"{state.done:,} of {state.total:,} subtasks, {state.percent}")
 
-        options: dict[str, Any] = {"host_cache": cache, "workers": args.workers, "trace": args.trace}
+        options: dict[str, Any] = {**caches, "workers": args.workers, "device": args.device, "trace": args.trace}
         with Session(args.cluster, **options, progress=show) as session:
             yield session
 
@@ -119,12 +145,18 @@ def _report(args: argparse.Namespace, report: RunReport) -> None:
                 "hits": report.hits,
                 "steals": report.steals,
                 "ranks_lost": report.ranks_lost,
+                "device_subtasks": report.device_subtasks,
+                "bytes_uploaded": report.bytes_uploaded,
+                "bytes_downloaded": report.bytes_downloaded,
+                "device_ranges": report.device_ranges,
+                "device_hits": report.device_hits,
+                "seconds_device_waited": report.seconds_device_waited,
             }
         )
         return
     print(
         f"{args.out}: {report.subtasks:,} subtasks in {format_duration(report.seconds)}, "
-        f"{format_bytes(report.bytes_moved)} moved between ranks{_share(report)}",
+        f"{format_bytes(report.bytes_moved)} moved between ranks{_share(report)}{_on_devices(report)}",
         file=sys.stderr,
     )
 
@@ -134,6 +166,16 @@ def _share(report: RunReport) -> str:
     if not report.bytes_bound:
         return ""
     return f", {report.bytes_moved / report.bytes_bound:.2f} of the least"
+
+
+def _on_devices(report: RunReport) -> str:
+    """Return what is said of devices, where there were any."""
+    if not report.device_subtasks:
+        return ""
+    return (
+        f"; {report.device_subtasks:,} subtasks on devices, {format_bytes(report.bytes_uploaded)} uploaded, "
+        f"{format_bytes(report.bytes_downloaded)} downloaded, {format_duration(report.seconds_device_waited)} waited"
+    )
 
 
 def _matmul(session: Session, args: argparse.Namespace) -> tuple[Space, RunReport]:

@@ -183,21 +183,31 @@ class TaskNeeds:
         demand : TaskNeeds
         held : ndarray of float64, shape (n_ranks, n_units of the new demand)
         """
+        found = self._merging
+        if found is None:
+            return self, held
+        demand, order, edges = found
+        return demand, np.add.reduceat(held[:, order], edges, axis=1)
+
+    @cached_property
+    def _merging(self) -> tuple[TaskNeeds, np.ndarray, np.ndarray] | None:
+        """The merged needs, the units in the order of their new numbers, and where each of these begins.
+
+        None where no two units are needed by the same pieces.
+        """
         # Sums of random numbers, always in the order of the pieces: equal for equal sets, and for no others.
         marks = np.random.default_rng(0).random(self.n_pieces)
         sums = np.bincount(self.units, marks[self.pieces], minlength=self.n_units)
         _, first, group = np.unique(sums, return_index=True, return_inverse=True)
         if len(first) == self.n_units:
-            return self, held
+            return None
         chosen_entries = first[group[self.units]] == self.units
         counts = np.bincount(self.pieces[chosen_entries], minlength=self.n_pieces)
         starts = np.concatenate(([0], np.cumsum(counts)))
         sizes = np.bincount(group, self.sizes, minlength=len(first))
         order = np.argsort(group, kind="stable")
         edges = np.searchsorted(group[order], np.arange(len(first)))
-        return TaskNeeds(starts, group[self.units[chosen_entries]], sizes), np.add.reduceat(
-            held[:, order], edges, axis=1
-        )
+        return TaskNeeds(starts, group[self.units[chosen_entries]], sizes), order, edges
 
 
 def moved_bytes(demand: TaskNeeds, held: np.ndarray, owners: np.ndarray) -> np.ndarray:

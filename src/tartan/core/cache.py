@@ -377,6 +377,11 @@ class Level:
         idle = [block for blocks in self._blocks.values() for block in blocks.values() if not block.in_use]
         return [span for block in idle for span in self._evict(block)]
 
+    def drop(self, spans: Iterable[int]) -> list[int]:
+        """Drop the blocks of spans that are not in use; return the spans that left."""
+        found = {block.key: block for span in spans if (block := self._where.get(span)) and not block.in_use}
+        return [span for block in found.values() for span in self._evict(block)]
+
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _place(self, absent: list[Need], needs: Sequence[Need], next_use: NextUse) -> Reservation | None:

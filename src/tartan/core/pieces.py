@@ -65,11 +65,19 @@ class PieceMap:
         found = self._written.get(number)
         return [self._initial(number)] if found is None else found
 
+    def keys_of(self, number: int) -> list[PieceKey]:
+        """Return the pieces of the parts of a block; one alone covers all of it."""
+        found = self._written.get(number)
+        return [PieceKey(0, self.space, number)] if found is None else [part.key for part in found]
+
     def parts(self, box: Box) -> list[PiecePart]:
         """Return the parts of a box, which cover it once; each lies within one block."""
         found = []
         for number, inside in self.grid.parts(box):
-            for part in self.of_block(number):
+            if number not in self._written:
+                found.append(PiecePart(inside, PieceKey(0, self.space, number)))
+                continue
+            for part in self._written[number]:
                 shared = part.box if part.box == inside else common(part.box, inside)
                 if shared is not None:
                     found.append(PiecePart(shared, part.key))

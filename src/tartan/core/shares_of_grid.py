@@ -16,6 +16,7 @@ from math import sqrt
 import numpy as np
 
 from tartan.core.affinity import TaskNeeds
+from tartan.core.distinct import distinct
 from tartan.core.transport import transport
 
 #: Times that lines and ranks are laid out again by turns.
@@ -47,13 +48,15 @@ class PieceGrid:
         ----------
         index : ndarray of int, shape (n_pieces, n_indices)
         """
-        places = [np.unique(column, return_inverse=True)[1].ravel() for column in index.T]
+        places = [distinct(column)[1] for column in index.T]
         places = [place for place in places if place.any()]
         if len(index) == 0 or len(places) > 2:
             return None
         rows, columns = (*places, *[np.zeros(len(index), dtype=np.int64)] * 2)[:2]
         shape = int(rows.max()) + 1, int(columns.max()) + 1
-        filled = len(np.unique(rows * shape[1] + columns)) == len(index) == shape[0] * shape[1]
+        if len(index) != shape[0] * shape[1]:
+            return None
+        filled = len(distinct(rows * shape[1] + columns)[0]) == len(index)
         return cls(rows, columns, shape) if filled else None
 
 

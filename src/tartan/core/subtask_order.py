@@ -72,7 +72,7 @@ class PieceOrder:
         mean = max(1e-300, part.sizes[np.unique(part.units)].sum() / (n_rows + n_columns))
         places = _places(n_rows, n_columns, min(room / mean, n_rows + n_columns))
         turn = np.empty((n_rows, n_columns), dtype=np.int64)
-        turn[tuple(np.array(places).T)] = np.arange(len(places))
+        turn[tuple(places.T)] = np.arange(len(places))
         rows, columns = (np.argsort(order)[line] for order, line in zip(orders, lines))
         return np.asarray(pieces[np.argsort(turn[rows, columns], kind="stable")])
 
@@ -83,32 +83,37 @@ def _by_cost(demand: TaskNeeds, lines: np.ndarray, missing: np.ndarray) -> np.nd
     return np.argsort(costs, kind="stable")
 
 
-def _places(n_rows: int, n_columns: int, room: float) -> list[tuple[int, int]]:
-    """Return the places of a rectangle in their order, with room for a number of lines."""
+def _places(n_rows: int, n_columns: int, room: float) -> np.ndarray:
+    """Return the places of a rectangle in their order, with room for a number of lines.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_rows * n_columns, 2)
+        Row and column.
+    """
     if room >= n_rows + n_columns:
         return _squares(n_rows, n_columns)
     resident = max(1, int(room) - 1)
     if n_rows + n_columns * ceil(n_rows / resident) <= n_columns + n_rows * ceil(n_columns / resident):
         return _panels(n_rows, n_columns, resident)
-    return [(row, column) for column, row in _panels(n_columns, n_rows, resident)]
+    return _panels(n_columns, n_rows, resident)[:, ::-1]
 
 
-def _squares(n_rows: int, n_columns: int) -> list[tuple[int, int]]:
+def _squares(n_rows: int, n_columns: int) -> np.ndarray:
     """Return the places of a rectangle so that each next line, of either side in proportion, is used at once."""
-    ends = [((r + 1) / n_rows, 0, r) for r in range(n_rows)] + [((c + 1) / n_columns, 1, c) for c in range(n_columns)]
-    there: tuple[list[int], list[int]] = ([], [])
-    places = []
-    for _, side, line in sorted(ends):
-        there[side].append(line)
-        places += [(line, other) if side == 0 else (other, line) for other in there[1 - side]]
-    return places
+    ends = np.concatenate([np.arange(1, count + 1) / count for count in (n_rows, n_columns)])
+    arrival = np.argsort(np.argsort(ends, kind="stable"))  # rows before columns that come at the same time
+    rows, columns = arrival[:n_rows, None], arrival[n_rows:]
+    # A place is reached with the later one of its lines, and then in the order of the earlier ones.
+    order = np.argsort(np.maximum(rows, columns) * len(ends) + np.minimum(rows, columns), axis=None)
+    return np.stack(np.unravel_index(order, (n_rows, n_columns)), axis=1)
 
 
-def _panels(n_rows: int, n_columns: int, resident: int) -> list[tuple[int, int]]:
+def _panels(n_rows: int, n_columns: int, resident: int) -> np.ndarray:
     """Return the places of a rectangle in the order of panels: some rows stay, the columns stream past."""
     grid = Grid(n_rows + n_columns, n_rows + n_columns, 0, 1, 1)
     order = panel_order(grid, Rectangle(n_rows, n_rows + n_columns), resident, lambda tile: True)
-    return [(tile.strip, tile.span - n_rows) for segment in order for tile in segment.tiles]
+    return np.array([(tile.strip, tile.span - n_rows) for segment in order for tile in segment.tiles])
 
 
 def _by_missing(demand: TaskNeeds, missing: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 from tartan.blocks.halo import halo
 from tartan.blocks.report import RunReport
 from tartan.blocks.session import Session
-from tartan.blocks.space import Space, Subscription
+from tartan.blocks.space import Space
 from tartan.blocks.task import Task
 from tartan.blocks.work import Boundary
 from tartan.core.block_bounds import halo_bound
@@ -98,28 +98,29 @@ def _block_of(session: Session, image: Any, block: int) -> tuple[int, ...]:
 def _task(old: Space, new: Space, kernel: np.ndarray, boundary: Boundary) -> Task:
     widths = (kernel.shape[0] // 2, kernel.shape[1] // 2, 0)[: len(old.shape)]
 
-    def wants(*index: int) -> tuple[Subscription, ...]:
+    def wants(*index: np.ndarray) -> tuple[Any, ...]:
         where = new.block(*index)
         return old.read[halo(where, widths, boundary)], new.write[where]
 
-    return Task(Filter(kernel, boundary == "clip", new.shape, new.blocks.block), new.grid, wants, releases_gil=True)
+    cpu, gpu = (kind(kernel, boundary == "clip", new.shape, new.blocks.block) for kind in (Filter, DeviceFilter))
+    return Task(cpu=cpu, gpu=gpu, grid=new.grid, subscribe=wants, at_once=True, releases_gil=True)
 
 
 class Filter:
-    """Convolve a window with a filter."""
+    """Convolve a window with a filter, on the CPU."""
 
     def __init__(self, kernel: np.ndarray, clipped: bool, shape: tuple[int, ...], block: tuple[int, ...]) -> None:
         self.kernel, self.clipped, self.shape, self.block = kernel, clipped, shape, block
 
-    def __call__(self, window: np.ndarray, out: np.ndarray, index: tuple[int, ...]) -> None:
+    def __call__(self, window: np.ndarray, out: np.ndarray, index: tuple[int, ...], xp: Any) -> None:
         """Write what lies far enough inside the window."""
         if self.clipped:
-            window = np.pad(window, self._cut_off(index))
+            window = xp.pad(window, self._cut_off(index))
         if window.ndim == 2:
-            out[...] = self._filtered(window)
+            out[...] = self.filtered(window, xp)
             return
         for channel in range(window.shape[2]):
-            out[..., channel] = self._filtered(window[..., channel])
+            out[..., channel] = self.filtered(window[..., channel], xp)
 
     def _cut_off(self, index: tuple[int, ...]) -> list[tuple[int, int]]:
         found = []
@@ -129,7 +130,8 @@ class Filter:
             found.append((max(0, width - start), max(0, stop + width - self.shape[k])))
         return found + [(0, 0)] * (len(self.shape) - 2)
 
-    def _filtered(self, window: np.ndarray) -> np.ndarray:
+    def filtered(self, window: np.ndarray, xp: Any) -> np.ndarray:
+        """Return what lies far enough inside a window of one channel."""
         from scipy import ndimage, signal
 
         values = window.astype(self.kernel.dtype, copy=False)
@@ -138,3 +140,29 @@ class Filter:
         rows, columns = (side // 2 for side in self.kernel.shape)
         full = ndimage.convolve(values, self.kernel, mode="constant")
         return np.asarray(full[rows : len(full) - rows, columns : full.shape[1] - columns])
+
+
+class DeviceFilter(Filter):
+    """Convolve a window with a filter, on a device; sums are float64, and transforms are in the type of the result."""
+
+    def filtered(self, window: np.ndarray, xp: Any) -> np.ndarray:
+        """Return what lies far enough inside a window of one channel."""
+        if self.kernel.size > _DIRECT:
+            return self._transformed(window, xp)
+        rows, columns = (length - side + 1 for length, side in zip(window.shape, self.kernel.shape))
+        sums = xp.zeros((rows, columns), dtype=xp.float64)
+        for (row, column), weight in np.ndenumerate(self.kernel[::-1, ::-1]):
+            sums += float(weight) * window[row : row + rows, column : column + columns].astype(xp.float64)
+        return sums  # type: ignore[no-any-return]
+
+    def _transformed(self, window: np.ndarray, xp: Any) -> np.ndarray:
+        from scipy.fft import next_fast_len
+
+        full = [length + side - 1 for length, side in zip(window.shape, self.kernel.shape)]
+        lengths = [next_fast_len(length, real=True) for length in full]
+        dtype = xp.float32 if self.kernel.dtype.itemsize == 4 else xp.float64
+        kernel, values = xp.asarray(self.kernel), window.astype(dtype)
+        spectrum = xp.fft.rfftn(values, s=lengths, axes=(0, 1)) * xp.fft.rfftn(kernel, s=lengths, axes=(0, 1))
+        found = xp.fft.irfftn(spectrum, s=lengths, axes=(0, 1))
+        first = [side - 1 for side in self.kernel.shape]
+        return found[first[0] : window.shape[0], first[1] : window.shape[1]]  # type: ignore[no-any-return]

@@ -76,7 +76,7 @@ def _as_floats(session: Session, given: Space, block: int) -> Space:
     dtype = "f4" if given.dtype.itemsize <= 2 else "f8"
     factors = session.space(shape=given.shape, dtype=dtype, block=block)
     wants = lambda i, j: (given.read[given.block(i, j)], factors.write[factors.block(i, j)])  # noqa: E731
-    session.run(Task(copy, factors.grid, wants, releases_gil=True))
+    session.run(Task(copy, factors.grid, wants, at_once=True, releases_gil=True))
     return factors
 
 
@@ -85,15 +85,15 @@ def copy(a: np.ndarray, out: np.ndarray) -> None:
     out[...] = a
 
 
-def largest(a: np.ndarray, out: np.ndarray) -> None:
+def largest(a: np.ndarray, out: np.ndarray, xp: Any) -> None:
     """Find the largest absolute value; NaN where there is one."""
-    out[...] = np.abs(a).max()
+    out[...] = xp.abs(a).max()
 
 
 def _largest(session: Session, a: Space) -> float:
     found = session.space(shape=a.counts, dtype="f8", block=1)
     wants = lambda i, j: (a.read[a.block(i, j)], found.write[i, j])  # noqa: E731
-    session.run(Task(largest, a.grid, wants, releases_gil=True))
+    session.run(Task(largest, a.grid, wants, at_once=True, releases_gil=True))
     return float(found.array().max())
 
 
@@ -102,17 +102,24 @@ def eliminate(session: Session, a: Space, k: int, limit: float) -> None:
     rest = range(k + 1, a.counts[0])
     at = a.block
 
-    def task(function: Callable[..., None], grid: Sequence[tuple[int, ...]], wants: Callable[..., Any]) -> Task:
-        return Task(function, grid, wants, releases_gil=True)
+    def task(
+        cpu: Callable[..., None],
+        gpu: Callable[..., None],
+        grid: Sequence[tuple[int, ...]],
+        wants: Callable[..., Any],
+    ) -> Task:
+        return Task(cpu=cpu, gpu=gpu, grid=grid, subscribe=wants, at_once=True, releases_gil=True)
 
-    session.run(task(Factor(limit), [(k,)], lambda k: a.update[at(k, k)]))
+    session.run(task(Factor(limit), DeviceFactor(limit), [(k,)], lambda k: a.update[at(k, k)]))
     if rest:
+        column, row = [(i, k) for i in rest], [(k, j) for j in rest]
         session.run(
-            task(Lower(limit), [(i, k) for i in rest], lambda i, k: (a.read[at(k, k)], a.update[at(i, k)])),
-            task(Upper(limit), [(k, j) for j in rest], lambda k, j: (a.read[at(k, k)], a.update[at(k, j)])),
+            task(Lower(limit), DeviceLower(limit), column, lambda i, k: (a.read[at(k, k)], a.update[at(i, k)])),
+            task(Upper(limit), DeviceUpper(limit), row, lambda k, j: (a.read[at(k, k)], a.update[at(k, j)])),
         )
         grid = [(i, j) for i in rest for j in rest]
-        session.run(task(trail, grid, lambda i, j: (a.read[at(i, k)], a.read[at(k, j)], a.update[at(i, j)])))
+        wants = lambda i, j: (a.read[at(i, k)], a.read[at(k, j)], a.update[at(i, j)])  # noqa: E731
+        session.run(task(trail, device_trail, grid, wants))
 
 
 class _Watched:
@@ -121,9 +128,9 @@ class _Watched:
     def __init__(self, limit: float) -> None:
         self.limit = limit
 
-    def check(self, values: np.ndarray) -> None:
+    def check(self, values: np.ndarray, xp: Any = np) -> None:
         """Refuse values beyond the limit, and what is no number."""
-        largest = float(np.abs(values).max())
+        largest = float(xp.abs(values).max())
         if not largest <= self.limit:
             what = "is not finite" if not np.isfinite(largest) else f"grows to {largest:.3g}"
             raise ArithmeticError(f"an element {what} in LU without exchange of rows; {_ADVICE}")
@@ -152,13 +159,15 @@ def _factor_in_steps(a: np.ndarray) -> None:
         end = min(n, begin + _STEP)
         for k in range(begin, end):
             if a[k, k] == 0:
-                raise ArithmeticError(
-                    f"pivot {k} of a diagonal block is zero in LU without exchange of rows; {_ADVICE}"
-                )
+                raise _zero_pivot(k)
             a[k + 1 :, k] /= a[k, k]
             a[k + 1 :, k + 1 : end] -= np.outer(a[k + 1 :, k], a[k, k + 1 : end])
         _solve_upper(a[begin:end, begin:end], a[begin:end, end:])
         a[end:, end:] -= a[end:, begin:end] @ a[begin:end, end:]
+
+
+def _zero_pivot(k: int) -> ArithmeticError:
+    return ArithmeticError(f"pivot {k} of a diagonal block is zero in LU without exchange of rows; {_ADVICE}")
 
 
 def _solve_upper(factors: np.ndarray, own: np.ndarray) -> None:
@@ -205,3 +214,63 @@ def trail(left: np.ndarray, upper: np.ndarray, own: np.ndarray) -> None:
     found = gemm(-1.0, upper.T, left.T, beta=1.0, c=own.T, overwrite_c=1).T
     if not np.shares_memory(found, own):
         own[...] = found
+
+
+# -- on a device: products, and steps of single columns or rows between them -----------------------------------------
+
+
+class DeviceFactor(_Watched):
+    """Factor a diagonal block on a device."""
+
+    def __call__(self, own: np.ndarray, xp: Any) -> None:
+        """Factor in place."""
+        for begin in range(0, len(own), _STEP):
+            end = min(len(own), begin + _STEP)
+            for k in range(begin, end):
+                own[k + 1 :, k] /= own[k, k] + (own[k, k] == 0)  # zeros are found behind the last column
+                own[k + 1 :, k + 1 : end] -= own[k + 1 :, k, None] * own[k, None, k + 1 : end]
+            pivots = xp.stack([own[k, k] for k in range(begin, end)])
+            if bool(xp.any(pivots == 0)):
+                raise _zero_pivot(begin + int(xp.argmax(pivots == 0)))
+            _solve_rows(own[begin:end, begin:end], own[begin:end, end:], xp)
+            own[end:, end:] -= xp.matmul(own[end:, begin:end], own[begin:end, end:])
+        self.check(own, xp)
+
+
+class DeviceLower(_Watched):
+    """Divide a block below the diagonal by U of its column, on a device."""
+
+    def __call__(self, factors: np.ndarray, own: np.ndarray, xp: Any) -> None:
+        """Replace B by the solution X of X U = B."""
+        n = len(factors)
+        for begin in range(0, n, _STEP):
+            end = min(n, begin + _STEP)
+            for k in range(begin, end):
+                own[:, k] /= factors[k, k]
+                own[:, k + 1 : end] -= own[:, k, None] * factors[k, None, k + 1 : end]
+            own[:, end:] -= xp.matmul(own[:, begin:end], factors[begin:end, end:])
+        self.check(own, xp)
+
+
+class DeviceUpper(_Watched):
+    """Divide a block right of the diagonal by L of its row, on a device."""
+
+    def __call__(self, factors: np.ndarray, own: np.ndarray, xp: Any) -> None:
+        """Replace B by the solution X of L X = B."""
+        _solve_rows(factors, own, xp)
+        self.check(own, xp)
+
+
+def _solve_rows(factors: np.ndarray, own: np.ndarray, xp: Any) -> None:
+    """Replace B by the solution X of L X = B, L with ones on its diagonal, which are not stored."""
+    n = len(factors)
+    for begin in range(0, n, _STEP):
+        end = min(n, begin + _STEP)
+        for k in range(begin, end):
+            own[k + 1 : end] -= factors[k + 1 : end, k, None] * own[k, None]
+        own[end:] -= xp.matmul(factors[end:, begin:end], own[begin:end])
+
+
+def device_trail(left: np.ndarray, upper: np.ndarray, own: np.ndarray, xp: Any) -> None:
+    """Subtract the product of a block of L and one of U, on a device."""
+    own -= xp.matmul(left, upper)

@@ -6,15 +6,21 @@ as long as the band has links.
 
 from __future__ import annotations
 
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tartan.base.kernels import CudaFile
 from tartan.blocks.report import RunReport
 from tartan.blocks.session import Session
-from tartan.blocks.space import Space, Subscription
+from tartan.blocks.space import Space
 from tartan.blocks.task import Task
 from tartan.errors import ConfigError
+
+_KERNELS = CudaFile(Path(__file__).with_name("pagerank.cu"))
+_THREADS = 128
 
 
 def pagerank(
@@ -101,38 +107,38 @@ class _Matrix:
         self._starts = session.space(starts, block=block)
         self._columns = session.space(source[order].astype(np.int64), block=block)
         self._weights = session.space(1.0 / n_out[source[order]], block=block)
-        self._bands = self._cut(starts, source[order], n, block)
-
-    def _cut(
-        self, starts: np.ndarray, columns: np.ndarray, n: int, block: int
-    ) -> list[tuple[slice, slice, tuple[int, ...]]]:
-        """Return rows, links and blocks of columns of each band."""
-        bands = []
-        for begin in range(0, n, block):
-            end = min(n, begin + block)
-            links = slice(int(starts[begin]), int(starts[end]))
-            bands.append((slice(begin, end), links, tuple(np.unique(columns[links] // block).tolist())))
-        return bands
+        bands = range(0, n, block)
+        columns = source[order]
+        self._edges = starts[[*bands, n]]
+        self._used = tuple(
+            tuple(np.unique(columns[begin:end] // block).tolist()) for begin, end in pairwise(self._edges.tolist())
+        )
 
     def task(self, old: Space, new: Space, damping: float, base: float) -> Task:
         """Return one step."""
-        used = tuple(blocks for _, _, blocks in self._bands)
 
-        def wants(i: int) -> list[Subscription]:
-            rows, links, blocks = self._bands[i]
-            if not blocks:
-                return [new.write[rows]]
+        def wants(i: np.ndarray) -> list[Any]:
+            (rows,) = new.block(i)
+            linked = self._edges[i] < self._edges[i + 1]
+            links = slice(np.where(linked, self._edges[i], 0), np.where(linked, self._edges[i + 1], 1))
             return [
                 new.write[rows],
-                self._starts.read[rows.start : rows.stop + 1],
-                self._columns.read[links],
-                self._weights.read[links],
-                *(old.read[old.block(k)] for k in blocks),
+                self._starts.read[rows.start : rows.stop + 1].only(linked),
+                self._columns.read[links].only(linked),
+                self._weights.read[links].only(linked),
+                *(old.read[old.block(k)].only(reads) for k, reads in self._readers().items()),
             ]
 
-        return Task(
-            AlongLinks(used, old.blocks.block[0], damping, base), range(len(self._bands)), wants, releases_gil=True
-        )
+        call = AlongLinks(self._used, old.blocks.block[0], damping, base)
+        return Task(call, range(len(self._used)), wants, at_once=True, releases_gil=True)
+
+    def _readers(self) -> dict[int, np.ndarray]:
+        """Return which bands read each block of ranks, blocks that none reads left out."""
+        found: dict[int, np.ndarray] = {}
+        for band, blocks in enumerate(self._used):
+            for k in blocks:
+                found.setdefault(k, np.zeros(len(self._used), dtype=bool))[band] = True
+        return dict(sorted(found.items()))
 
 
 class AlongLinks:
@@ -141,15 +147,26 @@ class AlongLinks:
     def __init__(self, used: tuple[tuple[int, ...], ...], block: int, damping: float, base: float) -> None:
         self.used, self.block, self.damping, self.base = used, block, damping, base
 
-    def __call__(self, out: np.ndarray, *given: np.ndarray, index: tuple[int, ...]) -> None:
+    def __call__(self, out: np.ndarray, *given: np.ndarray, index: tuple[int, ...], xp: Any) -> None:
         """Add up the ranks that come along links."""
         out[...] = self.base
         if not given:
             return
         starts, columns, weights, *ranks = given
-        known = np.concatenate(ranks)
-        first = np.cumsum([0, *map(len, ranks)])
-        blocks = np.searchsorted(self.used[index[0]], columns // self.block)
+        known = xp.concatenate(ranks)
+        first = xp.asarray(np.cumsum([0, *map(len, ranks)]))
+        blocks = xp.searchsorted(xp.asarray(np.array(self.used[index[0]])), columns // self.block)
         flows = known[first[blocks] + columns % self.block] * weights
-        rows = np.repeat(np.arange(len(out)), np.diff(starts))
-        out += self.damping * np.bincount(rows, flows, minlength=len(out))
+        out += self.damping * _sums(starts, flows, xp)
+
+
+def _sums(starts: np.ndarray, flows: np.ndarray, xp: Any) -> np.ndarray:
+    """Return the sum of the flows of each row, added in their order."""
+    n_rows = len(starts) - 1
+    if _KERNELS.runs_on(xp):
+        sums = xp.zeros(n_rows, dtype=xp.float64)
+        grid = (-(-n_rows // _THREADS),)
+        _KERNELS.launch(xp, "sum_links", grid, (_THREADS,), (starts, flows, sums, np.int32(n_rows)))
+        return sums  # type: ignore[no-any-return]
+    rows = xp.repeat(xp.arange(n_rows), xp.diff(starts))
+    return xp.bincount(rows, flows, minlength=n_rows)  # type: ignore[no-any-return]

@@ -37,7 +37,7 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
     add("--order", choices=("panel", "quadrant"), help="order in which pairs are visited; default: panel")
     add(
         "--device",
-        type=_devices,
+        type=devices,
         action="extend",
         metavar="NAME",
         help="cpu, cuda, cuda:1 or sim; repeat it or separate by commas for several; default: cpu",
@@ -158,7 +158,8 @@ def size(text: str) -> Size:
         raise argparse.ArgumentTypeError(str(error).removeprefix("size: ")) from error
 
 
-def _devices(text: str) -> list[str]:
+def devices(text: str) -> list[str]:
+    """Read the names of devices, for argparse."""
     # The options of a simulated device are separated by commas too: it is given alone.
     names = [text.strip()] if "=" in text else [name.strip() for name in text.split(",")]
     for name in names:

@@ -1,0 +1,107 @@
+"""Where ranges come from is told to each rank once, and again when a rank is lost."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tartan.blocks import Session
+from tartan.blocks.directory import BlockDirectory
+from tartan.blocks.execution import BlockExecution
+from tartan.blocks.jobs import JobTable
+from tartan.blocks.origins import KnownOrigins
+from tartan.blocks.task import Task
+from tartan.blocks.work import DropFunctions, OrderDone, RankGone, WorkOrder
+
+
+class RecordingCrew:
+    """Ranks that do nothing but keep the orders that they get, and lose one of them when asked to."""
+
+    room_bytes = device_bytes = 1e9
+    travels = on_cpu = True
+    on_device = False
+
+    def __init__(self, n_ranks: int, lose_after: int | None = None) -> None:
+        self.ranks = [*range(n_ranks)]
+        self.given: dict[int, list[WorkOrder]] = {rank: [] for rank in self.ranks}
+        self.full: dict[int, list[WorkOrder]] = {rank: [] for rank in self.ranks}
+        self._known = {rank: KnownOrigins() for rank in self.ranks}
+        self._events: deque[Any] = deque()
+        self._lose_after = lose_after
+
+    def send(self, rank: int, command: Any) -> None:
+        if isinstance(command, DropFunctions):
+            self._known[rank].forget()
+        if not isinstance(command, WorkOrder) or rank not in self.ranks:
+            return
+        self.given[rank].append(command)
+        self.full[rank].append(self._known[rank].completed(command))
+        self._events.append(OrderDone(rank, command.key))
+        if self._lose_after is not None and sum(map(len, self.given.values())) == self._lose_after:
+            self._lose_after = None
+            self.ranks.remove(1)
+            self._events = deque(event for event in self._events if event.rank != 1)
+            self._events.append(RankGone(1, "asked to"))
+
+    def next_event(self, timeout_seconds: float | None) -> Any:
+        return self._events.popleft() if self._events else None
+
+    def fetch(self, rank: int, origins: Any, targets: Any) -> None:
+        raise AssertionError("nothing is read here")
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with Session(workers=1) as found:
+        yield found
+
+
+def nothing(*arrays: Any) -> None:
+    """Do nothing."""
+
+
+def product(session: Session) -> tuple[BlockDirectory, JobTable]:
+    a, b = (session.space(np.ones((20, 20)), block=5) for _ in "ab")
+    c = session.space(shape=(20, 20), block=5)
+    directory = BlockDirectory()
+    for space in (a, b, c):
+        directory.add(space, None if space is c else [k % 2 for k in range(16)])
+
+    def wants(i: Any, j: Any) -> Any:
+        rows, columns = c.block(i, j)
+        return a.read[rows, :], b.read[:, columns], c.write[rows, columns]
+
+    task = Task(nothing, c.grid, wants, at_once=True)
+    return directory, JobTable(1, [(task.table, task.function)], directory.parts_of)
+
+
+@pytest.mark.parametrize("lose_after", [None, 1, 5, 9])
+def test_orders_are_complete_though_ranges_are_told_once(session: Session, lose_after: int | None) -> None:
+    directory, jobs = product(session)
+    crew = RecordingCrew(2, lose_after)
+    execution = BlockExecution(crew, directory, lambda piece: None, window=3, steal=None)
+    execution.run([(1, k) for k in range(16)], [k % 2 for k in range(16)], lambda key: jobs[key[1]])
+    for rank in crew.ranks:
+        told = [wanted for order in crew.given[rank] for wanted in order.origins]
+        if lose_after is None:
+            assert len(told) == len(set(told)) == 4 + 2
+        assert {order.subtask for order in crew.full[rank]} >= {k for k in range(16) if k % 2 == rank}
+        for order in crew.full[rank]:
+            job = jobs[order.subtask]
+            assert order.origins.keys() == job.parts.keys()
+            covered = {wanted: tuple((one.box, one.key) for one in found) for wanted, found in order.origins.items()}
+            assert covered == job.parts
+    if lose_after is not None:
+        assert {order.subtask for order in crew.full[0]} == set(range(16))
+        last = crew.full[0][-1]
+        assert last.origins == {
+            wanted: directory.origins(parts, 0) for wanted, parts in jobs[last.subtask].parts.items()
+        }
+        assert all(one.rank != 1 for found in last.origins.values() for one in found)
