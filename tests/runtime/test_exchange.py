@@ -96,7 +96,7 @@ class Node:
             self.begin()
 
     def begin(self) -> None:
-        self.exchange.open(self.wiring, self.grid, self)
+        self.exchange.open(self.wiring, self.grid, self, None)
         self.exchange.welcomed(self.rank)
 
     def on_disk(self, span: int) -> bool:

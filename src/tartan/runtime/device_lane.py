@@ -1,7 +1,8 @@
 """Drives a device with memory of its own by threads, two for each of its engines, which work at the same time.
 
 Way of a parsed span: upload -> preprocess (compute) -> store in its host place (download). Of a ready one: upload. Of a
-part: compare (compute) -> fetch its scores (download). Every end is posted to the loop.
+part: compare (compute) -> fetch its scores (download). Every end is posted to the loop. What is kept for other ranks is
+prepared like any parsed span, in slots of its own, and stays in host memory alone.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tartan.runtime.compare import PairFailure, compare_block, count_pairs, merg
 from tartan.runtime.cpu_lane import late
 from tartan.runtime.events import (
     Event,
+    KeptPrepared,
     NodeBroken,
     PartCompared,
     PartFailed,
@@ -106,6 +108,8 @@ class DeviceLane:
         Where scores go.
     substitute : object
         A good item that takes the place of those that fail here; a parsed one where items have a compact form.
+    guest_slots : int
+        Slots beside those of ``room``, for the longest span that is prepared for other ranks.
 
     Notes
     -----
@@ -117,7 +121,14 @@ class DeviceLane:
     n_workers = 1
 
     def __init__(
-        self, index: int, device: Device, room: Room, wiring: Wiring, buffers: ChunkBuffers, substitute: Any
+        self,
+        index: int,
+        device: Device,
+        room: Room,
+        wiring: Wiring,
+        buffers: ChunkBuffers,
+        substitute: Any,
+        guest_slots: int = 0,
     ) -> None:
         self.preprocess_seconds = 0.0
         self.copy_seconds = {"upload": 0.0, "download": 0.0}
@@ -139,7 +150,10 @@ class DeviceLane:
             and wiring.item_plan.parsed is not None
             and self._app.compact_form(form.dtype, form.shape, device.xp) is not None
         )
-        self._slots = None if form is None else device.allocate((room.total, *form.shape), form.dtype)
+        self._guest_address = room.total
+        n_slots = room.total + guest_slots
+        self._slots = None if form is None else device.allocate((n_slots, *form.shape), form.dtype)
+        self._guest_free = threading.Semaphore(1)
         self._lists: dict[int, list[Any]] = {}
         self._where: dict[int, tuple[int, int]] = {}
         # Parsed items take device memory beside the slots, so only a few may wait to be preprocessed.
@@ -196,6 +210,10 @@ class DeviceLane:
         """Upload a parsed span, preprocess it, and store it back in its host place."""
         self._upload_engine.put(0, partial(self._upload_parsed, place, address))
 
+    def prepare_kept(self, place: Place) -> None:
+        """Upload a parsed span, preprocess it, and store it back in its host place, for other ranks."""
+        self._upload_engine.put(0, partial(self._upload_guest, place))
+
     def compare(self, part: Part) -> None:
         """Start to compare a part; its end is posted once."""
         self._compute_engine.put(part.priority, partial(self._compare, part))
@@ -210,6 +228,7 @@ class DeviceLane:
         for engine in engines:
             engine.end(_FIRST if kill else _LAST)
         self._parsed_ahead.release(PARSED_AHEAD)
+        self._guest_free.release()
         deadline = time.monotonic() + CLOSE_SECONDS if kill else None
         for engine in engines:
             engine.join(deadline)
@@ -233,7 +252,8 @@ class DeviceLane:
 
     def _target(self, place: Place, address: int) -> Any:
         assert self._slots is not None
-        self._where[place.span] = (address, place.length)
+        if address != self._guest_address:
+            self._where[place.span] = (address, place.length)
         return self._slots[address : address + place.length]
 
     def _upload(self, place: Place, address: int) -> None:
@@ -256,6 +276,10 @@ class DeviceLane:
         if isinstance(item, tuple | list):
             return type(item)(self._on_device(part) for part in item)
         return item
+
+    def _upload_guest(self, place: Place) -> None:
+        self._guest_free.acquire()
+        self._upload_parsed(place, self._guest_address)
 
     def _upload_parsed(self, place: Place, address: int) -> None:
         host = self._host_block(place, ready=False)
@@ -284,6 +308,9 @@ class DeviceLane:
             self._prepared(place, address, failures)
 
     def _prepared(self, place: Place, address: int, failures: dict[int, ItemFailure]) -> None:
+        if address == self._guest_address:
+            self._download_engine.put(1, partial(self._store_guest, place, failures))
+            return
         self._download_engine.put(1, partial(self._store, place, address))
         self._wiring.post(SpanPrepared(self._index, place, failures))
 
@@ -338,9 +365,17 @@ class DeviceLane:
             target[position] = item
 
     def _store(self, place: Place, address: int) -> None:
+        self._copy_back(place, address)
+        self._wiring.post(SpanStored(place))
+
+    def _store_guest(self, place: Place, failures: dict[int, ItemFailure]) -> None:
+        self._copy_back(place, self._guest_address)
+        self._guest_free.release()
+        self._wiring.post(KeptPrepared(place, failures))
+
+    def _copy_back(self, place: Place, address: int) -> None:
         host, source = self._host_block(place, ready=True), self._target(place, address)
         self._copy("download", f"store {place.span}", host.nbytes, partial(self._device.download, source, host))
-        self._wiring.post(SpanStored(place))
 
     # -- parts (threads of the engines) ----------------------------------------------------------------------
 

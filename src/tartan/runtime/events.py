@@ -64,6 +64,13 @@ class SpanStored(NamedTuple):
     place: Place
 
 
+class KeptPrepared(NamedTuple):
+    """A span that is kept for other ranks is prepared in its place; ``failures`` are the items that failed on it."""
+
+    place: Place
+    failures: Mapping[int, ItemFailure]
+
+
 class PartCompared(NamedTuple):
     """The scores and codes of a part lie in the buffers of its chunk; ``failures`` are pairs that failed alone."""
 
@@ -143,6 +150,7 @@ Event = (
     | SpanUploaded
     | SpanPrepared
     | SpanStored
+    | KeptPrepared
     | PartCompared
     | PartFailed
     | PartDropped

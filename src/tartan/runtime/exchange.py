@@ -220,10 +220,15 @@ class Exchange:
 
     # -- the node's side -------------------------------------------------------------------------------------
 
-    def open(self, wiring: Wiring, grid: Grid, loads: OwnLoads) -> None:
-        """Begin to serve a node."""
+    @property
+    def guest_slots(self) -> int:
+        """Slots that a device needs to prepare what is kept here for other ranks."""
+        return self._kept.span_slots if self._kept.n_spans else 0
+
+    def open(self, wiring: Wiring, grid: Grid, loads: OwnLoads, prepare: Callable[[Place], None] | None) -> None:
+        """Begin to serve a node, whose ``prepare`` has a device prepare a kept span, if it has one that does."""
         with self._changed:
-            self._node = _NodeSide(wiring, grid, loads)
+            self._node = _NodeSide(wiring, grid, loads, prepare)
             self._begin()
 
     def close(self) -> None:
@@ -258,7 +263,22 @@ class Exchange:
                 self._arrived(self._node, event)
                 if not asked_for:
                     return  # the loader found it on disk at once
+            elif self._node.prepare is not None and not event.origin.ready:
+                self._node.prepare(event.place)  # once for all ranks that will ask
+                return
             self._carry_out(self._homes.read(event.place.span))
+
+    def prepared(self, place: Place, failures: Failures) -> None:
+        """Take note that a device has prepared a kept span, with items that failed there."""
+        with self._changed:
+            if self._homes is not None:
+                self._failures[place.span] = {**self._failures.get(place.span, {}), **failures}
+                self._carry_out(self._homes.read(place.span))
+
+    def failed(self, span: int) -> set[int]:
+        """Return which items of a span failed, by position."""
+        with self._changed:
+            return set(self._failures.get(span, ()))
 
     def placed(self, place: Place) -> None:
         """Take note that a span lies elsewhere in the host level; its old place may be filled anew on return."""
@@ -388,8 +408,8 @@ class Exchange:
             if node is None or place is None:
                 return
             source = self._kept_place(node, span, kept)
-        n_bytes = node.transit.copy(source, place)
-        origin = Origin.RANK if node.transit.arrives_ready else Origin.RANK_PARSED
+        n_bytes = node.transit.copy(source, place, ready=node.keeps_ready)
+        origin = Origin.RANK if node.keeps_ready else Origin.RANK_PARSED
         with self._changed:
             if self._homes is not None:
                 event = SpanFilled(place, n_bytes, self._failures.get(span, {}), origin)
@@ -442,7 +462,7 @@ class Exchange:
         return Shipment(copy.data, failures, ready=ready)
 
     def _kept_shipment(self, node: _NodeSide, span: int, kept: int, failures: Failures) -> Shipment:
-        ready = node.transit.arrives_ready
+        ready = node.keeps_ready
         try:
             items = node.transit.bytes_of(self._kept_place(node, span, kept), ready=ready).data
         except BaseException:  # an object that cannot travel: the asker loads it itself
@@ -459,11 +479,13 @@ class Exchange:
 class _NodeSide:
     """What an exchange uses of its node."""
 
-    def __init__(self, wiring: Wiring, grid: Grid, loads: OwnLoads) -> None:
+    def __init__(self, wiring: Wiring, grid: Grid, loads: OwnLoads, prepare: Callable[[Place], None] | None) -> None:
         self.wiring = wiring
         self.grid = grid
         self.loads = loads
+        self.prepare = prepare
         self.transit = Transit(wiring.item_plan, wiring.arenas)
+        self.keeps_ready = self.transit.arrives_ready or prepare is not None
         self.askers = DaemonPool(ASKERS, "tartan-exchange")
 
 

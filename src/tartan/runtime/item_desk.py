@@ -12,7 +12,7 @@ from tartan.core.schedule import Scheduler
 from tartan.core.verdict import NodeReport
 from tartan.runtime.device_lane import DeviceLane
 from tartan.runtime.disk_level import DiskLevel
-from tartan.runtime.events import SpanFilled, SpanMoved, SpanPrepared, SpanStored, SpanUploaded
+from tartan.runtime.events import KeptPrepared, SpanFilled, SpanMoved, SpanPrepared, SpanStored, SpanUploaded
 from tartan.runtime.exchange import Exchange
 from tartan.runtime.host import Place, UniformItems
 from tartan.runtime.items import ItemFailure
@@ -159,14 +159,24 @@ class ItemDesk:
 
     def stored(self, event: SpanStored) -> list[Action]:
         """Keep a span that a device has preprocessed in the disk level."""
-        place, form = event.place, self._wiring.item_plan.form
-        if self._disk is not None:
-            failed = self._failed.get(place.span, set())
-            n_bytes = place.length * (form.nbytes if form is not None else 0)
-            self._disk.keep(place, partial(self._wiring.copy_of, place), failed, n_bytes)
+        place = event.place
+        self._keep_on_disk(place, self._failed.get(place.span, set()))
         if self._exchange is not None:
             self._exchange.stored(place, self._reasons.pop(place.span, {}))
         return self._scheduler.stored(place.span)
+
+    def kept_prepared(self, event: KeptPrepared) -> list[Action]:
+        """Let other ranks have a span that a device has preprocessed for them."""
+        assert self._exchange is not None
+        self._keep_on_disk(event.place, self._exchange.failed(event.place.span) | set(event.failures))
+        self._exchange.prepared(event.place, event.failures)
+        return []
+
+    def _keep_on_disk(self, place: Place, failed: set[int]) -> None:
+        form = self._wiring.item_plan.form
+        if self._disk is not None:
+            n_bytes = place.length * (form.nbytes if form is not None else 0)
+            self._disk.keep(place, partial(self._wiring.copy_of, place), failed, n_bytes)
 
     def _note(self, place: Place, failures: Mapping[int, ItemFailure]) -> None:
         if not failures:

@@ -28,6 +28,7 @@ from tartan.runtime.disk_level import DiskLevel
 from tartan.runtime.events import (
     ChunkCommitted,
     Event,
+    KeptPrepared,
     NodeBroken,
     PartCompared,
     PartDropped,
@@ -40,7 +41,7 @@ from tartan.runtime.events import (
     SpanUploaded,
 )
 from tartan.runtime.execution import Execution, NodeStats
-from tartan.runtime.host import HOST_ARENA
+from tartan.runtime.host import HOST_ARENA, Place
 from tartan.runtime.item_desk import ItemDesk
 from tartan.runtime.loader import Loader
 from tartan.runtime.segments import WholeOrder
@@ -141,7 +142,7 @@ class Node:
         self._opened.callback(lambda: self._loader.close(broken=self._broken))
         if x.exchange is not None:
             self._opened.callback(x.exchange.close)
-            x.exchange.open(wiring, x.grid, self._loader)
+            x.exchange.open(wiring, x.grid, self._loader, self._device_for_kept())
         measured = x.span_bytes is not None and not self._scheduler.host.room.addressed
         self._items = ItemDesk(
             wiring, x.grid, self._scheduler, self._loader, disk, x.exchange, self._device_lanes, x.report, measured
@@ -181,12 +182,22 @@ class Node:
 
     def _open_devices(self, wiring: Wiring) -> dict[int, DeviceLane]:
         """Start a lane for each device with memory of its own."""
-        lanes = {}
+        lanes, exchange = {}, self._x.exchange
+        guest_slots = 0 if exchange is None or wiring.item_plan.parsed is None else exchange.guest_slots
         for index, (device, room) in enumerate(zip(self._x.devices, self._x.device_rooms, strict=True)):
             if room is not None:
-                lane = lanes[index] = DeviceLane(index, device, room, wiring, self._buffers, self._x.substitute)
+                lane = lanes[index] = DeviceLane(
+                    index, device, room, wiring, self._buffers, self._x.substitute, guest_slots
+                )
                 self._opened.callback(self._end, lane)
         return lanes
+
+    def _device_for_kept(self) -> Callable[[Place], None] | None:
+        """Return what has a device prepare a span that is kept for other ranks; None where items need none."""
+        lanes = list(self._device_lanes.values())
+        if self._x.item_plan.parsed is None or not lanes:
+            return None
+        return lambda place: lanes[place.span % len(lanes)].prepare_kept(place)
 
     def _assign_items(self) -> None:
         """Let the desk of items carry out its actions and handle its events."""
@@ -204,6 +215,7 @@ class Node:
             SpanUploaded: items.uploaded,
             SpanPrepared: items.prepared,
             SpanStored: items.stored,
+            KeptPrepared: items.kept_prepared,
         }
 
     def _open_desks(self, wiring: Wiring) -> None:

@@ -73,13 +73,13 @@ class Transit:
         if isinstance(self._items, RaggedObjects):
             self._items.spans[place.address] = decode(memory)
 
-    def copy(self, source: Place, target: Place) -> int:
-        """Copy a span from one place to another, as it came from storage; return its bytes."""
+    def copy(self, source: Place, target: Place, *, ready: bool) -> int:
+        """Copy a span from one place to another; return its bytes."""
         if isinstance(self._items, RaggedObjects):
             items = self._items.spans[target.address] = self._items.spans[source.address]
             return sum(map(nbytes_of, items))
-        there = self.bytes_of(source, ready=self.arrives_ready)
-        self.landing(target, len(there), ready=self.arrives_ready)[...] = there
+        there = self.bytes_of(source, ready=ready)
+        self.landing(target, len(there), ready=ready)[...] = there
         return len(there)
 
     def clear(self, place: Place) -> None:
