@@ -12,8 +12,8 @@ from tartan.cluster.bulk_socket import Throttle
 from tartan.cluster.engine import Credentials
 from tartan.cluster.fetching import BulkFetcher
 from tartan.core.messages import Fetch
-from tartan.runtime.exchange import Shipment
 from tartan.runtime.items import ItemFailure
+from tartan.runtime.shipment import Shipment
 
 CREDENTIALS = Credentials(b"token")
 TEXT = np.frombuffer(b"0.125 0.250 " * 20_000, np.uint8)

@@ -19,9 +19,10 @@ from tartan.core.homes import home_of
 from tartan.core.messages import Answer, Busy, Fetch, Member
 from tartan.errors import TransportError
 from tartan.runtime.events import SpanFilled
-from tartan.runtime.exchange import Exchange, Failures, KeptSlots, Landing, Provide, Shipment
+from tartan.runtime.exchange import Exchange, KeptSlots
 from tartan.runtime.host import HOST_ARENA, Place, UniformItems
 from tartan.runtime.items import ItemFailure, ItemForm
+from tartan.runtime.shipment import Failures, Landing, Provide, Shipment
 from tartan.runtime.tasks import ItemPlan
 from tartan.runtime.wiring import Wiring
 from tartan.workers.arena import Arena

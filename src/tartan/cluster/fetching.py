@@ -16,8 +16,8 @@ from tartan.cluster.engine import Credentials
 from tartan.cluster.packing import LinkSpeeds, packed, unpack
 from tartan.core.messages import Answer, Busy, Elsewhere, Failed, Fetch, Yours
 from tartan.errors import TransportError
-from tartan.runtime.exchange import Failures, Landing, Provide
 from tartan.runtime.items import ItemFailure
+from tartan.runtime.shipment import Failures, Landing, Provide
 
 ANSWER_SECONDS = 60.0
 """Longest wait for the answer to a question, and for any pause in it."""

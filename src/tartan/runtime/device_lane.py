@@ -8,8 +8,6 @@ prepared like any parsed span, in slots of its own, and stays in host memory alo
 from __future__ import annotations
 
 import contextlib
-import itertools
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,8 +24,8 @@ from tartan.errors import CompareError, DeviceError, DeviceMemoryError
 from tartan.runtime.chunk_desk import ChunkBuffers
 from tartan.runtime.compare import PairFailure, compare_block, count_pairs, merge_mirrored, write_block, write_reversed
 from tartan.runtime.cpu_lane import late
+from tartan.runtime.engine_threads import FIRST, LAST, EngineThreads
 from tartan.runtime.events import (
-    Event,
     KeptPrepared,
     NodeBroken,
     PartCompared,
@@ -43,54 +41,7 @@ from tartan.runtime.staging import Staging
 from tartan.runtime.wiring import Wiring
 
 PARSED_AHEAD = 2
-THREADS_AN_ENGINE = 2
 CLOSE_SECONDS = 0.5
-_FIRST, _LAST = -(2**30), 2**30
-
-
-class _EngineThreads:
-    """Threads that make the calls of one engine, the lowest priority first.
-
-    Parameters
-    ----------
-    name : str
-    post : callable
-        Gets NodeBroken when a call raises.
-
-    Notes
-    -----
-    Two threads: the engine has its next copy or call while the first thread still learns that the last one is done.
-    With a third one, preprocessing would queue behind compares that are not urgent.
-    """
-
-    def __init__(self, name: str, post: Callable[[Event], None]) -> None:
-        self._post = post
-        self._serial = itertools.count()
-        self._calls: queue.PriorityQueue[tuple[int, int, Callable[[], None] | None]] = queue.PriorityQueue()
-        self._threads = [threading.Thread(target=self._serve, name=name, daemon=True) for _ in range(THREADS_AN_ENGINE)]
-        for thread in self._threads:
-            thread.start()
-
-    def put(self, priority: int, call: Callable[[], None]) -> None:
-        """Have a call made."""
-        self._calls.put((priority, next(self._serial), call))
-
-    def end(self, priority: int) -> None:
-        """Ask the threads to end, before or after all that waits."""
-        for _ in self._threads:
-            self._calls.put((priority, next(self._serial), None))
-
-    def join(self, deadline: float | None) -> None:
-        """Wait until the threads have ended, or until a time of the monotonic clock."""
-        for thread in self._threads:
-            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
-
-    def _serve(self) -> None:
-        while (call := self._calls.get()[2]) is not None:
-            try:
-                call()
-            except BaseException as error:
-                self._post(NodeBroken(error))
 
 
 class DeviceLane:
@@ -167,9 +118,9 @@ class DeviceLane:
             device.pin(arena.view(0, (arena.n_bytes,), np.uint8))
         self._warm_up()
         name = f"tartan-{device.name}"
-        self._upload_engine = _EngineThreads(f"{name}-upload", wiring.post)
-        self._compute_engine = _EngineThreads(f"{name}-compute", wiring.post)
-        self._download_engine = _EngineThreads(f"{name}-download", wiring.post)
+        self._upload_engine = EngineThreads(f"{name}-upload", wiring.post)
+        self._compute_engine = EngineThreads(f"{name}-compute", wiring.post)
+        self._download_engine = EngineThreads(f"{name}-download", wiring.post)
 
     @property
     def name(self) -> str:
@@ -226,7 +177,7 @@ class DeviceLane:
         """Stop the engines: after all that waits, or with ``kill`` after what runs, unless that takes too long."""
         engines = (self._upload_engine, self._compute_engine, self._download_engine)
         for engine in engines:
-            engine.end(_FIRST if kill else _LAST)
+            engine.end(FIRST if kill else LAST)
         self._parsed_ahead.release(PARSED_AHEAD)
         self._guest_free.release()
         deadline = time.monotonic() + CLOSE_SECONDS if kill else None

@@ -32,7 +32,7 @@ from tartan.core.messages import Answer, Busy, Fetch, Member
 from tartan.errors import TartanError
 from tartan.runtime.events import NodeBroken, SpanFilled
 from tartan.runtime.host import Place
-from tartan.runtime.items import ItemFailure
+from tartan.runtime.shipment import Failures, Fetcher, Shipment
 from tartan.runtime.transit import Transit
 from tartan.runtime.wiring import Wiring
 
@@ -40,59 +40,6 @@ ASKERS = 8
 """Questions to other ranks that are open at a time."""
 PATIENCE_SECONDS = 50.0
 """How long an asker is left waiting: for a load, or for a rank that has not begun."""
-
-Failures = Mapping[int, ItemFailure]
-
-
-def _nothing() -> None:
-    """Release nothing."""
-
-
-@dataclass(frozen=True)
-class Shipment:
-    """A span on its way to another rank.
-
-    Attributes
-    ----------
-    items : memoryview
-        Its slots.
-    failures : mapping of int to ItemFailure
-        Items that failed, by position.
-    release : callable
-        Called once it is sent, or cannot be.
-    ready : bool
-        Whether its items are ready to be compared; else they are only parsed.
-    """
-
-    items: memoryview
-    failures: Failures
-    release: Callable[[], None] = _nothing
-    ready: bool = True
-
-
-Landing = Callable[[int, bool], memoryview]
-"""Returns memory for that many bytes of a span that is ready, or only parsed; raises ResourceError where none fits."""
-
-Provide = Callable[[int, Fetch], Shipment | Answer]
-
-
-class Fetcher(Protocol):
-    """What carries spans from rank to rank."""
-
-    def serve(self, provide: Provide) -> None:
-        """Let ``provide``, which may wait, answer the questions of other ranks; before, all answers are ``Busy``."""
-
-    def fetch(self, address: str, rank: int, fetch: Fetch, landing: Landing) -> Failures | Answer:
-        """Ask the rank at an address, as this rank; items come where ``landing`` says, none after the return.
-
-        Raises
-        ------
-        TartanError
-            If no answer came, or its items fit nowhere; what ``landing`` returned then holds rubbish.
-        """
-
-    def drop(self, address: str) -> None:
-        """End what is under way with a rank; waits for nothing."""
 
 
 class OwnLoads(Protocol):
