@@ -165,6 +165,28 @@ def test_items_of_unequal_size_and_those_that_a_device_preprocesses_have_homes(
         assert stats["storage_load_factor"] <= 1 + 6 / N
 
 
+class Counted(OnDevice):
+    """Writes down how often a device preprocesses something."""
+
+    def __init__(self, log: Path) -> None:
+        super().__init__()
+        self.log = log
+
+    def preprocess(self, item: Any, xp: Any) -> Any:
+        with open(self.log, "ab") as stream:
+            stream.write(b".")
+        return super().preprocess(item, xp)
+
+
+@pytest.mark.parametrize("host_cache", ["13items", "100items"])
+def test_what_ranks_keep_for_each_other_is_preprocessed_once(tmp_path: Path, host_cache: str) -> None:
+    log = tmp_path / "log"
+    run = start(asked(Counted(log), host_cache=host_cache, device="sim"), tmp_path / "run", ranks=ranks())
+    stats = run.stats
+    assert log.stat().st_size <= stats["parses"] + N // 5, "nearly as often as it is parsed, whoever needs it"
+    assert stats["loads"] >= 1.5 * stats["parses"]
+
+
 def test_a_failed_item_is_one_failure_whoever_loads_it(tmp_path: Path) -> None:
     run = start(asked(Sums(bad=4)), tmp_path / "run", ranks=ranks())
     assert run.finished

@@ -79,10 +79,14 @@ class Node:
         patience_seconds: float = DEADLINE_SECONDS,
         begun: bool = True,
         parsed: bool = False,
+        prepares: bool = False,
     ) -> None:
         self.hangs = False
+        self.prepared = queue.Queue[Place]()
+        self.prepare = self.prepared.put if prepares else None
         self.rank = rank
         self.reads: Counter[int] = Counter()
+        self.origin = Origin.STORAGE
         self.disk: set[int] = set()
         self.posted: queue.Queue[Any] = queue.Queue()
         self.grid = Grid(N, 4, 0, SPAN, SPAN)
@@ -97,7 +101,7 @@ class Node:
             self.begin()
 
     def begin(self) -> None:
-        self.exchange.open(self.wiring, self.grid, self, None)
+        self.exchange.open(self.wiring, self.grid, self, self.prepare)
         self.exchange.welcomed(self.rank)
 
     def on_disk(self, span: int) -> bool:
@@ -112,7 +116,7 @@ class Node:
         block = self.items.block(self.wiring.arenas, place.address, place.length)
         block[...] = np.arange(place.first, place.first + place.length)[:, None]
         failures = {item - place.first: why for item, why in BAD.items() if 0 <= item - place.first < place.length}
-        self.exchange.filled(SpanFilled(place, int(block.nbytes), failures))
+        self.exchange.filled(SpanFilled(place, int(block.nbytes), failures, self.origin))
 
     def get(self, span: int, address: int = 0) -> SpanFilled:
         items = self.grid.span_items(span)
@@ -172,6 +176,32 @@ def test_a_span_is_sent_parsed_until_a_device_takes_it_and_ready_when_that_has_e
     one.exchange.stored(place, {})
     assert other.filled().origin is Origin.RANK
     assert (one.reads[span], other.reads[span]) == (1, 0)
+
+
+def test_what_is_kept_is_prepared_at_home_once_for_all() -> None:
+    one, other, third = nodes(Net(), 3, parsed=True, prepares=True)
+    span = next(span for span in spans_at_home(1, 3) if span != 1)
+    items = one.grid.span_items(span)
+    for node in (one, third):
+        node.exchange.want(Place(span, 4, len(items), 1, items.start))
+    place = other.prepared.get(timeout=DEADLINE_SECONDS)
+    assert place.first == items.start
+    assert one.posted.empty(), "it waits for the device of its home"
+    assert third.posted.empty()
+    why = ItemFailure("preprocess", "bad on the device")
+    other.exchange.prepared(place, {1: why})
+    for event in (one.filled(), third.filled(), other.get(span, address=4)):
+        assert (event.origin, event.failures) == (Origin.RANK, {1: why})
+    assert other.prepared.empty()
+    assert (one.reads[span], other.reads[span], third.reads[span]) == (0, 1, 0)
+
+
+def test_what_the_disk_has_ready_is_not_prepared_again() -> None:
+    one, other = nodes(Net(), parsed=True, prepares=True)
+    span = spans_at_home(1)[0]
+    other.origin = Origin.DISK
+    assert one.get(span, address=4).origin is Origin.RANK
+    assert other.prepared.empty()
 
 
 def test_what_was_evicted_is_asked_for_in_vain_and_loaded() -> None:

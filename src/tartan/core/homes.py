@@ -7,10 +7,11 @@ will stay to load it. The outcome: an item is loaded once, as long as some rank 
 
 **Why no wait crosses ranks in a circle.** A question is answered at once, or when a load from the storage of the rank
 that was asked has ended, or its device has preprocessed the span. Both wait for no rank: a device is only waited for
-once it has room for the span. A question that was sent on is never sent on again; a rank that waits for a span from
-elsewhere does not let others wait for it, it is ``Busy``. Kept slots are not part of the rooms that tiles reserve, so a
-load into one never waits for a tile; when none is free, the home is busy. A rank that gets no items (busy, lost,
-silent, sent from one rank to the next more than ``MOST_QUESTIONS`` times) loads for itself.
+once it has room for the span, and has slots of its own for what is kept. A question that was sent on is never sent on
+again; a rank that waits for a span from elsewhere does not let others wait for it, it is ``Busy``. Kept slots are not
+part of the rooms that tiles reserve, so a load into one never waits for a tile; when none is free, the home is busy. A
+rank that gets no items (busy, lost, silent, sent from one rank to the next more than ``MOST_QUESTIONS`` times) loads
+for itself.
 
 Nothing here sends, reads or waits: events in, actions out.
 """

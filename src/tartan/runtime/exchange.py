@@ -9,6 +9,8 @@ A span goes to others from a kept slot, which stays pinned until it is sent, or 
 it: the slot there is wanted again soon, and is only held for as long as a copy takes. A span comes straight into its
 slot. When its sender is given up in between, the rank loads the span itself, but not before nothing more can arrive.
 
+What a device must preprocess is preprocessed once, by the rank that keeps it, before it is sent.
+
 Spans with items that failed travel too, each with its reasons: what failed once is not tried again elsewhere.
 """
 
