@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,21 @@ def test_a_guilty_pair_fails_alone_in_threads(fault: Any, reason: str, device: s
 def test_a_guilty_pair_fails_alone_in_processes(fault: Any, reason: str) -> None:
     items = [float(i) for i in range(12)]
     check_one_guilty(tartan.allpairs(fault(("3", "7")), items, workers=2, tile=6), reason)
+
+
+@pytest.mark.slow
+def test_as_many_pairs_crash_as_are_tried_beside_them() -> None:
+    """What is tried to learn whether any pair survives says nothing of how many pairs of the chunk are done."""
+
+    class Crashes(tartan.Application):
+        def compare_pair(self, a: Any, b: Any) -> float:
+            if b - a == 105 and a < 4:
+                os._exit(3)
+            return float(a + b)
+
+    run = tartan.allpairs(Crashes(), list(range(16)), against=list(range(100, 116)), workers=2, tile=16)
+    assert [(f.i, f.j) for f in run.failures] == [(i, 21 + i) for i in range(4)]
+    assert (run.n_pairs_done, run.n_pairs_failed) == (252, 4)
 
 
 @pytest.mark.slow

@@ -132,12 +132,13 @@ class TileDesk:
     def compared(self, event: PartCompared) -> list[Action]:
         """Count the pairs of a part."""
         self.compare_seconds += event.seconds
-        plain = event.part.mask.plain and not event.failures
-        self._chunks.note_part(self._grid.chunk_of(event.part.tile), event.part, plain=plain)
         if event.part.depth:
             self._halved[event.device].ended(event.part)
-        if event.part.scout:
+        if event.part.scout:  # its pair is compared again, with others
             self._report(NodeReport(survived=True))
+        else:
+            plain = event.part.mask.plain and not event.failures
+            self._chunks.note_part(self._grid.chunk_of(event.part.tile), event.part, plain=plain)
         actions = self._part_ended(event.part, event.failures, event.counts)
         if event.part.depth:
             self._start_halves(event.device)
