@@ -20,7 +20,15 @@ def fuzz(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("part", "rounds"), [("corruption", 3), ("inputs", 1), ("commands", 3), ("kills", 1)])
+@pytest.mark.parametrize(
+    ("part", "rounds"),
+    [
+        ("corruption", 3),
+        ("inputs", 1),
+        ("commands", 3),
+        pytest.param("kills", 1, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_few_attacks_find_nothing(part: str, rounds: int) -> None:
     found = fuzz(part, "--seed", "1", "--rounds", str(rounds))
     assert (found.returncode, found.stderr) == (0, "")

@@ -183,8 +183,8 @@ def test_what_ranks_keep_for_each_other_is_preprocessed_once(tmp_path: Path, hos
     log = tmp_path / "log"
     run = start(asked(Counted(log), host_cache=host_cache, device="sim"), tmp_path / "run", ranks=ranks())
     stats = run.stats
-    assert log.stat().st_size <= stats["parses"] + N // 5, "nearly as often as it is parsed, whoever needs it"
-    assert stats["loads"] >= 1.5 * stats["parses"]
+    assert stats["parses"] < stats["loads"]
+    assert log.stat().st_size <= (stats["parses"] + stats["loads"]) / 2, "not once for each rank that needs it"
 
 
 def test_a_failed_item_is_one_failure_whoever_loads_it(tmp_path: Path) -> None:

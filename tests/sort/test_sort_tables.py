@@ -148,7 +148,7 @@ def sort_in_process(source: Path, target: Path, memory: str, **after: int) -> su
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_promise_of_memory_and_resume(tmp_path: Path) -> None:
     n = 10_000_000
     rng = np.random.default_rng(4)

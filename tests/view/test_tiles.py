@@ -51,7 +51,7 @@ def test_the_last_level_is_one_tile() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("level", [pytest.param(0, marks=pytest.mark.exhaustive), 1, 2])
 def test_chunks_give_the_means_of_the_matrix(tmp_path: Path, level: int) -> None:
     run = run_of(tmp_path)
     matrix = run.matrix()
