@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 from tartan.errors import RunCancelledError
 
 WAKE_SECONDS = 1.0
 """How often a wait looks for signals: one that arrives right before the wait does not end it."""
-
-T = TypeVar("T")
-
-
-def taken(inbox: queue.SimpleQueue[T]) -> T:
-    """Wait for what comes next in an inbox, and let handlers of signals run meanwhile."""
-    while True:
-        with contextlib.suppress(queue.Empty):
-            return inbox.get(timeout=WAKE_SECONDS)
 
 
 def wait_for(happened: threading.Event) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tartan.base.daemon_pool import DaemonPool
-from tartan.base.signals import taken
+from tartan.base.signals import WAKE_SECONDS
 from tartan.core.actions import Action, AskSegments, Commit, Compare, Evict, Load, Move, Prepare, Upload
 from tartan.core.setup import RunSetup, make_scheduler, make_segments
 from tartan.errors import InternalError, RunCancelledError
@@ -98,7 +98,11 @@ class Node:
                     self._carry_out[type(action)](action)
                 if self._scheduler.finished:
                     break
-                event = taken(self._inbox)
+                try:
+                    event = self._inbox.get(timeout=WAKE_SECONDS)
+                except queue.Empty:  # handlers of signals have run meanwhile
+                    actions = []
+                    continue
                 actions = self._handle[type(event)](event)
         except BaseException as error:  # do not wait for what runs
             self._broken = True
