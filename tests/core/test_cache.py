@@ -343,12 +343,12 @@ def test_a_reservation_waits_for_the_span_that_must_leave() -> None:
     assert level.blocked
     level.release([1])
     assert not level.blocked
-    assert level.reserve([alone(4)], {2: (0, 5)}.get) == Reservation([1], [Arrival(4, 0, None)])
+    assert level.reserve([alone(4)], {2: (0, 5)}.get) == Reservation([1], [Arrival(4, 0, None)], [4])
 
 
 def test_a_level_that_does_not_wait_evicts_what_is_free() -> None:
     level = full_level(waits=False)
-    assert level.reserve([alone(4)], {2: (0, 5)}.get) == Reservation([2], [Arrival(4, 1, None)])
+    assert level.reserve([alone(4)], {2: (0, 5)}.get) == Reservation([2], [Arrival(4, 1, None)], [4])
     level.ready(4)
     assert level.reserve([alone(5)], lambda _: None) is None
     assert level.blocked
@@ -363,7 +363,7 @@ def test_the_span_reserved_last_stays_while_another_may_leave() -> None:
         level.reserve([alone(span)], lambda _: None)
         level.ready(span)
         level.release([span])
-    assert level.reserve([alone(3)], {1: (0, 5)}.get) == Reservation([1], [Arrival(3, 0, None)])
+    assert level.reserve([alone(3)], {1: (0, 5)}.get) == Reservation([1], [Arrival(3, 0, None)], [3])
 
 
 def test_a_size_that_turns_out_larger_is_counted() -> None:

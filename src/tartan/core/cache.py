@@ -79,10 +79,14 @@ class Arrival(NamedTuple):
 
 
 class Reservation(NamedTuple):
-    """What follows from giving a tile room: first the evicted spans are dropped, then the arrivals are filled."""
+    """What follows from giving a tile room: first the evicted spans are dropped, then the arrivals are filled.
+
+    ``awaited`` are the spans of the tile that are not ready: arrivals, others on their way, and those only parsed.
+    """
 
     evicted: list[int]
     arrivals: list[Arrival]
+    awaited: list[int]
 
 
 @dataclass(frozen=True)
@@ -309,13 +313,15 @@ class Level:
             block = where.get(need.span)
             if block is None or (need.group >= 0 and not block.key[0] and block.key != need.key):
                 absent.append(need)
-        reservation = self._place(absent, needs, next_use) if absent else Reservation([], [])
+        reservation = self._place(absent, needs, next_use) if absent else Reservation([], [], [])
         if reservation is None:
             return None
         # Every need pins its block once, so that release is the mirror of reserve.
         for need in needs:
             block = where[need.span]
             block.pins += 1
+            if block.spans[need.span] is not SpanState.READY:
+                reservation.awaited.append(need.span)
             region = self._blocks[block.key[0]]
             region[block.key] = region.pop(block.key)
         self.stats.hits += len(needs) - len(reservation.arrivals)
@@ -402,7 +408,7 @@ class Level:
         evicted = [span for block in victims for span in self._evict(block)]
         for need in new.values():
             self._make_block(need)
-        return Reservation(evicted, [self._arrive(need) for need in absent])
+        return Reservation(evicted, [self._arrive(need) for need in absent], [])
 
     def _block(self, key: BlockKey) -> _CacheBlock | None:
         return self._blocks[key[0]].get(key)

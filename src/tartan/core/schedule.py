@@ -300,7 +300,7 @@ class Scheduler:
             self._open[chunk] = sum(1 for t in self.grid.chunk_tiles(chunk) if self._needed(t))
         self._evict(reservation.evicted, actions)
         self._fill(reservation.arrivals, actions)
-        self._await_host(job)
+        self._await_host(job, reservation.awaited)
         return True
 
     def _host_needs(self, tile: Tile, spans: tuple[int, ...], resident_rows: range) -> list[Need]:
@@ -327,14 +327,11 @@ class Scheduler:
                     self._moving_parsed.add(arrival.span)
                 actions.append(Move(arrival.span, arrival.address, arrival.source))
 
-    def _await_host(self, job: _Job) -> None:
+    def _await_host(self, job: _Job, awaited: list[int]) -> None:
         """Queue a job for a device: at once when devices prepare, else when its spans are ready."""
-        if self._prepare_on_device:
-            self._queue(job)
-            return
-        for span in job.spans:
-            if self.host.state(span) is not SpanState.READY:
-                job.missing += 1
+        if not self._prepare_on_device:
+            job.missing = len(awaited)
+            for span in awaited:
                 self._host_waiting.setdefault(span, []).append(job)
         if not job.missing:
             self._queue(job)
@@ -398,14 +395,19 @@ class Scheduler:
         if not source:
             return False
         job = source[0] if source is state.queue else source[-1]
-        if not self._occupy(device, job, actions):
+        awaited = self._occupy(device, job, actions)
+        if awaited is None:
             return False
         if source is state.queue:
             source.popleft()
         else:
             source.pop()
         state.held += 1
-        self._await_device(device, job, actions)
+        job.missing = len(awaited)
+        for span in awaited:
+            state.waiting.setdefault(span, []).append(job)
+        if not job.missing:
+            actions.append(Compare(device, job.tile))
         return True
 
     def _most_held(self, state: _DeviceState) -> int:
@@ -415,11 +417,17 @@ class Scheduler:
         waiting = sum(len(other.queue) for other in self._devices)
         return min(state.slots.depth, max(FEWEST_HELD, waiting // len(self._devices)))
 
-    def _occupy(self, device: int, job: _Job, actions: list[Action]) -> bool:
-        """Reserve device room for a job and start what must be copied or prepared."""
+    def _occupy(self, device: int, job: _Job, actions: list[Action]) -> list[int] | None:
+        """Reserve device room for a job and start what must be copied or prepared.
+
+        Returns
+        -------
+        list of int or None
+            The spans that are not there yet; None where there is no room.
+        """
         level, needs = self._devices[device].level, self._devices[device].needs
         if level is None or needs is None:
-            return True
+            return []
         reservation = level.reserve(needs.of(job.tile), Upcoming(self._grants.current, job.position, self.grid))
         if reservation is None:
             if not self._devices[device].held and device not in self._preparing.values():
@@ -431,11 +439,11 @@ class Scheduler:
                     "give more with --device-cache",
                     context={"option": "--device-cache"},
                 )
-            return False
+            return None
         actions.extend(Evict(span, device) for span in reservation.evicted)
         for arrival in reservation.arrivals:
             self._bring(device, arrival.span, actions)
-        return True
+        return reservation.awaited
 
     def _bring(self, device: int, span: int, actions: list[Action]) -> None:
         if self.host.state(span) is SpanState.READY:
@@ -456,16 +464,6 @@ class Scheduler:
         level = self._own_level(device)
         level.hold(span)
         actions.append(Prepare(device, span, level.address(span)))
-
-    def _await_device(self, device: int, job: _Job, actions: list[Action]) -> None:
-        state = self._devices[device]
-        if state.level is not None:
-            absent = [span for span in job.spans if state.level.state(span) is not SpanState.READY]
-            job.missing = len(absent)
-            for span in absent:
-                state.waiting.setdefault(span, []).append(job)
-        if not job.missing:
-            actions.append(Compare(device, job.tile))
 
     def _device_ready(self, device: int, span: int, actions: list[Action]) -> None:
         self._own_level(device).ready(span)
