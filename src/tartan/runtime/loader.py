@@ -267,22 +267,19 @@ class Loader:
 
     def _submit(self, batch: _Batch, *, wait: bool = True) -> None:
         """Hand a batch to a worker; on a thread of the executor, which must not be blocked, do not ``wait``."""
-        span, place, plan = batch.span, batch.span.place, self._wiring.item_plan
-        self._ahead.take(batch.n_bytes, wait=wait)
-        part = place.part(batch.begin, batch.end)
+        span, wiring = batch.span, self._wiring
         keys = span.keys[batch.begin : batch.end]
+        function, read = parse_batch, span.payloads[batch.begin : batch.end]
         if batch.rows is not None:
-            self._call(parse_rows, (plan, part, keys, batch.rows), partial(self._batch_parsed, batch), batch.length)
-            return
-        payloads = span.payloads[batch.begin : batch.end]
-        self._call(parse_batch, (plan, part, keys, payloads), partial(self._batch_parsed, batch), batch.length)
+            function, read = parse_rows, batch.rows
+        timeout, done = self._timeout(batch.length), partial(self._end_call, partial(self._batch_parsed, batch))
+        args = (wiring.item_plan, span.place.part(batch.begin, batch.end), keys, read)
+        self._ahead.take(batch.n_bytes, wait=wait)
+        wiring.executor.submit(function, args, done, timeout_seconds=timeout)
 
-    def _call(
-        self, function: Callable[..., Any], args: tuple[Any, ...], ended: Callable[[Outcome], None], n_items: int
-    ) -> None:
+    def _timeout(self, n_items: int) -> float | None:
         limit = self._wiring.timeout_seconds
-        timeout = None if limit is None else limit * n_items
-        self._wiring.executor.submit(function, args, partial(self._end_call, ended), timeout_seconds=timeout)
+        return None if limit is None else limit * n_items
 
     def _end_call(self, ended: Callable[[Outcome], None], outcome: Outcome) -> None:
         self._guard(partial(ended, outcome))
@@ -295,7 +292,6 @@ class Loader:
             self._wiring.post(NodeBroken(error))
 
     def _batch_parsed(self, batch: _Batch, outcome: Outcome) -> None:
-        self._ahead.give(batch.n_bytes)
         span = batch.span
         match outcome:
             case Completed(value):
@@ -314,6 +310,7 @@ class Loader:
                 self._wiring.post(NodeBroken(outcome.error))
             case Cancelled():
                 pass
+        self._ahead.give(batch.n_bytes)
 
     def _complete(self, span: _PendingSpan) -> None:
         """Keep a span in the disk level if it is ready, and hand it on."""
@@ -338,7 +335,8 @@ class Loader:
         )
 
     def _probe(self, key: str, payload: Any, ended: Callable[[Outcome], None]) -> None:
-        self._call(probe_item, (key, payload), ended, 1)
+        done = partial(self._end_call, ended)
+        self._wiring.executor.submit(probe_item, (key, payload), done, timeout_seconds=self._timeout(1))
 
     def _retry(self, span: _PendingSpan, begin: int, end: int) -> None:
         """Parse a batch again whose guilty items have been replaced by their failures."""
