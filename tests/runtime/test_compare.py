@@ -15,13 +15,13 @@ from tartan.errors import CompareError
 from tartan.runtime.compare import (
     MOST_LISTED,
     PairFailure,
-    TileMask,
     check_scores,
     compare_pairs,
     merge_mirrored,
     score_tile,
     write_block,
 )
+from tartan.runtime.parts import TileMask
 
 SCORES: Mapping[str, np.dtype[Any]] = {"scores": np.dtype(np.float32)}
 TWO: Mapping[str, np.dtype[Any]] = {"near": np.dtype(np.float32), "far": np.dtype(np.int16)}

@@ -7,8 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from tartan.runtime.compare import TileMask
-from tartan.runtime.parts import HalvedTiles, Part, halves
+from tartan.runtime.parts import HalvedTiles, Part, TileMask, halves
 
 
 def whole(key: str, m: int, k: int) -> Part:

@@ -17,16 +17,17 @@ from tartan.core.grid import Tile
 from tartan.core.verdict import PairCounts
 from tartan.errors import InternalError, RunFailedError
 from tartan.runtime.chunk_desk import ChunkBuffers
-from tartan.runtime.compare import PairFailure, TileMask
+from tartan.runtime.compare import Compared, PairFailure
 from tartan.runtime.cpu_lane import CpuLane
 from tartan.runtime.events import Event, NodeBroken, PartCompared, PartDropped, PartFailed
 from tartan.runtime.host import Place, UniformItems
 from tartan.runtime.items import ItemForm
-from tartan.runtime.parts import Part, halves
-from tartan.runtime.tasks import Compared, ItemPlan, When
+from tartan.runtime.parts import Part, TileMask, halves
+from tartan.runtime.tasks import ItemPlan
 from tartan.runtime.wiring import Wiring
 from tartan.sources.items import open_source
 from tartan.workers.executor import Cancelled, Completed, Died, Outcome, Raised, TimedOut
+from tartan.workers.worker import When
 
 ROWS = np.random.default_rng(3).normal(size=(40, 3)).astype(np.float32)
 FORM = ItemForm(np.dtype(np.float32), (3,))

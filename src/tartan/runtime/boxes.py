@@ -22,10 +22,10 @@ from tartan.errors import CompareError
 from tartan.runtime.compare import MOST_LISTED, check_scores, copy_scores
 from tartan.runtime.host import HostItems, Place
 from tartan.runtime.parts import WHOLE_TILE
-from tartan.runtime.tasks import When, worker_name
 from tartan.store.keeper import Rows
 from tartan.store.triple_keeper import Bars, TripleRule
 from tartan.workers.executor import WorkerContext
+from tartan.workers.worker import When, worker_name
 
 Triple = tuple[int, int, int]
 Scores = dict[str, np.ndarray]

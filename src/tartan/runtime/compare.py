@@ -6,17 +6,25 @@ a call that raises as a whole is reported to the node, which halves the tile.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tartan import _native
 from tartan.application import Application, compares_pairs
 from tartan.base.reasons import reason_of, traceback_of
+from tartan.base.scratch import Scratch
 from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR
 from tartan.core.verdict import PairCounts
 from tartan.errors import CompareError
+from tartan.runtime.host import HostItems
+from tartan.runtime.parts import CHUNK_ARENA, Part, TileMask
+from tartan.store.keeper import Keeper
+from tartan.workers.executor import WorkerContext
+from tartan.workers.worker import When, worker_name
 
 Scores = dict[str, np.ndarray]
 Places = tuple[np.ndarray, np.ndarray]
@@ -35,51 +43,86 @@ class PairFailure:
     traceback: str = ""
 
 
-@dataclass(frozen=True)
-class TileMask:
-    """Which pairs of a tile count.
+class Compared(NamedTuple):
+    """What a compare call did: failed pairs, how all pairs ended, and when."""
 
-    Attributes
-    ----------
-    wanted : ndarray of bool or None
-        None: all.
-    failed_rows, failed_columns : tuple of int
-        Positions of failed items.
+    failures: list[PairFailure]
+    counts: PairCounts
+    when: When
+
+
+def compare_tile(context: WorkerContext, items: HostItems, part: Part, keeper: Keeper | None = None) -> Compared:
+    """Compare a part of a tile; its scores go into the buffers of its chunk, or the keeper chooses from them."""
+    worker, begin_ns = worker_name(), time.perf_counter_ns()
+    app, mask = context.application, part.mask
+    host = context.state.setdefault("host", {}).setdefault(type(items), items)
+    left = host.operand(context.arenas, part.rows)[part.row_part]
+    right = host.operand(context.arenas, part.columns)[part.column_part]
+    if _by_rows(context, part, left, right, keeper):
+        counts = count_pairs(mask.codes(part.shape), np.broadcast_to(np.uint8(DONE), part.shape), (), part.offset)
+        return Compared([], counts, When(worker, begin_ns, time.perf_counter_ns()))
+    out, back, status = _targets(context, part, keeper)
+    if part.scout:
+        out, back, status = _beside(out, back, status)
+    dtypes = {name: block.dtype for name, block in out.items()}
+    failures = score_tile(app, left, right, dtypes, mask, out, status)
+    if back is not None and app.directed:
+        write_reversed(app, out, back, failures)
+    elif back is not None:
+        filled = bool(failures) or not mask.plain
+        more = score_tile(app, right, left, dtypes, mask.turned(), back, status.T, filled=filled)
+        failures = merge_mirrored(failures, more, status)
+    if part.scout:
+        return Compared([], PairCounts(), When(worker, begin_ns, time.perf_counter_ns()))
+    codes = mask.codes(part.shape)
+    if keeper is not None:
+        keeper.choose(part.corner, out, None if mask.plain and not failures else status, back)
+    counts = count_pairs(codes, status, failures, part.offset)
+    return Compared(failures, counts, When(worker, begin_ns, time.perf_counter_ns()))
+
+
+def _by_rows(context: WorkerContext, part: Part, left: Any, right: Any, keeper: Keeper | None) -> bool:
+    """Score unit rows without the application, or let the keeper choose by them; return whether that was possible."""
+    if not context.application.unit_rows or not _native.HAS_PRODUCTS or part.scout or part.chunk.mirrored is not None:
+        return False
+    views, mask = part.chunk.views(context.arenas[CHUNK_ARENA]), part.mask
+    codes = None if mask.plain else np.asarray(mask.codes(part.shape))
+    if keeper is not None:
+        scored = keeper.choose_rows(part.corner, left, right, codes)
+    else:
+        scored = _native.cosine_tile(left, right, next(iter(views.scores.values()))[part.window], codes)
+    if scored and codes is not None:
+        views.status[part.window] = codes
+    return scored
+
+
+def _beside(out: Scores, back: Scores | None, status: np.ndarray) -> tuple[Scores, Scores | None, np.ndarray]:
+    """Return memory of its own for a part that may write nothing into its chunk."""
+    own, turned = (
+        None if blocks is None else {name: np.zeros_like(block) for name, block in blocks.items()}
+        for blocks in (out, back)
+    )
+    return own or {}, turned, np.zeros_like(status)
+
+
+def _targets(context: WorkerContext, part: Part, keeper: Keeper | None) -> tuple[Scores, Scores | None, np.ndarray]:
+    """Return where the scores of a part go, both ways, and its codes.
+
+    What a keeper chooses from is scored in memory that each thread uses again and again, so that it stays in the cache.
     """
-
-    wanted: np.ndarray | None = None
-    failed_rows: tuple[int, ...] = ()
-    failed_columns: tuple[int, ...] = ()
-
-    @property
-    def plain(self) -> bool:
-        """Whether all pairs count and no item has failed."""
-        return self.wanted is None and not self.failed_rows and not self.failed_columns
-
-    def codes(self, shape: tuple[int, int]) -> np.ndarray | int:
-        """Return the codes of the ledger if every comparison succeeds (0 where nothing is wanted)."""
-        if self.plain:
-            return DONE
-        codes = np.full(shape, DONE, np.uint8)
-        codes[list(self.failed_rows), :] = FAILED_ITEM
-        codes[:, list(self.failed_columns)] = FAILED_ITEM
-        if self.wanted is not None:
-            codes[~self.wanted] = 0
-        return codes
-
-    def turned(self) -> TileMask:
-        """Return the mask of the same pairs the other way round."""
-        wanted = None if self.wanted is None else self.wanted.T
-        return TileMask(wanted, self.failed_columns, self.failed_rows)
-
-    def part(self, rows: slice, columns: slice) -> TileMask:
-        """Return the mask of a part of the tile."""
-
-        def inside(positions: tuple[int, ...], part: slice) -> tuple[int, ...]:
-            return tuple(p - part.start for p in positions if part.start <= p < part.stop)
-
-        wanted = None if self.wanted is None else self.wanted[rows, columns]
-        return TileMask(wanted, inside(self.failed_rows, rows), inside(self.failed_columns, columns))
+    whole, window = part.chunk.views(context.arenas[CHUNK_ARENA]), part.window
+    status = whole.status[window]
+    if keeper is not None:
+        scratch = context.state.setdefault("scratch", Scratch())
+        out = {name: scratch.block(f"{name} out", part.shape, dtype) for name, dtype in keeper.outputs.items()}
+        if whole.mirrored is None:
+            return out, None, status
+        turned = part.shape[::-1]
+        return out, {name: scratch.block(f"{name} back", turned, block.dtype) for name, block in out.items()}, status
+    out = {name: block[window] for name, block in whole.scores.items()}
+    if whole.mirrored is None:
+        return out, None, status
+    return out, {name: block[window[::-1]] for name, block in whole.mirrored.items()}, status
 
 
 def compare_block(

@@ -6,10 +6,9 @@ from functools import partial
 
 from tartan.base.reasons import line_of
 from tartan.errors import DeviceMemoryError, InternalError, RunFailedError
-from tartan.runtime.compare import PairFailure
+from tartan.runtime.compare import PairFailure, compare_tile
 from tartan.runtime.events import Event, NodeBroken, PartCompared, PartDropped, PartFailed
 from tartan.runtime.parts import Part
-from tartan.runtime.tasks import compare_tile
 from tartan.runtime.wiring import Wiring
 from tartan.workers.executor import Cancelled, Completed, Died, Outcome, Raised, TimedOut
 

@@ -269,9 +269,8 @@ class Loader:
         """Hand a batch to a worker; on a thread of the executor, which must not be blocked, do not ``wait``."""
         span, wiring = batch.span, self._wiring
         keys = span.keys[batch.begin : batch.end]
-        function, read = parse_batch, span.payloads[batch.begin : batch.end]
-        if batch.rows is not None:
-            function, read = parse_rows, batch.rows
+        function: Callable[..., ParsedBatch] = parse_batch if batch.rows is None else parse_rows
+        read = span.payloads[batch.begin : batch.end] if batch.rows is None else batch.rows
         timeout, done = self._timeout(batch.length), partial(self._end_call, partial(self._batch_parsed, batch))
         args = (wiring.item_plan, span.place.part(batch.begin, batch.end), keys, read)
         self._ahead.take(batch.n_bytes, wait=wait)

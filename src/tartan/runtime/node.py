@@ -44,8 +44,9 @@ from tartan.runtime.execution import Execution, NodeStats
 from tartan.runtime.host import HOST_ARENA, Place
 from tartan.runtime.item_desk import ItemDesk
 from tartan.runtime.loader import Loader
+from tartan.runtime.parts import CHUNK_ARENA
 from tartan.runtime.segments import WholeOrder
-from tartan.runtime.tasks import CHUNK_ARENA, SUBSTITUTE_ARENA, share_substitute
+from tartan.runtime.tasks import SUBSTITUTE_ARENA, share_substitute
 from tartan.runtime.tile_desk import TileDesk
 from tartan.runtime.wiring import Wiring
 from tartan.workers.arena import Arena

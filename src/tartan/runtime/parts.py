@@ -12,12 +12,59 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from tartan.core.grid import Tile
-from tartan.core.ledger import DONE
-from tartan.runtime.compare import TileMask
+from tartan.core.ledger import DONE, FAILED_ITEM
 from tartan.runtime.host import Place
 from tartan.workers.arena import Arena
 
+CHUNK_ARENA = "chunks"
 WHOLE_TILE = 2
+
+
+@dataclass(frozen=True)
+class TileMask:
+    """Which pairs of a tile count.
+
+    Attributes
+    ----------
+    wanted : ndarray of bool or None
+        None: all.
+    failed_rows, failed_columns : tuple of int
+        Positions of failed items.
+    """
+
+    wanted: np.ndarray | None = None
+    failed_rows: tuple[int, ...] = ()
+    failed_columns: tuple[int, ...] = ()
+
+    @property
+    def plain(self) -> bool:
+        """Whether all pairs count and no item has failed."""
+        return self.wanted is None and not self.failed_rows and not self.failed_columns
+
+    def codes(self, shape: tuple[int, int]) -> np.ndarray | int:
+        """Return the codes of the ledger if every comparison succeeds (0 where nothing is wanted)."""
+        if self.plain:
+            return DONE
+        codes = np.full(shape, DONE, np.uint8)
+        codes[list(self.failed_rows), :] = FAILED_ITEM
+        codes[:, list(self.failed_columns)] = FAILED_ITEM
+        if self.wanted is not None:
+            codes[~self.wanted] = 0
+        return codes
+
+    def turned(self) -> TileMask:
+        """Return the mask of the same pairs the other way round."""
+        wanted = None if self.wanted is None else self.wanted.T
+        return TileMask(wanted, self.failed_columns, self.failed_rows)
+
+    def part(self, rows: slice, columns: slice) -> TileMask:
+        """Return the mask of a part of the tile."""
+
+        def inside(positions: tuple[int, ...], part: slice) -> tuple[int, ...]:
+            return tuple(p - part.start for p in positions if part.start <= p < part.stop)
+
+        wanted = None if self.wanted is None else self.wanted[rows, columns]
+        return TileMask(wanted, inside(self.failed_rows, rows), inside(self.failed_columns, columns))
 
 
 class ChunkViews(NamedTuple):

@@ -1,12 +1,10 @@
-"""What workers do: small module-level functions that an executor calls with its context.
+"""What workers do with items: small module-level functions that an executor calls with its context.
 
 Arguments are small and picklable: addresses and shapes, never contents (but for items that are Python objects).
 """
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,49 +12,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tartan import _native
 from tartan.application import compares_pairs
-from tartan.base.scratch import Scratch
-from tartan.core.ledger import DONE
-from tartan.core.verdict import PairCounts
 from tartan.runtime.codec import decode, encode, encoded_parts, nbytes_of
 from tartan.runtime.compare import (
-    PairFailure,
-    Scores,
     compare_block,
     compare_pairs,
-    count_pairs,
-    merge_mirrored,
-    score_tile,
-    write_reversed,
 )
 from tartan.runtime.host import HOST_ARENA, HostItems, Place, UniformItems
 from tartan.runtime.items import ItemFailure, ItemForm, check_rows, parse_item, prepare_item, prepare_rows, ready_item
-from tartan.runtime.parts import Part
-from tartan.store.keeper import Keeper
 from tartan.workers.arena import Arena
 from tartan.workers.executor import WorkerContext
+from tartan.workers.worker import When, worker_name
 
-CHUNK_ARENA = "chunks"
 SUBSTITUTE_ARENA = "substitute"
-
-
-class When(NamedTuple):
-    """Which worker did something, and from when to when (``time.perf_counter_ns``, one clock for all processes)."""
-
-    worker: str
-    start_ns: int
-    end_ns: int
-
-    @property
-    def seconds(self) -> float:
-        return (self.end_ns - self.start_ns) / 1e9
-
-
-def worker_name() -> str:
-    """Return the name of the worker that this is called on."""
-    thread = threading.current_thread()
-    return f"worker {os.getpid()}" if thread is threading.main_thread() else f"{thread.name}-{thread.native_id}"
 
 
 class ParsedBatch(NamedTuple):
@@ -198,88 +166,6 @@ def _travelling(items: list[Any], *, uniform: bool) -> bytes:
     memory = np.zeros(n_bytes, np.uint8)
     encode(parts, memory)
     return memory.tobytes()
-
-
-class Compared(NamedTuple):
-    """What a compare call did: failed pairs, how all pairs ended, and when."""
-
-    failures: list[PairFailure]
-    counts: PairCounts
-    when: When
-
-
-def compare_tile(context: WorkerContext, items: HostItems, part: Part, keeper: Keeper | None = None) -> Compared:
-    """Compare a part of a tile; its scores go into the buffers of its chunk, or the keeper chooses from them."""
-    worker, begin_ns = worker_name(), time.perf_counter_ns()
-    app, mask = context.application, part.mask
-    host = context.state.setdefault("host", {}).setdefault(type(items), items)
-    left = host.operand(context.arenas, part.rows)[part.row_part]
-    right = host.operand(context.arenas, part.columns)[part.column_part]
-    if _by_rows(context, part, left, right, keeper):
-        counts = count_pairs(mask.codes(part.shape), np.broadcast_to(np.uint8(DONE), part.shape), (), part.offset)
-        return Compared([], counts, When(worker, begin_ns, time.perf_counter_ns()))
-    out, back, status = _targets(context, part, keeper)
-    if part.scout:
-        out, back, status = _beside(out, back, status)
-    dtypes = {name: block.dtype for name, block in out.items()}
-    failures = score_tile(app, left, right, dtypes, mask, out, status)
-    if back is not None and app.directed:
-        write_reversed(app, out, back, failures)
-    elif back is not None:
-        filled = bool(failures) or not mask.plain
-        more = score_tile(app, right, left, dtypes, mask.turned(), back, status.T, filled=filled)
-        failures = merge_mirrored(failures, more, status)
-    if part.scout:
-        return Compared([], PairCounts(), When(worker, begin_ns, time.perf_counter_ns()))
-    codes = mask.codes(part.shape)
-    if keeper is not None:
-        keeper.choose(part.corner, out, None if mask.plain and not failures else status, back)
-    counts = count_pairs(codes, status, failures, part.offset)
-    return Compared(failures, counts, When(worker, begin_ns, time.perf_counter_ns()))
-
-
-def _by_rows(context: WorkerContext, part: Part, left: Any, right: Any, keeper: Keeper | None) -> bool:
-    """Score unit rows without the application, or let the keeper choose by them; return whether that was possible."""
-    if not context.application.unit_rows or not _native.HAS_PRODUCTS or part.scout or part.chunk.mirrored is not None:
-        return False
-    views, mask = part.chunk.views(context.arenas[CHUNK_ARENA]), part.mask
-    codes = None if mask.plain else np.asarray(mask.codes(part.shape))
-    if keeper is not None:
-        scored = keeper.choose_rows(part.corner, left, right, codes)
-    else:
-        scored = _native.cosine_tile(left, right, next(iter(views.scores.values()))[part.window], codes)
-    if scored and codes is not None:
-        views.status[part.window] = codes
-    return scored
-
-
-def _beside(out: Scores, back: Scores | None, status: np.ndarray) -> tuple[Scores, Scores | None, np.ndarray]:
-    """Return memory of its own for a part that may write nothing into its chunk."""
-    own, turned = (
-        None if blocks is None else {name: np.zeros_like(block) for name, block in blocks.items()}
-        for blocks in (out, back)
-    )
-    return own or {}, turned, np.zeros_like(status)
-
-
-def _targets(context: WorkerContext, part: Part, keeper: Keeper | None) -> tuple[Scores, Scores | None, np.ndarray]:
-    """Return where the scores of a part go, both ways, and its codes.
-
-    What a keeper chooses from is scored in memory that each thread uses again and again, so that it stays in the cache.
-    """
-    whole, window = part.chunk.views(context.arenas[CHUNK_ARENA]), part.window
-    status = whole.status[window]
-    if keeper is not None:
-        scratch = context.state.setdefault("scratch", Scratch())
-        out = {name: scratch.block(f"{name} out", part.shape, dtype) for name, dtype in keeper.outputs.items()}
-        if whole.mirrored is None:
-            return out, None, status
-        turned = part.shape[::-1]
-        return out, {name: scratch.block(f"{name} back", turned, block.dtype) for name, block in out.items()}, status
-    out = {name: block[window] for name, block in whole.scores.items()}
-    if whole.mirrored is None:
-        return out, None, status
-    return out, {name: block[window[::-1]] for name, block in whole.mirrored.items()}, status
 
 
 class Probe(NamedTuple):

@@ -14,11 +14,11 @@ from tartan.core.setup import HALVES_A_WORKER
 from tartan.core.verdict import Death, NodeReport, PairCounts
 from tartan.errors import DeviceMemoryError, RunFailedError
 from tartan.runtime.chunk_desk import ChunkDesk
-from tartan.runtime.compare import PairFailure, TileMask, count_pairs
+from tartan.runtime.compare import PairFailure, count_pairs
 from tartan.runtime.events import PartCompared, PartDropped, PartFailed
 from tartan.runtime.execution import Wanted
 from tartan.runtime.item_desk import ItemDesk
-from tartan.runtime.parts import HalvedTiles, Part, halves, scouts
+from tartan.runtime.parts import HalvedTiles, Part, TileMask, halves, scouts
 
 SCOUTS = 4
 """Single pairs that are tried when the first worker dies."""

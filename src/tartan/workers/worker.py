@@ -26,7 +26,7 @@ import struct
 import sys
 import threading
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 
@@ -44,6 +44,24 @@ READY, BROKEN, VALUE, ERROR = 11, 12, 13, 14
 HEADER = struct.Struct("<BQQ")  # kind, number, length
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
+
+
+class When(NamedTuple):
+    """Which worker did something, and from when to when (``time.perf_counter_ns``, one clock for all processes)."""
+
+    worker: str
+    start_ns: int
+    end_ns: int
+
+    @property
+    def seconds(self) -> float:
+        return (self.end_ns - self.start_ns) / 1e9
+
+
+def worker_name() -> str:
+    """Return the name of the worker that this is called on."""
+    thread = threading.current_thread()
+    return f"worker {os.getpid()}" if thread is threading.main_thread() else f"{thread.name}-{thread.native_id}"
 
 
 def pack(kind: int, number: int, payload: bytes) -> bytes:
