@@ -25,7 +25,7 @@ from tartan.runtime.parts import WHOLE_TILE
 from tartan.store.keeper import Rows
 from tartan.store.triple_keeper import Bars, TripleRule
 from tartan.workers.executor import WorkerContext
-from tartan.workers.worker import When, worker_name
+from tartan.workers.worker import When
 
 Triple = tuple[int, int, int]
 Scores = dict[str, np.ndarray]
@@ -142,12 +142,12 @@ class BoxFound(NamedTuple):
 
 def compare_box(context: WorkerContext, items: HostItems, part: BoxPart, rule: TripleRule) -> BoxFound:
     """Compare a part of a tile of triples and choose from it."""
-    worker, begin_ns = worker_name(), time.perf_counter_ns()
+    begin_ns = time.perf_counter_ns()
     host = context.state.setdefault("host", {}).setdefault(type(items), items)
     groups = [_operand(host, context, places, part_of) for places, part_of in zip(part.places, part.box, strict=True)]
     scores, found = score_box(context.application, groups, np, part, rule.dtypes)
     rows, failures, counts = finish_box(context.application, part, rule, scores, found)
-    return BoxFound(rows, failures, counts, When(worker, begin_ns, time.perf_counter_ns()))
+    return BoxFound(rows, failures, counts, When.since(begin_ns))
 
 
 def _operand(host: HostItems, context: WorkerContext, places: Sequence[Place], items: range) -> Any:

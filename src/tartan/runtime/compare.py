@@ -21,10 +21,10 @@ from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR
 from tartan.core.verdict import PairCounts
 from tartan.errors import CompareError
 from tartan.runtime.host import HostItems
-from tartan.runtime.parts import CHUNK_ARENA, Part, TileMask
+from tartan.runtime.parts import CHUNK_ARENA, ChunkViews, Part, TileMask
 from tartan.store.keeper import Keeper
 from tartan.workers.executor import WorkerContext
-from tartan.workers.worker import When, worker_name
+from tartan.workers.worker import When
 
 Scores = dict[str, np.ndarray]
 Places = tuple[np.ndarray, np.ndarray]
@@ -53,15 +53,15 @@ class Compared(NamedTuple):
 
 def compare_tile(context: WorkerContext, items: HostItems, part: Part, keeper: Keeper | None = None) -> Compared:
     """Compare a part of a tile; its scores go into the buffers of its chunk, or the keeper chooses from them."""
-    worker, begin_ns = worker_name(), time.perf_counter_ns()
-    app, mask = context.application, part.mask
+    begin_ns = time.perf_counter_ns()
+    app, mask, whole = context.application, part.mask, part.chunk.views(context.arenas[CHUNK_ARENA])
     host = context.state.setdefault("host", {}).setdefault(type(items), items)
     left = host.operand(context.arenas, part.rows)[part.row_part]
     right = host.operand(context.arenas, part.columns)[part.column_part]
-    if _by_rows(context, part, left, right, keeper):
+    if _by_rows(app, part, whole, left, right, keeper):
         counts = count_pairs(mask.codes(part.shape), np.broadcast_to(np.uint8(DONE), part.shape), (), part.offset)
-        return Compared([], counts, When(worker, begin_ns, time.perf_counter_ns()))
-    out, back, status = _targets(context, part, keeper)
+        return Compared([], counts, When.since(begin_ns))
+    out, back, status = _targets(context, part, whole, keeper)
     if part.scout:
         out, back, status = _beside(out, back, status)
     dtypes = {name: block.dtype for name, block in out.items()}
@@ -73,26 +73,24 @@ def compare_tile(context: WorkerContext, items: HostItems, part: Part, keeper: K
         more = score_tile(app, right, left, dtypes, mask.turned(), back, status.T, filled=filled)
         failures = merge_mirrored(failures, more, status)
     if part.scout:
-        return Compared([], PairCounts(), When(worker, begin_ns, time.perf_counter_ns()))
-    codes = mask.codes(part.shape)
+        return Compared([], PairCounts(), When.since(begin_ns))
     if keeper is not None:
         keeper.choose(part.corner, out, None if mask.plain and not failures else status, back)
-    counts = count_pairs(codes, status, failures, part.offset)
-    return Compared(failures, counts, When(worker, begin_ns, time.perf_counter_ns()))
+    counts = count_pairs(mask.codes(part.shape), status, failures, part.offset)
+    return Compared(failures, counts, When.since(begin_ns))
 
 
-def _by_rows(context: WorkerContext, part: Part, left: Any, right: Any, keeper: Keeper | None) -> bool:
+def _by_rows(app: Application, part: Part, whole: ChunkViews, left: Any, right: Any, keeper: Keeper | None) -> bool:
     """Score unit rows without the application, or let the keeper choose by them; return whether that was possible."""
-    if not context.application.unit_rows or not _native.HAS_PRODUCTS or part.scout or part.chunk.mirrored is not None:
+    if not app.unit_rows or not _native.HAS_PRODUCTS or part.scout or whole.mirrored is not None:
         return False
-    views, mask = part.chunk.views(context.arenas[CHUNK_ARENA]), part.mask
-    codes = None if mask.plain else np.asarray(mask.codes(part.shape))
+    codes = None if part.mask.plain else np.asarray(part.mask.codes(part.shape))
     if keeper is not None:
         scored = keeper.choose_rows(part.corner, left, right, codes)
     else:
-        scored = _native.cosine_tile(left, right, next(iter(views.scores.values()))[part.window], codes)
+        scored = _native.cosine_tile(left, right, next(iter(whole.scores.values()))[part.window], codes)
     if scored and codes is not None:
-        views.status[part.window] = codes
+        whole.status[part.window] = codes
     return scored
 
 
@@ -105,12 +103,14 @@ def _beside(out: Scores, back: Scores | None, status: np.ndarray) -> tuple[Score
     return own or {}, turned, np.zeros_like(status)
 
 
-def _targets(context: WorkerContext, part: Part, keeper: Keeper | None) -> tuple[Scores, Scores | None, np.ndarray]:
+def _targets(
+    context: WorkerContext, part: Part, whole: ChunkViews, keeper: Keeper | None
+) -> tuple[Scores, Scores | None, np.ndarray]:
     """Return where the scores of a part go, both ways, and its codes.
 
     What a keeper chooses from is scored in memory that each thread uses again and again, so that it stays in the cache.
     """
-    whole, window = part.chunk.views(context.arenas[CHUNK_ARENA]), part.window
+    window = part.window
     status = whole.status[window]
     if keeper is not None:
         scratch = context.state.setdefault("scratch", Scratch())

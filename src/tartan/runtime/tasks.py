@@ -22,7 +22,7 @@ from tartan.runtime.host import HOST_ARENA, HostItems, Place, UniformItems
 from tartan.runtime.items import ItemFailure, ItemForm, check_rows, parse_item, prepare_item, prepare_rows, ready_item
 from tartan.workers.arena import Arena
 from tartan.workers.executor import WorkerContext
-from tartan.workers.worker import When, worker_name
+from tartan.workers.worker import When
 
 SUBSTITUTE_ARENA = "substitute"
 
@@ -102,7 +102,7 @@ def parse_batch(
     context: WorkerContext, plan: ItemPlan, place: Place, keys: Sequence[str], payloads: Sequence[Any]
 ) -> ParsedBatch:
     """Parse (and preprocess) consecutive items, one at a time, and store them."""
-    worker, begin_ns = worker_name(), time.perf_counter_ns()
+    begin_ns = time.perf_counter_ns()
     failures: dict[int, ItemFailure] = {}
     ready, parse_seconds, preprocess_seconds = [], 0.0, 0.0
     for position, (key, payload) in enumerate(zip(keys, payloads, strict=True)):
@@ -114,20 +114,20 @@ def parse_batch(
             item = _substitute(context, plan)
         ready.append(item)
     n_bytes = (plan.items if plan.parsed is None else plan).store(context.arenas, place, ready)
-    when = When(worker, begin_ns, time.perf_counter_ns())
+    when = When.since(begin_ns)
     return ParsedBatch(n_bytes, failures, parse_seconds, preprocess_seconds, when)
 
 
 def parse_rows(context: WorkerContext, plan: ItemPlan, place: Place, keys: Sequence[str], payload: Any) -> ParsedBatch:
     """Check (and preprocess) a block of rows at once and store it."""
-    worker, begin_ns = worker_name(), time.perf_counter_ns()
+    begin_ns = time.perf_counter_ns()
     app, rows = context.application, np.asarray(payload)
     failures = check_rows(app, rows, keys)
     block = plan.block(context.arenas, place)
     block[...] = rows if plan.parsed is not None else prepare_rows(app, rows, np)
     for row in failures:
         block[row] = _substitute(context, plan)
-    when = When(worker, begin_ns, time.perf_counter_ns())
+    when = When.since(begin_ns)
     return ParsedBatch(int(block.nbytes), failures, 0.0, when.seconds, when)
 
 

@@ -25,6 +25,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -53,15 +54,17 @@ class When(NamedTuple):
     start_ns: int
     end_ns: int
 
+    @classmethod
+    def since(cls, start_ns: int) -> When:
+        """Return what ends now, on the worker that this is called on."""
+        thread = threading.current_thread()
+        alone = thread is threading.main_thread()
+        worker = f"worker {os.getpid()}" if alone else f"{thread.name}-{thread.native_id}"
+        return cls(worker, start_ns, time.perf_counter_ns())
+
     @property
     def seconds(self) -> float:
         return (self.end_ns - self.start_ns) / 1e9
-
-
-def worker_name() -> str:
-    """Return the name of the worker that this is called on."""
-    thread = threading.current_thread()
-    return f"worker {os.getpid()}" if thread is threading.main_thread() else f"{thread.name}-{thread.native_id}"
 
 
 def pack(kind: int, number: int, payload: bytes) -> bytes:
