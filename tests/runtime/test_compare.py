@@ -108,7 +108,7 @@ def test_pairs_with_several_outputs() -> None:
 def test_a_tile_is_scored_into_its_buffers() -> None:
     out, status = buffers(2, 2)
     left, right = np.eye(2, dtype=np.float32), np.array([[1, 2], [3, 4]], np.float32)
-    assert score_tile(Dot(), left, right, SCORES, TileMask(failed_rows=(1,)), out, status) == []
+    assert score_tile(Dot(), left, right, SCORES, TileMask(failed_rows=(1,)).codes((2, 2)), out, status) == []
     np.testing.assert_array_equal(out["scores"][0], [1, 3])
     np.testing.assert_array_equal(status, [[DONE, DONE], [FAILED_ITEM, FAILED_ITEM]])
 
@@ -122,7 +122,7 @@ def test_an_application_may_write_in_place() -> None:
 
     out, status = buffers(2, 3)
     before = out["scores"]
-    score_tile(InPlace(), np.ones((2, 4), np.float32), np.ones((3, 4), np.float32), SCORES, TileMask(), out, status)
+    score_tile(InPlace(), np.ones((2, 4), np.float32), np.ones((3, 4), np.float32), SCORES, DONE, out, status)
     assert out["scores"] is before
     assert (out["scores"] == 4).all()
 

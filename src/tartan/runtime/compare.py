@@ -21,7 +21,7 @@ from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR
 from tartan.core.verdict import PairCounts
 from tartan.errors import CompareError
 from tartan.runtime.host import HostItems
-from tartan.runtime.parts import CHUNK_ARENA, ChunkViews, Part, TileMask
+from tartan.runtime.parts import CHUNK_ARENA, ChunkViews, Part
 from tartan.store.keeper import Keeper
 from tartan.workers.executor import WorkerContext
 from tartan.workers.worker import When
@@ -54,43 +54,52 @@ class Compared(NamedTuple):
 def compare_tile(context: WorkerContext, items: HostItems, part: Part, keeper: Keeper | None = None) -> Compared:
     """Compare a part of a tile; its scores go into the buffers of its chunk, or the keeper chooses from them."""
     begin_ns = time.perf_counter_ns()
-    app, mask, whole = context.application, part.mask, part.chunk.views(context.arenas[CHUNK_ARENA])
+    app, codes, whole = context.application, part.mask.codes(part.shape), part.chunk.views(context.arenas[CHUNK_ARENA])
     host = context.state.setdefault("host", {}).setdefault(type(items), items)
     left = host.operand(context.arenas, part.rows)[part.row_part]
     right = host.operand(context.arenas, part.columns)[part.column_part]
-    if _by_rows(app, part, whole, left, right, keeper):
-        counts = count_pairs(mask.codes(part.shape), np.broadcast_to(np.uint8(DONE), part.shape), (), part.offset)
+    if _by_rows(app, part, codes, whole, left, right, keeper):
+        counts = count_pairs(codes, np.broadcast_to(np.uint8(DONE), part.shape), (), part.offset)
         return Compared([], counts, When.since(begin_ns))
     out, back, status = _targets(context, part, whole, keeper)
     if part.scout:
         out, back, status = _beside(out, back, status)
     dtypes = {name: block.dtype for name, block in out.items()}
-    failures = score_tile(app, left, right, dtypes, mask, out, status)
+    failures = score_tile(app, left, right, dtypes, codes, out, status)
     if back is not None and app.directed:
         write_reversed(app, out, back, failures)
     elif back is not None:
-        filled = bool(failures) or not mask.plain
-        more = score_tile(app, right, left, dtypes, mask.turned(), back, status.T, filled=filled)
+        turned = codes if isinstance(codes, int) else codes.T
+        filled = bool(failures) or not isinstance(codes, int)
+        more = score_tile(app, right, left, dtypes, turned, back, status.T, filled=filled)
         failures = merge_mirrored(failures, more, status)
     if part.scout:
         return Compared([], PairCounts(), When.since(begin_ns))
     if keeper is not None:
-        keeper.choose(part.corner, out, None if mask.plain and not failures else status, back)
-    counts = count_pairs(mask.codes(part.shape), status, failures, part.offset)
+        keeper.choose(part.corner, out, None if part.mask.plain and not failures else status, back)
+    counts = count_pairs(codes, status, failures, part.offset)
     return Compared(failures, counts, When.since(begin_ns))
 
 
-def _by_rows(app: Application, part: Part, whole: ChunkViews, left: Any, right: Any, keeper: Keeper | None) -> bool:
+def _by_rows(
+    app: Application,
+    part: Part,
+    codes: np.ndarray | int,
+    whole: ChunkViews,
+    left: Any,
+    right: Any,
+    keeper: Keeper | None,
+) -> bool:
     """Score unit rows without the application, or let the keeper choose by them; return whether that was possible."""
     if not app.unit_rows or not _native.HAS_PRODUCTS or part.scout or whole.mirrored is not None:
         return False
-    codes = None if part.mask.plain else np.asarray(part.mask.codes(part.shape))
+    listed = None if isinstance(codes, int) else codes
     if keeper is not None:
-        scored = keeper.choose_rows(part.corner, left, right, codes)
+        scored = keeper.choose_rows(part.corner, left, right, listed)
     else:
-        scored = _native.cosine_tile(left, right, next(iter(whole.scores.values()))[part.window], codes)
-    if scored and codes is not None:
-        whole.status[part.window] = codes
+        scored = _native.cosine_tile(left, right, next(iter(whole.scores.values()))[part.window], listed)
+    if scored and listed is not None:
+        whole.status[part.window] = listed
     return scored
 
 
@@ -234,7 +243,7 @@ def score_tile(
     left: Any,
     right: Any,
     dtypes: Mapping[str, np.dtype[Any]],
-    mask: TileMask,
+    codes: np.ndarray | int,
     out: Scores,
     status: np.ndarray,
     *,
@@ -244,10 +253,12 @@ def score_tile(
 
     Parameters
     ----------
+    codes : uint8 array (m, k), or int
+        Codes if every comparison succeeds, or the one code of all pairs.
     out : dict of arrays (m, k)
         Views of the chunk's buffers.
     status : uint8 array (m, k)
-        View of the chunk's codes; transposed for the mirrored half. Not touched where the mask is plain and no pair
+        View of the chunk's codes; transposed for the mirrored half. Not touched where all pairs have one code and none
         fails: what all pairs of a chunk have in common need not be written.
     filled : bool
         Whether the codes are there already, from the comparison the other way round.
@@ -257,8 +268,6 @@ def score_tile(
     list of PairFailure
         Of many only some; the codes are complete.
     """
-    shape = (len(left), len(right))
-    codes = mask.codes(shape)
     failures: list[PairFailure] = []
     scores: Mapping[str, Any]
     if compares_pairs(app):

@@ -52,11 +52,6 @@ class TileMask:
             codes[~self.wanted] = 0
         return codes
 
-    def turned(self) -> TileMask:
-        """Return the mask of the same pairs the other way round."""
-        wanted = None if self.wanted is None else self.wanted.T
-        return TileMask(wanted, self.failed_columns, self.failed_rows)
-
     def part(self, rows: slice, columns: slice) -> TileMask:
         """Return the mask of a part of the tile."""
 
