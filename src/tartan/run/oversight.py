@@ -61,8 +61,8 @@ class Oversight:
         new = tally.add(report)
         if new:
             self._folder.add_failures(new)
-        self._show(tally.n_scores - self._n_elsewhere)
         tally.judge()
+        self._show(tally.n_scores - self._n_elsewhere)
 
     def _show(self, done_pairs: int) -> None:
         self._progress.update(done_pairs, self._tally.n_loads, self._n_items, self._tally.n_failed)

@@ -148,14 +148,15 @@ class ChunkDesk:
         self._failures: dict[tuple[int, int], list[Failure]] = {}
         self._covered: dict[tuple[int, int], Coverage] = {}
 
-    def note_failures(self, chunk: tuple[int, int], failures: Sequence[Failure]) -> None:
-        """Keep the reasons of failed pairs until their chunk is committed."""
-        self._failures.setdefault(chunk, []).extend(failures)
+    def note(self, chunk: tuple[int, int], part: Part, failures: Sequence[Failure]) -> None:
+        """Remember until the chunk is committed where the pairs of a part lie in it, and why some of them failed.
 
-    def note_part(self, chunk: tuple[int, int], part: Part, *, plain: bool) -> None:
-        """Remember where the pairs of a part lie in their chunk; those of a plain one are all done, and no code is."""
+        Where all pairs count and none fails, no code was written.
+        """
         covered = self._covered.setdefault(chunk, Coverage())
-        (covered.plain if plain else covered.coded).append(part.window)
+        (covered.plain if part.mask.plain and not failures else covered.coded).append(part.window)
+        if failures:
+            self._failures.setdefault(chunk, []).extend(failures)
 
     def commit(self, action: Commit) -> None:
         """Hand a finished chunk to the sink, clipped to the items."""

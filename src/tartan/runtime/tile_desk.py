@@ -134,11 +134,8 @@ class TileDesk:
         self.compare_seconds += event.seconds
         if event.part.depth:
             self._halved[event.device].ended(event.part)
-        if event.part.scout:  # its pair is compared again, with others
+        if event.part.scout:
             self._report(NodeReport(survived=True))
-        else:
-            plain = event.part.mask.plain and not event.failures
-            self._chunks.note_part(self._grid.chunk_of(event.part.tile), event.part, plain=plain)
         actions = self._part_ended(event.part, event.failures, event.counts)
         if event.part.depth:
             self._start_halves(event.device)
@@ -204,15 +201,14 @@ class TileDesk:
         guilty = int(status[0, 0]) == DONE
         if guilty:
             status[...] = FAILED_PAIR
-        self._chunks.note_part(self._grid.chunk_of(part.tile), part, plain=False)
         failures = [error] if guilty else []
         return self._part_ended(part, failures, count_pairs(codes, status, failures, part.offset))
 
     def _part_ended(self, part: Part, failures: Sequence[PairFailure], counts: PairCounts) -> list[Action]:
         self.pairs_computed += counts.scores - counts.scores_without_item
         records = self._records(part, failures)
-        if records:
-            self._chunks.note_failures(self._grid.chunk_of(part.tile), records)
+        if not part.scout:  # its pair is compared with others, too
+            self._chunks.note(self._grid.chunk_of(part.tile), part, records)
         # Before the tile ends: what stops the run may have failed in it, and its chunk is then left to the resume.
         n_loads = self._scheduler.n_loads - self._loads_reported
         self._loads_reported += n_loads
