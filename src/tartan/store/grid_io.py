@@ -61,6 +61,10 @@ def _counted(values: np.ndarray, n_codes: int) -> np.ndarray:
     return counts
 
 
+def _digest(data: np.ndarray | None) -> str:
+    return "0" if data is None else hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
 def is_one_value(block: np.ndarray) -> bool:
     """Whether a block is one value in memory, repeated by strides of 0: known without reading it."""
     return block.size > 0 and not any(block.strides)
@@ -161,13 +165,16 @@ class ChunkArray:
         StoreError
             If the system refuses to read it.
         """
-        path = self.chunk_path(row, column)
+        return _digest(self._bytes_of(row, column))
+
+    def read_named(self, row: int, column: int) -> tuple[str, np.ndarray | None]:
+        """Return the digest of a chunk and what ``read`` does, of one state; None where it is damaged, too."""
+        data = self._bytes_of(row, column)
         try:
-            return hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
-        except FileNotFoundError:
-            return "0"
-        except OSError as error:
-            raise StoreError(f"{path} cannot be read: {error.strerror}", context={"path": str(path)}) from error
+            block = None if data is None else self._decode(self._checked(data, row, column), row, column)
+        except CorruptResultError:
+            block = None
+        return _digest(data), block
 
     def read(self, row: int, column: int) -> np.ndarray | None:
         """Return a chunk as a new (chunk, chunk) array, or None when it was never written.
@@ -240,20 +247,27 @@ class ChunkArray:
 
     def _read_checked(self, row: int, column: int) -> np.ndarray | None:
         """Return the chunk's encoded bytes without their checksum, or None when there is no file."""
+        data = self._bytes_of(row, column)
+        return None if data is None else self._checked(data, row, column)
+
+    def _bytes_of(self, row: int, column: int) -> np.ndarray | None:
+        """Return what is in the file of a chunk, or None when there is none."""
         path = self.chunk_path(row, column)
         try:
-            data = np.fromfile(path, np.uint8)
+            return np.fromfile(path, np.uint8)
         except FileNotFoundError:
             return None
         except (IsADirectoryError, NotADirectoryError) as error:
             raise damaged(path, "is no file") from error
         except OSError as error:
             raise StoreError(f"{path} cannot be read: {error.strerror}", context={"path": str(path)}) from error
-        if len(data) < _CRC_BYTES or crc32c(data[:-_CRC_BYTES]) != int.from_bytes(
-            data[-_CRC_BYTES:].tobytes(), "little"
-        ):
-            raise damaged(path, "does not match its checksum")
-        return data[:-_CRC_BYTES]
+
+    def _checked(self, data: np.ndarray, row: int, column: int) -> np.ndarray:
+        """Return the bytes of a file without their checksum."""
+        body, found = data[:-_CRC_BYTES], data[-_CRC_BYTES:]
+        if len(data) < _CRC_BYTES or crc32c(body) != int.from_bytes(found.tobytes(), "little"):
+            raise damaged(self.chunk_path(row, column), "does not match its checksum")
+        return body
 
     def _decode(self, data: np.ndarray, row: int, column: int) -> np.ndarray:
         shape = self.chunk, self.chunk

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -358,11 +359,9 @@ class Ledger:
         return True
 
     def _before(self, row: int, column: int) -> tuple[str, np.ndarray | None]:
-        """Return what a chunk is now: the name of its state, and its codes.
-
-        The name is read first: where the chunk is committed meanwhile, a claim on the older state is refused.
-        """
-        return self.chunk_state(row, column), self.chunk_status(row, column)
+        """Return what a chunk is now: the name of its state, and its codes as ``chunk_status`` does."""
+        state, block = self._status.read_named(row, column)
+        return state, None if block is None else self._clip(block, row, column)
 
     def _drop_chosen(self, chunk: tuple[int, int]) -> None:
         """Forget what was chosen from the tiles of a chunk whose version does not count."""
@@ -377,16 +376,15 @@ class Ledger:
         mirrored: Mapping[str, np.ndarray] | None,
         before: np.ndarray | None,
     ) -> Iterator[File]:
-        """Yield the files of a commit in the order of ``targets``, what earlier commits said kept."""
+        """Return the files of a commit in the order of ``targets``, what earlier commits said kept; each made in turn."""
         older = None if before is None else (status == NOT_COMPUTED) & (before != NOT_COMPUTED)
         if before is None or older is None or not older.any():
-            yield from self.results.files(chunk, outputs, _done(status), mirrored)
+            files = self.results.files(chunk, outputs, _done(status), mirrored)
         else:
-            yield from self.results.files(chunk, outputs, status == DONE, mirrored, older & (before == DONE))
+            files = self.results.files(chunk, outputs, status == DONE, mirrored, older & (before == DONE))
             status = np.where(older, before, status)
-        if self._has_mirror(chunk):
-            yield self._status.file(*chunk[::-1], status.T)
-        yield self._status.file(*chunk, status)
+        ends = [(chunk[::-1], status.T)] if self._has_mirror(chunk) else []
+        return chain(files, (self._status.file(*end, codes) for end, codes in [*ends, (chunk, status)]))
 
     def targets(self, chunk: tuple[int, int]) -> list[Path]:
         """Return all files of a chunk in the order in which a commit publishes them: the status last."""
