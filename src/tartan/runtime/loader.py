@@ -291,6 +291,7 @@ class Loader:
             self._wiring.post(NodeBroken(error))
 
     def _batch_parsed(self, batch: _Batch, outcome: Outcome) -> None:
+        self._ahead.give(batch.n_bytes)
         span = batch.span
         match outcome:
             case Completed(value):
@@ -309,7 +310,6 @@ class Loader:
                 self._wiring.post(NodeBroken(outcome.error))
             case Cancelled():
                 pass
-        self._ahead.give(batch.n_bytes)
 
     def _complete(self, span: _PendingSpan) -> None:
         """Keep a span in the disk level if it is ready, and hand it on."""

@@ -62,7 +62,7 @@ def _counted(values: np.ndarray, n_codes: int) -> np.ndarray:
 
 
 def _digest(data: np.ndarray | None) -> str:
-    return "0" if data is None else hashlib.blake2b(data, digest_size=8).hexdigest()
+    return "0" if data is None else hashlib.blake2b(data.data, digest_size=8).hexdigest()
 
 
 def is_one_value(block: np.ndarray) -> bool:

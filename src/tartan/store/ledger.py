@@ -125,7 +125,8 @@ class Ledger:
 
     def chunk_shape(self, row: int, column: int) -> tuple[int, int]:
         """Return the number of rows and columns of a chunk, clipped to the items."""
-        return self.pairs.rect(row, column).shape
+        n, side = self.manifest.n_items, self.manifest.chunk
+        return min(side, n - row * side), min(side, n - column * side)
 
     def chunk_status(self, row: int, column: int) -> np.ndarray | None:
         """Return the codes of a chunk, uint8 (rows, columns), or None when nothing is known of it.
@@ -376,14 +377,15 @@ class Ledger:
         mirrored: Mapping[str, np.ndarray] | None,
         before: np.ndarray | None,
     ) -> Iterator[File]:
-        """Return the files of a commit in the order of ``targets``, what earlier commits said kept; each made in turn."""
+        """Return the files of a commit in the order of ``targets``, made one by one; what earlier ones said stays."""
+        mirror = self._has_mirror(chunk)
         older = None if before is None else (status == NOT_COMPUTED) & (before != NOT_COMPUTED)
         if before is None or older is None or not older.any():
             files = self.results.files(chunk, outputs, _done(status), mirrored)
         else:
             files = self.results.files(chunk, outputs, status == DONE, mirrored, older & (before == DONE))
             status = np.where(older, before, status)
-        ends = [(chunk[::-1], status.T)] if self._has_mirror(chunk) else []
+        ends = [(chunk[::-1], status.T)] if mirror else []
         return chain(files, (self._status.file(*end, codes) for end, codes in [*ends, (chunk, status)]))
 
     def targets(self, chunk: tuple[int, int]) -> list[Path]:
