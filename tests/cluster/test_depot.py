@@ -16,7 +16,8 @@ from tartan.cluster.depot import BorrowedFiles, Depot, DepotLink
 from tartan.cluster.engine import Credentials
 from tartan.core.ledger import DONE
 from tartan.errors import DiskFullError, ItemError, StoreError, TartanError, TransportError
-from tartan.sources.items import FileSource, open_source
+from tartan.sources.files import FileSource
+from tartan.sources.items import open_source
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import Manifest
 from tartan.store.remote import RemoteFolder

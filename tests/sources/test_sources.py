@@ -15,8 +15,9 @@ import zarr
 
 from tartan.errors import ConfigError, ItemError
 from tartan.sources.arrays import ArraySource, ZarrSource
+from tartan.sources.files import find_keys, item_keys
 from tartan.sources.items import SequenceSource, Source, join_sources, open_source
-from tartan.sources.paths import Location, absolute, find_keys, has_magic, is_url, item_keys
+from tartan.sources.paths import Location, absolute, has_magic, is_url
 
 
 def write(folder: Path, *names: str) -> Path:

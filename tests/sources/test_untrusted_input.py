@@ -15,8 +15,9 @@ import zarr
 
 from tartan.analytics import read_matrix
 from tartan.errors import ConfigError, ItemError
+from tartan.sources.files import read_location
 from tartan.sources.items import open_source
-from tartan.sources.paths import Location, read_location
+from tartan.sources.paths import Location
 from tartan.sources.remote import Patience
 
 CONTENT = bytes(range(256)) * 40

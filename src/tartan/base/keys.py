@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import overload
 
+from tartan.errors import ConfigError
+
 _SUFFIXES = re.compile(r"(?<=[^/])(\.[A-Za-z][A-Za-z0-9]{0,5})?(\.(gz|bz2|xz|zst))?$", re.IGNORECASE)
 
 
@@ -42,3 +44,13 @@ def stems(keys: Sequence[str]) -> list[str]:
     whole = {key for key, name in zip(keys, found, strict=True) if counts[name] > 1}
     # A name that is kept whole may be the stem of another item.
     return [key if key in whole or (name != key and name in whole) else name for key, name in zip(keys, found)]
+
+
+def distinct(keys: Sequence[str]) -> Sequence[str]:
+    """Return keys as they are, if no two are equal; raise ConfigError otherwise."""
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            raise ConfigError(f"key {key!r} is given twice", code="duplicate-item", context={"key": key})
+        seen.add(key)
+    return keys

@@ -16,7 +16,8 @@ from tartan.errors import ConfigError, StoreError
 from tartan.options import RunOptions
 from tartan.run.request import Request
 from tartan.run.trust import require_consent
-from tartan.sources.items import FileSource, Source, join_sources, open_source
+from tartan.sources.files import FileSource
+from tartan.sources.items import Source, join_sources, open_source
 from tartan.sources.paths import Location
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable

@@ -11,7 +11,6 @@ Invariants: the order and the keys depend on the input alone; every method may b
 from __future__ import annotations
 
 import bisect
-import errno
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -19,29 +18,14 @@ from typing import Any, BinaryIO, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from tartan.base.keys import IndexKeys
+from tartan.base.keys import IndexKeys, distinct
 from tartan.errors import ConfigError, ItemError
 from tartan.sources.arrays import ArraySource, open_stored_array
-from tartan.sources.paths import (
-    Location,
-    absolute,
-    expand,
-    find_keys,
-    has_magic,
-    is_url,
-    item_keys,
-    locate_keys,
-    open_regular,
-    read_location,
-    split_files,
-    stamps,
-)
+from tartan.sources.files import DEFAULT_MAX_ITEM_BYTES, FileSource, Fingerprints, open_regular, split_files
+from tartan.sources.paths import absolute, expand, has_magic, is_url
 from tartan.sources.split import Split, Splitter
 
 Kind = Literal["files", "array", "sequence"]
-Fingerprints = tuple[np.ndarray, np.ndarray]
-
-DEFAULT_MAX_ITEM_BYTES = 8 * 2**30
 
 
 @runtime_checkable
@@ -97,95 +81,7 @@ class Source(Protocol):
         ...
 
 
-class _NoBlocks:
-    """What sources without rows answer."""
-
-    kind: Kind
-
-    def read_block(self, start: int, stop: int) -> np.ndarray:
-        raise TypeError(f"a source of kind {self.kind!r} has no blocks; use read")
-
-
-class FileSource(_NoBlocks):
-    """Files on the local file system or behind fsspec; an item is the bytes of one.
-
-    Parameters
-    ----------
-    locations : sequence of Location
-        The files in order.
-    patterns : sequence of str
-        What the user named, for the manifest.
-    max_item_bytes : int
-        Larger files fail as items.
-    """
-
-    kind: Kind = "files"
-
-    def __init__(
-        self,
-        locations: Sequence[Location],
-        patterns: Sequence[str] = (),
-        max_item_bytes: int = DEFAULT_MAX_ITEM_BYTES,
-    ) -> None:
-        self._locations = list(locations)
-        self._patterns = [absolute(pattern) for pattern in patterns]
-        self._max_item_bytes = max_item_bytes
-        self.n_items = len(self._locations)
-        self.keys: Sequence[str] = _distinct(item_keys(self.paths))
-        self._stamps: np.ndarray | None = None
-
-    @property
-    def paths(self) -> list[str]:
-        """Path or URL of each item."""
-        return [location.name for location in self._locations]
-
-    def only(self, keys: Sequence[str], stamped: Fingerprints | None) -> FileSource:
-        """Return the files with these keys, without what has come beside them; all files where none is there.
-
-        ``stamped`` are the fingerprints that the files had: they decide where several could be meant.
-        """
-        if list(self.keys) == list(keys):
-            return self
-        chosen = find_keys(self._locations, keys, stamped)
-        return FileSource(chosen, self._patterns, self._max_item_bytes) if chosen else self
-
-    def located(self, keys: Sequence[str], stamped: Fingerprints | None) -> list[Location | None]:
-        """Return where the file of each key is, None where it is gone; ``stamped`` as of ``only``."""
-        return locate_keys(self._locations, keys, stamped)
-
-    def lacks(self, keys: Sequence[str]) -> list[str]:
-        """Return the keys that have no file here."""
-        return [key for key in keys if not find_keys(self._locations, [key], None)]
-
-    def read(self, index: int) -> bytes:
-        try:
-            stamp = None if self._stamps is None else (*self._stamps[index],)
-            return read_location(self._locations[index], self._max_item_bytes, stamp)
-        except Exception as error:  # a remote file system raises what it likes
-            raise self._failure(index, error) from error
-
-    def _failure(self, index: int, error: Exception) -> ItemError:
-        key = self.keys[index]
-        number = getattr(error, "errno", None) or None
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        name = f" ({errno.errorcode.get(number, number)})" if number else ""
-        return ItemError(
-            f"{key}: cannot be read: {reason}{name}",
-            code="read",
-            context={"key": key, "index": index, "path": self._locations[index].name, "errno": number},
-        )
-
-    def fingerprints(self) -> Fingerprints:
-        if self._stamps is None:
-            flat = itertools.chain.from_iterable(stamps(self._locations))
-            self._stamps = np.fromiter(flat, dtype=np.int64, count=2 * self.n_items).reshape(-1, 2)
-        return self._stamps[:, 0].copy(), self._stamps[:, 1].copy()
-
-    def describe(self) -> dict[str, Any]:
-        return {"kind": self.kind, "patterns": list(self._patterns)}
-
-
-class SequenceSource(_NoBlocks):
+class SequenceSource:
     """Python objects; an item is one of them. Use it directly where a list of texts *is* the input.
 
     Parameters
@@ -206,7 +102,7 @@ class SequenceSource(_NoBlocks):
     def __init__(self, items: Sequence[Any], keys: Sequence[str] | None = None) -> None:
         self._items = items
         self.n_items = len(items)
-        self.keys: Sequence[str] = IndexKeys(self.n_items) if keys is None else _distinct(keys)
+        self.keys: Sequence[str] = IndexKeys(self.n_items) if keys is None else distinct(keys)
 
     def read(self, index: int) -> Any:
         try:
@@ -217,20 +113,14 @@ class SequenceSource(_NoBlocks):
                 f"{key}: cannot be read: {type(error).__name__}: {error}", code="read", context={"key": key}
             ) from error
 
+    def read_block(self, start: int, stop: int) -> np.ndarray:
+        raise TypeError(f"a source of kind {self.kind!r} has no blocks; use read")
+
     def fingerprints(self) -> None:
         return None
 
     def describe(self) -> dict[str, Any]:
         return {"kind": self.kind}
-
-
-def _distinct(keys: Sequence[str]) -> Sequence[str]:
-    seen: set[str] = set()
-    for key in keys:
-        if key in seen:
-            raise ConfigError(f"key {key!r} is given twice", code="duplicate-item", context={"key": key})
-        seen.add(key)
-    return keys
 
 
 class _JoinedSource:

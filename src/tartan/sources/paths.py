@@ -1,4 +1,4 @@
-"""Names of files turned into locations: globs, folders, URLs; and how a location is read.
+"""Names of files turned into locations: globs, folders, URLs.
 
 Pure of policy: nothing here knows what an item is used for. Local paths cost one ``stat`` each; fsspec is
 imported only when a URL is met.
@@ -8,26 +8,22 @@ imported only when a URL is met.
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from tartan.base.machine import memory
 from tartan.errors import ConfigError
 from tartan.sources import globs
-from tartan.sources.remote import Patience, in_time, read_remote
+from tartan.sources.remote import in_time
 from tartan.sources.split import Splitter
 
-PATIENCE = Patience()
-_LARGE_BYTES = 64 << 20
 _LISTING_SECONDS = 300.0
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*(::|://)")
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*(::|://)")
 _T = TypeVar("_T")
 _HTTP_MAGIC = re.compile(r"[*\[]")  # a question mark starts the query of a web address
 
@@ -66,7 +62,7 @@ class Location:
 
 def is_url(text: str) -> bool:
     """Whether a name is an fsspec URL (``s3://..``, ``zip://..::..``) and not a local path."""
-    return _URL.match(text) is not None and not os.path.lexists(text)
+    return URL.match(text) is not None and not os.path.lexists(text)
 
 
 def has_magic(text: str) -> bool:
@@ -164,8 +160,8 @@ def _expand_url(url: str, suffixes: tuple[str, ...]) -> list[Location]:
         raise ConfigError(f"input {url!r} cannot be listed: {error}", context={"input": url}) from error
     files = {name: info for name, info in found.items() if info.get("type") != "directory"}
     if folder:
-        kept = set(_choose((_last(name) for name in files), suffixes))
-        files = {name: info for name, info in files.items() if _last(name) in kept}
+        kept = set(_choose((last_name(name) for name in files), suffixes))
+        files = {name: info for name, info in files.items() if last_name(name) in kept}
     complaint = _nothing_in(url, suffixes) if folder else f"no file matches {url!r}"
     return [_remote(filesystem, name, files[name]) for name in _some(sorted(files), complaint)]
 
@@ -224,182 +220,6 @@ def _refuse_duplicates(found: Sequence[Location]) -> None:
         seen.add(identity)
 
 
-def _last(path: str) -> str:
+def last_name(path: str) -> str:
+    """Return the part of a path behind its last slash."""
     return path.rsplit("/", 1)[-1]
-
-
-def item_keys(paths: Sequence[str]) -> list[str]:
-    """Return stable keys: the file names where all differ, else the paths below their common folder.
-
-    Neither depends on the working directory, nor on where the folder of the input lies.
-    """
-    names = [_text(_last(path)) for path in paths]
-    if len(set(names)) == len(names):
-        return names
-    parts = [os.path.normpath(path).split("/") for path in _resolved(paths)]
-    first, last = min(parts)[:-1], max(parts)[:-1]  # what these two share, all share
-    common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False)))
-    return [_text("/".join(part[common:])) for part in parts]
-
-
-def _resolved(paths: Sequence[str]) -> Iterator[str]:
-    # A relative and an absolute name of one folder must find each other.
-    return (path if _URL.match(path) else os.path.abspath(path) for path in paths)
-
-
-def _text(name: str) -> str:
-    # Names that are no UTF-8 can neither be printed nor written to Parquet.
-    return name if name.isascii() else os.fsencode(name).decode("utf-8", "backslashreplace")
-
-
-def find_keys(locations: Sequence[Location], keys: Sequence[str], stamped: tuple[Any, Any] | None) -> list[Location]:
-    """Find the locations that have some of ``item_keys``, in the order of the keys; those that are gone are left out.
-
-    Parameters
-    ----------
-    locations : sequence of Location
-    keys : sequence of str
-        File names, or the ends of paths.
-    stamped : (sizes, times of change) or None
-        What ``stamps`` said of the keys: it decides where a key fits several locations, then the shorter path does.
-    """
-    return [found for found in locate_keys(locations, keys, stamped) if found is not None]
-
-
-def locate_keys(
-    locations: Sequence[Location], keys: Sequence[str], stamped: tuple[Any, Any] | None
-) -> list[Location | None]:
-    """Find the location of each key; None for one that is gone. Parameters as of ``find_keys``."""
-    named: dict[str, list[tuple[str, Location]]] = {}
-    for location in locations:
-        path = _text(absolute(location.name))
-        named.setdefault(_last(path), []).append((path, location))
-    chosen: list[Location | None] = []
-    for index, key in enumerate(keys):
-        fit = [(path, found) for path, found in named.get(_last(key), ()) if path == key or path.endswith(f"/{key}")]
-        if len(fit) > 1 and stamped is not None:
-            before = int(stamped[0][index]), int(stamped[1][index])
-            fit = [(path, found) for path, found in fit if next(stamps([found])) == before] or fit
-        chosen.append(min(fit, key=lambda pair: len(pair[0]))[1] if fit else None)
-    return chosen
-
-
-def read_location(
-    location: Location,
-    max_bytes: int,
-    stamp: tuple[int, int] | None = None,
-    patience: Patience = PATIENCE,
-) -> bytes:
-    """Return the content of a location.
-
-    Parameters
-    ----------
-    stamp : (int, int), optional
-        What ``stamps`` said when the run began: items are read more than once.
-    patience : Patience
-        How long a server may take.
-
-    Raises
-    ------
-    OSError
-        If it cannot be read, is no regular file, holds more than ``max_bytes`` or than there is memory, or has changed
-        since.
-    """
-    data = _read(location, max_bytes, patience) if location.part is None else _read_part(location, max_bytes, patience)
-    if stamp is not None and next(stamps([location])) != stamp:
-        raise OSError(0, "the file has changed since the run began")
-    return data
-
-
-def split_files(locations: Iterable[Location], splitter: Splitter, max_bytes: int) -> Iterator[Location]:
-    """Yield the items of files that hold several, and all others as they are; what cannot be read fails later."""
-    for location in locations:
-        try:
-            items = _items(location, splitter, max_bytes, PATIENCE)
-        except Exception:  # the file fails as an item, with its reason
-            items = None
-        if items is None:
-            yield location
-        else:
-            yield from (replace(location, part=part, splitter=splitter) for part in range(len(items)))
-
-
-def _read_part(location: Location, max_bytes: int, patience: Patience) -> bytes:
-    assert location.splitter is not None
-    assert location.part is not None
-    items = _items(location, location.splitter, max_bytes, patience)
-    if items is None or location.part >= len(items):
-        raise OSError(0, "the file does not hold this item any more")
-    return items[location.part]
-
-
-def _items(location: Location, splitter: Splitter, max_bytes: int, patience: Patience) -> Sequence[bytes] | None:
-    whole = replace(location, part=None)
-    identity = (whole.name, *next(stamps([whole])))
-    return splitter.items(identity, _last(whole.name), partial(_read, whole, max_bytes, patience))
-
-
-def _read(location: Location, max_bytes: int, patience: Patience) -> bytes:
-    if location.filesystem is None:
-        return _read_local(location.path, max_bytes)
-    if location.size_bytes > max_bytes:
-        raise _too_large(location.size_bytes, max_bytes)
-    _refuse_beyond_memory(location.size_bytes)
-    data = read_remote(location.filesystem, location.path, location.size_bytes, max_bytes, patience)
-    return _limited(data, max_bytes)
-
-
-def open_regular(path: str, buffering: int = -1) -> Any:
-    """Open a regular file for reading bytes.
-
-    Raises
-    ------
-    OSError
-        If it cannot be opened, or is something else.
-    """
-    # Not blocking, or a named pipe among the files would hold a reader forever.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    file = open(descriptor, "rb", buffering=buffering)  # noqa: SIM115 - the caller closes it
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        file.close()
-        raise OSError(0, "not a regular file", path)
-    return file
-
-
-def _read_local(path: str, max_bytes: int) -> bytes:
-    with open_regular(path, buffering=0) as file:
-        status = os.fstat(file.fileno())
-        if status.st_size > max_bytes:
-            raise _too_large(status.st_size, max_bytes)
-        _refuse_beyond_memory(status.st_size)
-        return _limited(file.readall(), max_bytes)
-
-
-def _refuse_beyond_memory(size: int) -> None:
-    """Refuse a file that memory cannot hold: the system would end the run without a word."""
-    if size >= _LARGE_BYTES and size > (available := memory().available_bytes):
-        raise OSError(0, f"{size:,} bytes, more than the {available:,} bytes of memory that are free", None)
-
-
-def _limited(data: bytes, max_bytes: int) -> bytes:
-    if len(data) > max_bytes:
-        raise _too_large(len(data), max_bytes)
-    return data
-
-
-def _too_large(size: int, max_bytes: int) -> OSError:
-    return OSError(0, f"{size} bytes or more, above the limit of {max_bytes} bytes for one item")
-
-
-def stamps(locations: Sequence[Location]) -> Iterator[tuple[int, int]]:
-    """Yield (size in bytes, time of last change in ns) of each location; -1 where it is not known."""
-    for location in locations:
-        if location.filesystem is not None:
-            yield location.size_bytes, location.mtime_ns
-            continue
-        try:
-            status = os.stat(location.path)
-        except OSError:
-            yield -1, -1  # it vanished: the item fails when it is read, and is named there
-        else:
-            yield status.st_size, status.st_mtime_ns
