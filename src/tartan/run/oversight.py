@@ -49,8 +49,14 @@ class Oversight:
             rules, folder.pairs.n_pairs, n_good=int(counts[DONE]), n_ended=int(counts[DONE:].sum()), failed_items=known
         )
 
-    def report(self, report: NodeReport) -> None:
+    def report(self, report: NodeReport, storage_loads: int | None = None, fills: int | None = None) -> None:
         """Add a report.
+
+        Parameters
+        ----------
+        report : NodeReport
+        storage_loads, fills : int, optional
+            Of all ranks so far, where there are several.
 
         Raises
         ------
@@ -62,10 +68,9 @@ class Oversight:
         if new:
             self._folder.add_failures(new)
         tally.judge()
-        self._show(tally.n_scores - self._n_elsewhere)
-
-    def _show(self, done_pairs: int) -> None:
-        self._progress.update(done_pairs, self._tally.n_loads, self._n_items, self._tally.n_failed)
+        loads = tally.n_loads if storage_loads is None else storage_loads
+        done_pairs = tally.n_scores - self._n_elsewhere
+        self._progress.update(done_pairs, loads, self._n_items, tally.n_failed, fills)
 
 
 class RanksOversight(Oversight):
@@ -109,7 +114,7 @@ class RanksOversight(Oversight):
         if self._clock() - self._written >= COUNTS_SECONDS:
             self._written = self._clock()
             self._write_counts()
-        self.report(report.node)
+        self.report(report.node, self._storage_loads, self._fills)
 
     def _write_counts(self) -> None:
         """Write what the statistics of no rank hold; a full disk stops no run."""
@@ -117,6 +122,3 @@ class RanksOversight(Oversight):
         found = {"n_ranks": self._coordinator.n_welcomed, "steals": counts.steals, "ranks_lost": counts.lost}
         with contextlib.suppress(TartanError):
             self._folder.write_stats(found)
-
-    def _show(self, done_pairs: int) -> None:
-        self._progress.update(done_pairs, self._storage_loads, self._n_items, self._tally.n_failed, self._fills)
