@@ -14,15 +14,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tartan.core.coordinator import (
-    Coordinator,
-    CoordinatorEvent,
-    CoordinatorSetup,
-    Lost,
-    Outgoing,
-    Received,
-    Tick,
-)
+from tartan.core.coordination import CoordinatorEvent, CoordinatorSetup, Lost, Outgoing, Received, Tick
+from tartan.core.coordinator import Coordinator
 from tartan.core.division import chunk_pairs
 from tartan.core.grid import Grid
 from tartan.core.messages import (

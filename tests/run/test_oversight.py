@@ -8,7 +8,8 @@ import numpy as np
 from cluster_world import N, asked
 
 from tartan.base.progress import Progress
-from tartan.core.coordinator import Coordinator, CoordinatorSetup, Received
+from tartan.core.coordination import CoordinatorSetup, Received
+from tartan.core.coordinator import Coordinator
 from tartan.core.messages import Hello, Report
 from tartan.core.verdict import FailureRules, NodeReport, PairCounts
 from tartan.run.execute import start

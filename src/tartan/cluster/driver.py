@@ -15,7 +15,8 @@ from tartan.base.awake import AwakeClock
 from tartan.cluster import wire
 from tartan.cluster.engine import DRIVER, Call, ClusterEngine, ClusterView, Handler, StaleEpoch
 from tartan.cluster.rank import RankEnd
-from tartan.core.coordinator import Coordinator, Lost, Outgoing, Received, Run, Tick
+from tartan.core.coordination import Lost, Outgoing, Received, Run, Tick
+from tartan.core.coordinator import Coordinator
 from tartan.core.messages import Done, FromRank, GivenUp, Hello, Leave, Report, Stop, Want
 from tartan.core.rank_work import RankWork
 from tartan.core.region import Region

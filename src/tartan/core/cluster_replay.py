@@ -18,7 +18,8 @@ from functools import partial
 import numpy as np
 
 from tartan.core.bound import cluster_fills_bound, cluster_loads_bound
-from tartan.core.coordinator import Coordinator, CoordinatorEvent, CoordinatorSetup, Lost, Received
+from tartan.core.coordination import CoordinatorEvent, CoordinatorSetup, Lost, Received
+from tartan.core.coordinator import Coordinator
 from tartan.core.grid import Grid
 from tartan.core.homes import Ask, Copy, HomeAction, Homes, Read, Respond, Send
 from tartan.core.hops import HopsDirectory

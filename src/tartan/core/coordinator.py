@@ -14,12 +14,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from heapq import nsmallest
-from typing import NamedTuple
 
 import numpy as np
 
+from tartan.core.coordination import (
+    CoordinatorCounts,
+    CoordinatorEvent,
+    CoordinatorSetup,
+    Lost,
+    Outgoing,
+    Received,
+    Run,
+    Tick,
+    difference,
+)
 from tartan.core.division import Divider, Sharer
 from tartan.core.messages import (
     Done,
@@ -38,11 +47,9 @@ from tartan.core.messages import (
     Want,
     Welcome,
 )
+from tartan.core.rank_state import PlannedRegion, RankSpeeds, RankState
 from tartan.core.region import Region, covering
-from tartan.core.stealing import Affinity, split_off
-
-Run = tuple[int, int, int]
-"""Chunks in one row: row, first column, end."""
+from tartan.core.stealing import split_off
 
 NOBODY = -1
 #: A rank that waits for the slowest of its panel takes work from it when that one would end much later: by this share
@@ -60,123 +67,6 @@ END_PARTS = 5
 AHEAD_SHARE = 0.5
 #: A thief looks at so many victims, those that would end last.
 VICTIMS = 8
-
-
-class Received(NamedTuple):
-    """A message came. ``peer`` is the name under which the engine knows its sender."""
-
-    peer: str
-    message: FromRank
-
-
-class Lost(NamedTuple):
-    """A peer has gone, and can commit nothing more; ``committed`` are chunks of its own that the ledger has."""
-
-    peer: str
-    committed: tuple[Run, ...] = ()
-
-
-class Tick(NamedTuple):
-    """Time has passed."""
-
-
-CoordinatorEvent = Received | Lost | Tick
-
-
-class Outgoing(NamedTuple):
-    """A message to be sent."""
-
-    peer: str
-    message: ToRank
-
-
-@dataclass(frozen=True)
-class CoordinatorSetup:
-    """What a coordinator is made of.
-
-    Attributes
-    ----------
-    pairs : ndarray of int64, shape (n_chunks, n_chunks)
-        Pairs to be computed in each chunk (``division.chunk_pairs``); 0 where nothing is missing.
-    chunk : int
-        Side of a chunk, in items.
-    identity : tuple of (str, str)
-        What every rank must have the same.
-    n_expected : int
-        Work is divided when as many ranks have come.
-    patience_seconds : float
-        Or when this time has passed since the first one came.
-    rank_timeout_seconds : float
-        A rank that is silent for longer is lost.
-    ahead_seconds : float
-        Work that a rank is granted at a time.
-    circle : bool
-        Whether rows may stream past columns.
-    affinity : {"marginal", "none"}
-        How stolen work is chosen: by what it costs, or the last of the plan.
-    """
-
-    pairs: np.ndarray
-    chunk: int
-    identity: tuple[tuple[str, str], ...] = ()
-    n_expected: int = 1
-    patience_seconds: float = 10.0
-    rank_timeout_seconds: float = 15.0
-    ahead_seconds: float = 2.0
-    circle: bool = True
-    affinity: Affinity = "marginal"
-
-
-@dataclass
-class CoordinatorCounts:
-    """What happened so far.
-
-    Attributes
-    ----------
-    steals : int
-        Times that a rank was given work of another one.
-    shed : int
-        Those of them where the victim had to give it up.
-    lost : int
-        Ranks.
-    """
-
-    steals: int = 0
-    shed: int = 0
-    lost: int = 0
-
-
-@dataclass
-class _Planned:
-    """A region that a rank will be granted; ``position`` says when its stream comes, where ranks stream together."""
-
-    region: Region
-    position: int | None = None
-
-
-@dataclass
-class _RankState:
-    number: int
-    peer: str
-    hello: Hello
-    heard: float
-    plan: deque[_Planned] = field(default_factory=deque)
-    planned_pairs: int = 0
-    granted_pairs: int = 0
-    band: frozenset[int] = frozenset()
-    waiting: bool = False
-    has_enough: bool = False
-    thief: int | None = None
-    barren: bool = False
-
-    @property
-    def position(self) -> int | None:
-        """Where it is, or will begin, in the stream that all ranks of its panel share."""
-        return next((planned.position for planned in self.plan if planned.position is not None), None)
-
-    @property
-    def left(self) -> int:
-        return self.planned_pairs + self.granted_pairs
 
 
 class Coordinator:
@@ -199,7 +89,7 @@ class Coordinator:
         self._pairs = setup.pairs.astype(np.int64)
         self._owner = np.full(self._pairs.shape, NOBODY, dtype=np.int32)
         self._divider = Divider(self._pairs, setup.chunk, circle=setup.circle)
-        self._ranks: dict[int, _RankState] = {}
+        self._ranks: dict[int, RankState] = {}
         self._numbers: dict[str, int] = {}
         self._returned: deque[Region] = deque()
         self._first_hello: float | None = None
@@ -208,7 +98,7 @@ class Coordinator:
         self._welcomed: set[str] = set()
         self._position = 0
         self._view_is_new = False
-        self._speeds = _Speeds()
+        self._speeds = RankSpeeds()
         self._stopped = False
         self._out: list[Outgoing] = []
         self.counts = CoordinatorCounts()
@@ -234,10 +124,6 @@ class Coordinator:
             Member(r.number, r.hello.host, r.hello.address, self._speed(r), r.hello.kept_items, r.hello.storage)
             for r in self._ranks.values()
         )
-
-    def peer_of(self, rank: int) -> str | None:
-        """Return the name of a live rank."""
-        return self._ranks[rank].peer if rank in self._ranks else None
 
     @property
     def rank_timeout_seconds(self) -> float:
@@ -322,9 +208,8 @@ class Coordinator:
     # -- members ---------------------------------------------------------------------------------------------
 
     def _welcome(self, peer: str, hello: Hello, now: float) -> None:
-        difference = _difference(self._setup.identity, hello.identity)
-        if difference:
-            self._send(peer, Refused(difference))
+        if unlike := difference(self._setup.identity, hello.identity):
+            self._send(peer, Refused(unlike))
             return
         if peer in self._numbers:  # the process was started anew under its old name
             self.counts.lost += 1
@@ -332,7 +217,7 @@ class Coordinator:
         number, self._n_numbers = self._n_numbers, self._n_numbers + 1
         self._welcomed.add(peer)
         self._numbers[peer] = number
-        self._ranks[number] = _RankState(number, peer, hello, now)
+        self._ranks[number] = RankState(number, peer, hello, now)
         self._speeds.add(number, hello.speed)
         if self._first_hello is None:
             self._first_hello = now
@@ -387,13 +272,13 @@ class Coordinator:
     def _weight(self, region: Region) -> int:
         return int(self._pairs[region.area].sum())
 
-    def _add_to_plan(self, rank: _RankState, regions: Iterable[Region]) -> None:
+    def _add_to_plan(self, rank: RankState, regions: Iterable[Region]) -> None:
         """Plan regions for a rank, less what was committed since they were made."""
-        left = [_Planned(part) for region in regions for part in covering(self._pairs > 0, region)]
+        left = [PlannedRegion(part) for region in regions for part in covering(self._pairs > 0, region)]
         rank.plan.extend(left)
         rank.planned_pairs += sum(self._weight(planned.region) for planned in left)
 
-    def _take_back(self, victim: _RankState, thief: int, regions: Sequence[Region]) -> None:
+    def _take_back(self, victim: RankState, thief: int, regions: Sequence[Region]) -> None:
         """A victim gave up regions: plan them for the thief."""
         victim.thief = None
         victim.barren = not regions
@@ -410,7 +295,7 @@ class Coordinator:
 
     # -- granting --------------------------------------------------------------------------------------------
 
-    def _serve_all(self, now: float, first: _RankState | None = None) -> None:
+    def _serve_all(self, now: float, first: RankState | None = None) -> None:
         """Grant those that wait what there is for them, until nothing more can be granted.
 
         Where ``first`` wants work, little changes for the others, and only some of them are tried again.
@@ -426,7 +311,7 @@ class Coordinator:
         while served:
             served = bool([rank for rank in waiting if rank.waiting and self._serve(rank)])
 
-    def _serve_again(self, rank: _RankState, now: float) -> None:
+    def _serve_again(self, rank: RankState, now: float) -> None:
         """Grant a rank more that had enough when it asked."""
         if rank.waiting and rank.has_enough and not self._stopped and self._may_divide(now):
             self._serve(rank)
@@ -438,7 +323,7 @@ class Coordinator:
             self._divided = n_computing >= self._setup.n_expected or late
         return self._divided
 
-    def _serve(self, rank: _RankState) -> bool:
+    def _serve(self, rank: RankState) -> bool:
         """Grant a rank something; return whether it was possible."""
         regions: list[Region] = []
         rank.has_enough = self._has_enough(rank)
@@ -455,7 +340,7 @@ class Coordinator:
         self._send(rank.peer, Grant(tuple(regions)))
         return True
 
-    def _has_enough(self, rank: _RankState) -> bool:
+    def _has_enough(self, rank: RankState) -> bool:
         """Whether a rank that is granted more could end after the others."""
         if not rank.granted_pairs:
             return False
@@ -465,7 +350,7 @@ class Coordinator:
         enough_seconds = max(self._setup.ahead_seconds / 2, AHEAD_SHARE * left_seconds)
         return rank.granted_pairs / self._speed(rank) > enough_seconds
 
-    def _next_regions(self, rank: _RankState) -> list[Region]:
+    def _next_regions(self, rank: RankState) -> list[Region]:
         """Take what is granted at once from a plan; nothing where all that was looked at is committed or no pair."""
         budget = self._budget(rank)
         regions: list[Region] = []
@@ -476,24 +361,24 @@ class Coordinator:
                 regions.append(region)
         return regions
 
-    def _budget(self, rank: _RankState) -> float:
+    def _budget(self, rank: RankState) -> float:
         """Return how many pairs to grant at once: those of ``ahead_seconds``, or a part of what is left."""
         if not self._speeds.knows(rank.number):
             return 1.0
         left_seconds = self.pairs_left / self._speeds.total
         return max(1.0, self._speed(rank) * min(self._setup.ahead_seconds, left_seconds / GRANT_PARTS))
 
-    def _next_region(self, rank: _RankState, budget: float) -> Region | None:
+    def _next_region(self, rank: RankState, budget: float) -> Region | None:
         """Take the first lines of the stream of a plan, for about a number of pairs, and mark them as granted."""
         region, position = rank.plan[0].region, rank.plan[0].position
         lines = self._lines(region, budget, position)
         rank.plan.popleft()
         first, rest = region.cut_stream(lines)
         if rest.stream:
-            rank.plan.appendleft(_Planned(rest, None if position is None else position + lines))
+            rank.plan.appendleft(PlannedRegion(rest, None if position is None else position + lines))
         if lines == 1 and len(first.band) > 1 and self._is_end(rank, first):
             first, rest = first.cut_band(max(1, len(first.band) // 2))
-            rank.plan.appendleft(_Planned(rest, position))
+            rank.plan.appendleft(PlannedRegion(rest, position))
         weight = self._weight(first)
         rank.planned_pairs -= weight
         rank.granted_pairs += weight
@@ -510,7 +395,7 @@ class Coordinator:
             lines = min(lines, max(1, self._leash_end() - position))
         return min(lines, len(region.stream))
 
-    def _is_end(self, rank: _RankState, region: Region) -> bool:
+    def _is_end(self, rank: RankState, region: Region) -> bool:
         """Whether a grant would take so long that others could end before it."""
         speed, total = self._speed(rank), self._speeds.total
         slower = max(1.0, total / len(self._ranks) / speed)  # what a slow rank holds, others would end much sooner
@@ -518,7 +403,7 @@ class Coordinator:
 
     # -- the leash -------------------------------------------------------------------------------------------
 
-    def _leashed(self, rank: _RankState) -> bool:
+    def _leashed(self, rank: RankState) -> bool:
         position = rank.plan[0].position
         return position is not None and position >= self._leash_end()
 
@@ -528,7 +413,7 @@ class Coordinator:
         kept = sum(rank.hello.kept_items for rank in self._ranks.values())
         return min(positions) + max(2, kept // 4 // self._setup.chunk)
 
-    def _relieve(self, rank: _RankState) -> bool:
+    def _relieve(self, rank: RankState) -> bool:
         """Let a rank that must wait for the slowest take work from it instead, where that one would end much later."""
         behind = [(other.position, other.number) for other in self._ranks.values() if other.position is not None]
         victim = self._ranks[min(behind)[1]]
@@ -545,7 +430,7 @@ class Coordinator:
 
     # -- finding work ----------------------------------------------------------------------------------------
 
-    def _find_work(self, rank: _RankState) -> None:
+    def _find_work(self, rank: RankState) -> None:
         if rank.hello.band_items <= 0:
             return
         while not rank.plan and self._returned:
@@ -562,7 +447,7 @@ class Coordinator:
         shares = self._divider.next_panel([Sharer(r.number, self._speed(r), r.hello.band_items) for r in able])
         for number, regions in shares.items():
             rank = self._ranks[number]
-            rank.plan.extend(_Planned(region, self._position_of(region)) for region in regions)
+            rank.plan.extend(PlannedRegion(region, self._position_of(region)) for region in regions)
             rank.planned_pairs += sum(map(self._weight, regions))
         self._position += len(self._divider.beyond)
         return any(shares.values())
@@ -574,7 +459,7 @@ class Coordinator:
             return None
         return self._position + (beyond.stop - region.c1 if region.backwards else region.c0 - beyond.start)
 
-    def _steal(self, thief: _RankState) -> None:
+    def _steal(self, thief: RankState) -> None:
         """Take from the plan that would end last; where plans are empty, ask a rank to give up what it was granted."""
         others = [rank for rank in self._ranks.values() if rank is not thief]
         for victim in self._last_to_end(rank for rank in others if rank.plan):
@@ -587,16 +472,16 @@ class Coordinator:
             amount = max(1, int(self._fair(thief, victim)))
             self._send(victim.peer, Shed(thief.number, amount, tuple(sorted(thief.band))))
 
-    def _last_to_end(self, ranks: Iterable[_RankState]) -> list[_RankState]:
+    def _last_to_end(self, ranks: Iterable[RankState]) -> list[RankState]:
         """Return the ranks that would end last, that one first."""
         return nsmallest(VICTIMS, ranks, key=lambda rank: (-rank.left / self._speed(rank), rank.number))
 
-    def _fair(self, thief: _RankState, victim: _RankState) -> float:
+    def _fair(self, thief: RankState, victim: RankState) -> float:
         """Return how many pairs of a victim a thief that has nothing takes, so that both end together."""
         speed = self._speed(thief)
         return victim.left * speed / (speed + self._speed(victim))
 
-    def _take_from_plan(self, thief: _RankState, victim: _RankState, amount: float) -> bool:
+    def _take_from_plan(self, thief: RankState, victim: RankState, amount: float) -> bool:
         """Move planned regions of no more than an amount of pairs from one rank to another."""
         positions = {planned.region: planned.position for planned in victim.plan}
         kept, taken = split_off(
@@ -610,70 +495,10 @@ class Coordinator:
         if not taken:
             return False
         last = victim.plan[-1].position
-        victim.plan = deque(_Planned(region, positions.get(region, last)) for region in kept)
+        victim.plan = deque(PlannedRegion(region, positions.get(region, last)) for region in kept)
         victim.planned_pairs -= sum(map(self._weight, taken))
         self._add_to_plan(thief, taken)
         return True
 
-    def _speed(self, rank: _RankState) -> float:
+    def _speed(self, rank: RankState) -> float:
         return self._speeds.of(rank.number)
-
-
-class _Speeds:
-    """Pairs a second of every rank, as measured; what is not measured yet is guessed from the others."""
-
-    def __init__(self) -> None:
-        self._guesses: dict[int, float] = {}
-        self._measured: dict[int, float] = {}
-        self._sum = 0.0
-        self._known_guesses = 0.0
-        self._all_guesses = 0.0
-
-    def add(self, rank: int, guess: float) -> None:
-        """A rank came, with a guess in a unit that is the same for all."""
-        self._guesses[rank] = guess
-        self._all_guesses += guess
-
-    def remove(self, rank: int) -> None:
-        """A rank went."""
-        self._forget(rank)
-        self._all_guesses -= self._guesses.pop(rank)
-
-    def measured(self, rank: int, speed: float) -> None:
-        """A rank measured its speed; 0 says that it does not know it."""
-        if speed > 0:
-            self._forget(rank)
-            self._measured[rank] = speed
-            self._sum += speed
-            self._known_guesses += self._guesses[rank]
-
-    def knows(self, rank: int) -> bool:
-        """Whether the speed of a rank was measured."""
-        return rank in self._measured
-
-    def of(self, rank: int) -> float:
-        """Return the speed of a rank."""
-        return self._measured.get(rank) or self._guesses[rank] * self._unit
-
-    @property
-    def total(self) -> float:
-        """The speed of all ranks together."""
-        return self._sum + (self._all_guesses - self._known_guesses) * self._unit
-
-    @property
-    def _unit(self) -> float:
-        return self._sum / self._known_guesses if self._measured else 1.0
-
-    def _forget(self, rank: int) -> None:
-        if rank in self._measured:
-            self._sum -= self._measured.pop(rank)
-            self._known_guesses -= self._guesses[rank]
-
-
-def _difference(ours: Sequence[tuple[str, str]], theirs: Sequence[tuple[str, str]]) -> str:
-    """Return in words the first value in which two identities differ; empty where they do not."""
-    there = dict(theirs)
-    for name, value in ours:
-        if there.get(name) != value:
-            return f"{name} is {there.get(name, 'not known')} on this rank, but {value} in the run"
-    return ""

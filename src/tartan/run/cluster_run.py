@@ -22,7 +22,8 @@ from tartan.cluster.launch import ClusterTarget, open_engine, parse_cluster
 from tartan.cluster.rank import runs_of
 from tartan.cluster.storage import ParseAt, parse_place
 from tartan.core.bound import cluster_fills_bound, workload_bound
-from tartan.core.coordinator import Coordinator, CoordinatorSetup, Run
+from tartan.core.coordination import CoordinatorSetup, Run
+from tartan.core.coordinator import Coordinator
 from tartan.core.ledger import NOT_COMPUTED
 from tartan.core.region import Region
 from tartan.core.verdict import FailureRules
