@@ -13,17 +13,11 @@ from typing import Any
 import numpy as np
 
 import tartan
-from tartan.core.cluster_replay import (
-    ClusterNetwork,
-    ClusterOptions,
-    ClusterPrediction,
-    ClusterReplay,
-    ReplayedRank,
-    lines_of_run,
-)
+from tartan.core.cluster_replay import ClusterReplay
 from tartan.core.division import chunk_pairs
 from tartan.core.grid import Grid
 from tartan.core.rank_layout import choose_cluster_grid
+from tartan.core.replayed_cluster import ClusterNetwork, ClusterOptions, ClusterPrediction, ReplayedRank, lines_of_run
 from tartan.core.workload import AllPairs
 
 PARSE_SECONDS = 5e-4

@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from _measure import options_of, print_table
-from tartan.core.cluster_replay import ClusterNetwork, ClusterOptions, ClusterPrediction, ClusterReplay, ReplayedRank
+from tartan.core.cluster_replay import ClusterReplay
 from tartan.core.division import chunk_pairs
 from tartan.core.grid import Grid
+from tartan.core.replayed_cluster import ClusterNetwork, ClusterOptions, ClusterPrediction, ReplayedRank
 from tartan.core.workload import AllPairs
 from tartan.plan import plan_report
 from tartan.plan.cluster import ClusterRow

@@ -7,17 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tartan.core.cluster_replay import (
-    ClusterNetwork,
-    ClusterOptions,
-    ClusterPrediction,
-    ClusterReplay,
-    ReplayedRank,
-    lines_of_run,
-)
+from tartan.core.cluster_replay import ClusterReplay
 from tartan.core.division import chunk_pairs
 from tartan.core.grid import Grid
 from tartan.core.rank_layout import choose_cluster_grid
+from tartan.core.replayed_cluster import ClusterNetwork, ClusterOptions, ClusterPrediction, ReplayedRank, lines_of_run
 from tartan.core.workload import AllPairs
 from tartan.errors import ConfigError
 

@@ -9,17 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from tartan.core.cluster_replay import (
-    ClusterNetwork,
-    ClusterOptions,
-    ClusterPrediction,
-    ClusterReplay,
-    ReplayedRank,
-)
+from tartan.core.cluster_replay import ClusterReplay
 from tartan.core.division import chunk_pairs
 from tartan.core.grid import Grid
 from tartan.core.model import system_efficiency
 from tartan.core.replay import Machine, WorkloadCosts
+from tartan.core.replayed_cluster import ClusterNetwork, ClusterOptions, ClusterPrediction, ReplayedRank
 from tartan.core.workload import Workload
 
 #: Chunks along a side of the replay, at least; and chunks for each node.
