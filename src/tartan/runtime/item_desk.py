@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from tartan.core.actions import Action, Evict, Load, Move, Prepare, Upload
-from tartan.core.grid import Grid
 from tartan.core.ledger import Failure
 from tartan.core.schedule import Scheduler
 from tartan.core.verdict import NodeReport
@@ -27,7 +26,6 @@ class ItemDesk:
     Parameters
     ----------
     wiring : Wiring
-    grid : Grid
     scheduler : Scheduler
     loader : Loader
     disk : DiskLevel or None
@@ -44,7 +42,6 @@ class ItemDesk:
     def __init__(
         self,
         wiring: Wiring,
-        grid: Grid,
         scheduler: Scheduler,
         loader: Loader,
         disk: DiskLevel | None,
@@ -57,7 +54,7 @@ class ItemDesk:
         self._wiring = wiring
         self._items = wiring.item_plan.items
         self._transit = Transit(wiring.item_plan, wiring.arenas)
-        self._grid = grid
+        self._grid = scheduler.grid
         self._scheduler = scheduler
         self._loader = loader
         self._disk = disk

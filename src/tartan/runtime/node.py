@@ -150,7 +150,7 @@ class Node:
             x.exchange.open(wiring, x.grid, self._loader, self._device_for_kept())
         measured = x.span_bytes is not None and not self._scheduler.host.room.addressed
         self._items = ItemDesk(
-            wiring, x.grid, self._scheduler, self._loader, disk, x.exchange, self._device_lanes, x.report, measured
+            wiring, self._scheduler, self._loader, disk, x.exchange, self._device_lanes, x.report, measured
         )
         self._carry_out: dict[type, Callable[[Any], None]] = {AskSegments: self._ask}
         self._handle: dict[type, Callable[[Any], list[Action]]] = {
