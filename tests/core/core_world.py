@@ -157,7 +157,7 @@ class World:
 
     def finish(self) -> None:
         """Let everything end that is under way; nothing more is granted."""
-        self._act(self.scheduler.no_more())
+        self._act(self.scheduler.granted((), last=True))
         while self._pending:
             self.advance()
         assert self.scheduler.finished

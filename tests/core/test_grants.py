@@ -33,7 +33,7 @@ def test_a_rank_may_be_idle_without_being_finished() -> None:
     assert not scheduler.finished
     assert scheduler.granted([]) == []
     assert not scheduler.finished
-    assert scheduler.no_more() == []
+    assert scheduler.granted([], last=True) == []
     assert scheduler.finished
 
 

@@ -13,11 +13,9 @@ from tartan.core.space import (
     Box,
     common,
     contains,
-    contiguous_runs,
     describe,
     resolve,
     shape_of,
-    size_of,
     whole,
     within,
     without,
@@ -69,17 +67,6 @@ def test_a_box_without_another(shape: tuple[int, ...], data: st.DataObject) -> N
     expected[slices(box)] = 1
     expected[slices(hole)] = 0
     np.testing.assert_array_equal(left, expected)
-
-
-@given(lengths, st.data())
-def test_runs_are_the_contiguous_pieces(shape: tuple[int, ...], data: st.DataObject) -> None:
-    box = data.draw(boxes_of(shape))
-    places = np.arange(np.prod(shape)).reshape(shape)[slices(box)].ravel()
-    n_runs, length = contiguous_runs(box, whole(shape))
-    assert n_runs * length == size_of(box)
-    breaks = 1 + np.count_nonzero(np.diff(places) != 1)
-    assert breaks <= n_runs
-    assert (np.diff(places.reshape(n_runs, length), axis=1) == 1).all()
 
 
 @given(lengths, st.data())
@@ -155,4 +142,3 @@ def test_blocks_that_are_not_there() -> None:
     with pytest.raises(ConfigError, match="no block"):
         BlockGrid((4, 4), (2, 2)).number((2, 0))
     assert BlockGrid((4,), (9,)).block == (4,)
-    assert BlockGrid((4, 5), (2, 5)).is_whole(1, ((2, 4), (0, 5)))

@@ -6,7 +6,7 @@ says which of its sides stays in the host slots of a rank while the other stream
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -113,8 +113,3 @@ def _runs(line: np.ndarray) -> list[tuple[int, int]]:
     """Return where the runs of true entries of a line begin and end."""
     edges = np.flatnonzero(np.diff(line.astype(np.int8), prepend=0, append=0))
     return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
-
-
-def count_chunks(regions: Sequence[Region]) -> int:
-    """Return how many chunks regions hold together."""
-    return sum(1 for region in regions for _ in region.chunks())

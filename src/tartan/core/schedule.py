@@ -185,10 +185,6 @@ class Scheduler:
         self._grants.granted(segments, last)
         return self._advance([])
 
-    def no_more(self) -> list[Action]:
-        """Nothing more will be granted."""
-        return self.granted((), last=True)
-
     def revoke(self, most: int) -> list[Segment]:
         """Take back up to ``most`` granted segments; return those that were not begun and share no chunk with others.
 

@@ -106,10 +106,6 @@ class BlockGrid:
         for line in product(*lines):
             yield self.number([k for k, _ in line]), tuple(interval for _, interval in line)
 
-    def is_whole(self, number: int, box: Box) -> bool:
-        """Whether a box covers just one block."""
-        return box == self.box(number)
-
 
 def resolve(key: Any, shape: Sequence[int]) -> Box:
     """Return the box that an index expression of a space names.
@@ -254,22 +250,3 @@ def describe(box: Box) -> str:
     '[0:3, 2:4]'
     """
     return f"[{', '.join(f'{start}:{stop}' for start, stop in box)}]"
-
-
-def contiguous_runs(box: Box, outer: Box) -> tuple[int, int]:
-    """Return in how many contiguous pieces a box lies in a row-major array of an outer box, and their length.
-
-    Returns
-    -------
-    n_runs, length : int
-        Length in elements.
-    """
-    length, n_runs = 1, 1
-    joined = True
-    for (start, stop), (first, last) in zip(reversed(box), reversed(outer), strict=True):
-        if joined:
-            length *= stop - start
-        else:
-            n_runs *= stop - start
-        joined = joined and (start, stop) == (first, last)
-    return n_runs, length
