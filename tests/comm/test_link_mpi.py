@@ -182,9 +182,11 @@ def test_failures_end_all_nodes_and_are_named(tmp_path, what, status, text) -> N
 
 @pytest.mark.exhaustive
 def test_a_lost_node_process_ends_the_job(tmp_path) -> None:
+    before = set(Path("/dev/shm").iterdir())
     status, _, err = job(tmp_path, "lose-node")
     assert status in (9, 128 + signal.SIGKILL), err
     require_nothing_left(tmp_path)
+    assert not {path for path in set(Path("/dev/shm").iterdir()) - before if "mpi" in path.name}
 
 
 @pytest.mark.exhaustive

@@ -16,6 +16,7 @@ import warnings
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tartan.errors import ConfigError, ResourceError
@@ -36,6 +37,7 @@ _BYE = 1 << 63
 # After how many seconds without a message the thread sleeps for how long between two looks.
 _PAUSES = ((0.01, 50e-6), (1.0, 1e-3), (float("inf"), 2e-3))
 _SET_TIMER_SLACK = 29
+_MPICH_MEMORY = "/dev/shm/mpich_"
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ class MpiLink:
         except BaseException:
             self._mpi.Finalize()
             raise
+        _unname_memory()
         with contextlib.suppress(OSError, AttributeError):  # sleeps are longer, then
             ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, ctypes.c_ulong(1000), 0, 0, 0)
         for node in self._others:
@@ -257,6 +260,13 @@ def require_alike(descriptions: list[dict[str, str]]) -> None:
             if mine != its:
                 text = f"--link mpi: the nodes differ: {name} is {mine} on node 0 and {its} on node {node}"
                 raise ConfigError(text, code=NODES_DIFFER)
+
+
+def _unname_memory() -> None:
+    """Remove the names of memory that the processes of MPICH share, now that all have it: a killed one leaves them."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    for path in {line.split(maxsplit=5)[5] for line in maps if f" {_MPICH_MEMORY}" in line}:
+        Path(path).unlink(missing_ok=True)  # another process of this machine was first
 
 
 def _loaded() -> Any:
