@@ -61,14 +61,15 @@ class Contender:
         words = [*self.command, str(n_ranks), *self.script, task, json.dumps(options)]
         words.append("apart" if apart else "together")
         done = subprocess.run(
-            words, capture_output=True, text=True, env=self._environment(threads), timeout=LIMIT_SECONDS
+            words, capture_output=True, text=True, env=self.environment(threads), timeout=LIMIT_SECONDS
         )
         if done.returncode:
             raise RuntimeError(f"{self.name}, {task} on {n_ranks} ranks: exit {done.returncode}: {done.stderr[-2000:]}")
         found: list[float] = json.loads(done.stdout.splitlines()[-1])
         return found
 
-    def _environment(self, threads: int) -> dict[str, str]:
+    def environment(self, threads: int) -> dict[str, str]:
+        """Return the variables with which its processes start, each with so many native threads."""
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
         source = str(Path(tartan.__file__).parents[1])
         first = [str(self.folder / "bin")] if self.folder else []

@@ -1,10 +1,12 @@
 """Ranks and node processes are killed at random moments: do all others end within a second, and is nothing left behind?
 
-    tartan bench comm_kill [ranks=50] [nodes=20] [seed=1]
+    tartan bench comm_kill [ranks=50] [nodes=20] [seed=1] [links=loopback,mpich,openmpi] [peers=.bench-peers]
 
-Each time a program of four ranks that exchange messages and collectives is killed by SIGKILL: one of its ranks, or its
-node process, on one node and on two simulated ones by turns. The command must end with exit status 1 and a text that
-names what was killed. Afterwards no process of it lives, and no file of it lies in /dev/shm or among temporary files.
+Each time a program of four ranks that exchange messages and collectives loses one of its ranks, or its node process, by
+SIGKILL: on one node and on two simulated ones by turns, and on two nodes over the MPI of each wheel. The command must
+end with exit status 1 and a text that names what was killed; where a node process of MPI is killed, with the status
+that ``mpiexec`` has for SIGKILL. Afterwards no process of it lives, and no file of it lies in /dev/shm or among
+temporary files.
 """
 
 from __future__ import annotations
@@ -22,10 +24,16 @@ from pathlib import Path
 from statistics import median
 
 from _cluster import not_held
+from _comm_peers import WHEELS, Contender, mpi_peers
 from _measure import options_of, print_table
+from tartan.comm.link_mpi import mpi_place
+from tartan.errors import ConfigError
 
 MOST_SECONDS = 1.0
 DEADLINE_SECONDS = 60.0
+LOOPBACK = "loopback"
+N_RANKS = 4
+BY_SIGKILL = (9, 128 + signal.SIGKILL)
 SCRIPT = """
 import sys
 import numpy as np
@@ -54,17 +62,14 @@ class Death:
     ----------
     seconds : float
         From the kill to the end of the last process.
-    status : int
-        Of the command.
-    named : bool
-        Whether the command has said what was lost.
+    right : bool
+        Whether the command has ended with the status, and said what was lost, as it should.
     left : int
         Processes that still lived then, or files.
     """
 
     seconds: float
-    status: int
-    named: bool
+    right: bool
     left: int
 
 
@@ -73,34 +78,63 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def killed(script: Path, rng: random.Random, nodes: int, *, rank: bool) -> Death:
+def descendants(pid: int) -> list[int]:
+    """Return the processes that a process and its children have started."""
+    return [pid for child in children(pid) for pid in (child, *descendants(child))]
+
+
+def simulated(script: Path, nodes: int) -> list[str]:
+    """Return the command of a program on nodes of this machine."""
+    ranks = str(N_RANKS // nodes)
+    return [sys.executable, "-m", "tartan", "ranks", "--cpus", ranks, "--nodes", str(nodes), str(script)]
+
+
+def over_mpi(script: Path, peer: Contender) -> list[str]:
+    """Return the command of the same program on two nodes over MPI."""
+    ranks = ["-m", "tartan", "ranks", "--cpus", str(N_RANKS // 2), "--link", "mpi", str(script)]
+    return [*peer.command, "2", peer.script[0], *ranks]
+
+
+def node_processes(pid: int, nodes: int, peer: Contender | None) -> list[int]:
+    """Return the node processes of a command, in their order."""
+    if peer is None:
+        return children(pid)
+    found = {}
+    for process in descendants(pid):
+        if Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")[0].decode() == peer.script[0]:
+            words = Path(f"/proc/{process}/environ").read_text().split("\0")
+            node = mpi_place(dict(word.split("=", 1) for word in words if "=" in word)).node
+            found.setdefault(node, process)  # its ranks come after it
+    return [found[node] for node in range(nodes)]
+
+
+def killed(script: Path, rng: random.Random, nodes: int, peer: Contender | None, *, rank: bool) -> Death:
     """Start a program, kill a rank or a node process of it, and see what comes of it."""
-    command = [sys.executable, "-m", "tartan", "ranks", "--cpus", str(4 // nodes), "--nodes", str(nodes), str(script)]
-    env = {**os.environ, "TMPDIR": str(script.parent)}
+    command = over_mpi(script, peer) if peer else simulated(script, nodes)
+    env = {**(peer.environment(1) if peer else os.environ), "TMPDIR": str(script.parent)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     assert process.stdout is not None
     if process.stdout.readline() != "running\n":
         raise RuntimeError(f"the program did not begin: {process.communicate()[1]}")
-    node_pids = children(process.pid)
-    by_node = [children(pid) for pid in node_pids]
-    everyone = [*node_pids, *(pid for pids in by_node for pid in pids)]
+    node_pids = node_processes(process.pid, nodes, peer)
+    everyone = descendants(process.pid)
     handles = [os.pidfd_open(pid) for pid in (*everyone, process.pid)]
     mapped = {path for pid in everyone for path in _shared_files(pid)}
     time.sleep(rng.random() * 0.1)
-    node = rng.randrange(nodes)
-    local = rng.randrange(len(by_node[node]))
+    node, local = rng.randrange(nodes), rng.randrange(N_RANKS // nodes)
     start = time.monotonic()
-    os.kill(by_node[node][local] if rank else node_pids[node], signal.SIGKILL)
+    os.kill(children(node_pids[node])[local] if rank else node_pids[node], signal.SIGKILL)
     left = sum(not _ended(handle, start + DEADLINE_SECONDS) for handle in handles)
     seconds = time.monotonic() - start
     _, text = process.communicate(timeout=DEADLINE_SECONDS)
-    what = f"rank {node * (4 // nodes) + local} was killed" if rank else f"node process {node} was killed"
-    return Death(
-        seconds,
-        process.returncode,
-        what in text,
-        left + sum(path.exists() for path in mapped) + len(_temporary(script)),
-    )
+    if peer and not rank:
+        right = process.returncode in BY_SIGKILL
+    else:
+        what = f"rank {node * (N_RANKS // nodes) + local}" if rank else f"node process {node}"
+        right = process.returncode == 1 and f"{what} was killed" in text
+    if not right:
+        print(f"status {process.returncode}: {text}", file=sys.stderr)
+    return Death(seconds, right, left + sum(path.exists() for path in mapped) + len(_temporary(script)))
 
 
 def _ended(handle: int, deadline: float) -> bool:
@@ -125,42 +159,45 @@ def _temporary(script: Path) -> list[Path]:
 
 def main(words: list[str]) -> int:
     """Kill, print, and hold the bars."""
-    options = options_of(words, ranks=50, nodes=20, seed=1)
+    every = ",".join((LOOPBACK, *WHEELS.values()))
+    options = options_of(words, ranks=50, nodes=20, seed=1, links=every, peers=".bench-peers")
+    links = options.links.split(",")
+    for link in links:
+        if link not in every.split(","):
+            raise ConfigError(f"links={link}: there are {every}")
+    peers, missing = mpi_peers(Path(options.peers)) if links != [LOOPBACK] else ([], [])
+    print(f"seed {options.seed}", *(f"LEFT OUT: {text}" for text in missing), sep="\n", flush=True)
+    over: dict[str, Contender | None] = {WHEELS[peer.name]: peer for peer in peers}
+    over[LOOPBACK] = None
     rng = random.Random(options.seed)
-    print(f"seed {options.seed}")
     rows: list[list[object]] = []
     missed: list[str] = []
     with tempfile.TemporaryDirectory(prefix="tartan-bench-") as folder:
         script = Path(folder) / "endless.py"
         script.write_text(SCRIPT)
-        for what, times in (("rank", options.ranks), ("node process", options.nodes)):
-            deaths = [killed(script, rng, 1 + number % 2, rank=what == "rank") for number in range(times)]
-            rows.append(_row(what, deaths))
-            missed += _missed(what, deaths)
-    print_table("kill -9", rows, ["killed", "times", "longest s", "median s", "status 1", "named", "left behind"])
+        for link, what in ((link, what) for link in links if link in over for what in ("rank", "node process")):
+            peer, times = over[link], options.ranks if what == "rank" else options.nodes
+            deaths = [
+                killed(script, rng, 2 if peer else 1 + number % 2, peer, rank=what == "rank") for number in range(times)
+            ]
+            rows.append([f"{what}, {link}", *_row(deaths)])
+            missed += [f"{what}, {link}: {text}" for text in _missed(deaths)]
+    print_table("kill -9", rows, ["killed", "times", "longest s", "median s", "ended right", "left behind"])
     return not_held(missed)
 
 
-def _row(what: str, deaths: list[Death]) -> list[object]:
+def _row(deaths: list[Death]) -> list[object]:
     seconds = [death.seconds for death in deaths] or [0.0]
-    right, named = sum(death.status == 1 for death in deaths), sum(death.named for death in deaths)
-    return [
-        what,
-        len(deaths),
-        f"{max(seconds):.2f}",
-        f"{median(seconds):.2f}",
-        right,
-        named,
-        sum(death.left for death in deaths),
-    ]
+    right, left = sum(death.right for death in deaths), sum(death.left for death in deaths)
+    return [len(deaths), f"{max(seconds):.2f}", f"{median(seconds):.2f}", right, left]
 
 
-def _missed(what: str, deaths: list[Death]) -> list[str]:
+def _missed(deaths: list[Death]) -> list[str]:
     late = sum(death.seconds > MOST_SECONDS for death in deaths)
-    wrong = sum(death.status != 1 or not death.named for death in deaths)
+    wrong = sum(not death.right for death in deaths)
     left = sum(death.left for death in deaths)
     texts = [(late, "ended late"), (wrong, "ended with another status or text"), (left, "processes or files left")]
-    return [f"{what} killed: {count} {text}" for count, text in texts if count]
+    return [f"{count} {text}" for count, text in texts if count]
 
 
 if __name__ == "__main__":
