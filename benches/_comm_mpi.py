@@ -8,9 +8,11 @@ seconds of each measurement, the longest over the ranks.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import math
 import os
+import select
 import sys
 import time
 from collections.abc import Callable
@@ -74,6 +76,23 @@ def pingpong(n_bytes: int, times: int, rounds: int) -> list[float]:
             found.append(0.0)
         WORLD.Barrier()
     return found[1:]
+
+
+def polite(n_bytes: int, times: int, rounds: int) -> list[float]:
+    """Round trips between ranks 0 and 1, which sleep for 50 us between two looks at a posted receive."""
+    message, echo = np.zeros(n_bytes, np.uint8), np.empty(n_bytes, np.uint8)
+    ctypes.CDLL(None).prctl(29, ctypes.c_ulong(1000), 0, 0, 0)  # so that sleeps are no longer than they are to be
+
+    def trip() -> None:
+        receiving = WORLD.Irecv(echo, source=1 - RANK)
+        if RANK == 0:
+            WORLD.Isend(message, dest=1).Wait()
+        while not receiving.Test():
+            select.select([], [], [], 50e-6)
+        if RANK == 1:
+            WORLD.Isend(message, dest=0).Wait()
+
+    return [seconds_each(trip, times) for _ in range(1 + rounds)][1:]
 
 
 def mandelbrot(width: int, height: int, limit: int, rounds: int) -> list[float]:
@@ -188,7 +207,7 @@ def mds(matrix: str, steps: int, rounds: int) -> list[float]:
 
 
 TASKS: dict[str, Callable[..., list[float]]] = {
-    task.__name__: task for task in (gather, barrier, pingpong, mandelbrot, cannon, nbody, mds)
+    task.__name__: task for task in (gather, barrier, pingpong, polite, mandelbrot, cannon, nbody, mds)
 }
 
 

@@ -83,6 +83,12 @@ def tartan_ranks() -> Contender:
     return Contender("Tartan", ranks, (str(HERE / "_comm_ranks.py"),))
 
 
+def tartan_over_mpi(peer: Contender) -> Contender:
+    """Return Tartan with one rank on each process of a peer's MPI."""
+    ranks = (peer.script[0], "-m", "tartan", "ranks", "--cpus", "1", "--link", "mpi", str(HERE / "_comm_ranks.py"))
+    return Contender(f"Tartan over {peer.name}", peer.command, ranks, peer.folder)
+
+
 def mpi_peers(folder: Path) -> tuple[list[Contender], list[str]]:
     """Return the peers over MPI, and why others are missing; their environments lie in a folder."""
     found, missing = [], []

@@ -1,6 +1,6 @@
 """Ranks against mpi4py over two MPI wheels: collectives, messages, programs, a map, and what waiting costs.
 
-    tartan bench comm [rounds=3] [parts=gather,barrier,pingpong,programs,mds,idle] [peers=.bench-peers]
+    tartan bench comm [rounds=3] [parts=gather,barrier,pingpong,link,programs,mds,idle] [peers=.bench-peers]
 
 All contenders of a row take turns, each in processes of its own; the ratio is that of the best of each. The peers are
 installed into the folder ``peers`` on first use; one that is missing is named and left out.
@@ -11,13 +11,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
 from _cluster import not_held
-from _comm_peers import Contender, mpi_peers, names_of, socket_round_trip, tartan_ranks
+from _comm_peers import Contender, mpi_peers, names_of, socket_round_trip, tartan_over_mpi, tartan_ranks
 from _measure import options_of, print_table
 from tartan.errors import ConfigError
 
@@ -66,7 +67,7 @@ class Table:
         held = ratio <= bar if at_most else ratio >= bar
         word = "slower" if at_most else "faster"
         times = [f"{1000 * min(one):.3g}" for one in (ours, other)]
-        text = f"{'at most' if at_most else 'at least'} {bar:g}"
+        text = f"{'at most' if at_most else 'at least'} {bar:g}" if isfinite(bar) else ""
         self.rows.append([what, *times, peer, f"{ratio:.2f} {word}", f"{middle:.2f}", text])
         if not held:
             self.missed.append(f"{what}: {ratio:.2f} times {word} than {peer}, bar {text}")
@@ -110,6 +111,21 @@ def pingpong(table: Table) -> None:
     contenders = {"Tartan": _of(table.ours, "pingpong", 4, options), socket: lambda: [socket_round_trip(3000)]}
     found = table.turns(contenders)
     table.add("0-byte round trip, 2 of 4 ranks", found, socket, 3.0, at_most=True)
+
+
+def link(table: Table) -> None:
+    """Empty messages between two nodes over MPI, against mpi4py that sleeps as we do, and that spins."""
+    options = {"n_bytes": 0, "times": 1000, "rounds": 3, "apart": False}
+    for peer in table.peers:
+        ours, polite, spinning = "Tartan", f"{peer.name}, 50 us sleeps", f"{peer.name}, spinning"
+        found = table.turns({
+            ours: _of(tartan_over_mpi(peer), "pingpong", 2, options),
+            polite: _of(peer, "polite", 2, options),
+            spinning: _of(peer, "pingpong", 2, options),
+        })  # fmt: skip
+        what = f"0-byte round trip over {peer.name}"
+        table.add(what, found, polite, 3.0, at_most=True)
+        table.add(what, found, spinning, float("inf"), at_most=True)
 
 
 def programs(table: Table) -> None:
@@ -158,7 +174,7 @@ def idle(table: Table) -> None:
         table.missed.append(f"8 waiting ranks take {share:.1%} of a core, bar {IDLE_SHARE:.0%}")
 
 
-PARTS = {part.__name__: part for part in (gather, barrier, pingpong, programs, mds, idle)}
+PARTS = {part.__name__: part for part in (gather, barrier, pingpong, link, programs, mds, idle)}
 
 
 def main(words: list[str]) -> int:

@@ -34,12 +34,12 @@ def matrices(n: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.standard_normal((n, n)), rng.standard_normal((n, n))
 
 
-def product(world: comm.RankCommunicator, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return this rank's block of the product; ``a`` and ``b`` are used up."""
-    side = math.isqrt(world.size)
-    row, column = divmod(world.rank, side)
-    left, right = row * side + (column - 1) % side, row * side + (column + 1) % side
-    above, below = (row - 1) % side * side + column, (row + 1) % side * side + column
+def product(world: comm.RankCommunicator, a: np.ndarray, b: np.ndarray, idle: int = 0) -> np.ndarray:
+    """Return this rank's block of the product; ``a`` and ``b`` are used up. The first ``idle`` ranks take no part."""
+    side = math.isqrt(world.size - idle)
+    row, column = divmod(world.rank - idle, side)
+    left, right = (idle + row * side + (column + step) % side for step in (-1, 1))
+    above, below = (idle + (row + step) % side * side + column for step in (-1, 1))
     c, place = np.zeros_like(a), np.empty_like(a)
     for step in range(side):
         add_product(c, a, b, place)

@@ -47,7 +47,7 @@ def hand_out(world: comm.RankCommunicator, whole: np.ndarray) -> None:
     """Give each rank that asks the first row of the next strip; it asks by the strip that it has done, if any."""
     following, working, status = 0, world.size - 1, comm.Status()
     while working:
-        strip = world.recv(status=status)
+        strip = world.recv(status=status).reshape(-1, whole.shape[1])
         whole[status.tag : status.tag + len(strip)] = strip
         if following >= len(whole):
             working -= 1

@@ -33,12 +33,12 @@ def move(places: np.ndarray, speeds: np.ndarray, others: np.ndarray) -> None:
     places += STEP * speeds
 
 
-def moved(world: comm.RankCommunicator, n: int, steps: int) -> np.ndarray:
-    """Return where the bodies of this rank are after some steps."""
-    start, stop = partition(n, world.size)[world.rank]
+def moved(world: comm.RankCommunicator, n: int, steps: int, idle: int = 0) -> np.ndarray:
+    """Return where the bodies of this rank are after some steps; the first ``idle`` ranks have none."""
+    start, stop = ([(0, 0)] * idle + partition(n, world.size - idle))[world.rank]
     places, speeds = bodies(n)[start:stop].copy(), np.zeros((stop - start, 3))
     for _ in range(steps):
-        move(places, speeds, world.all_gather(places, shared=True))
+        move(places, speeds, world.all_gather(places.ravel(), shared=True).reshape(n, 3))
     return places
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from tartan.testing.compiler import require_compiler
 from tartan.testing.emulated_gpu import EmulatedGpu
 from tartan.testing.nvrtc import ARCHITECTURES, compile_cuda, find_nvrtc
 
+EXAMPLES = Path(__file__).parents[2] / "examples" / "comm" / "slots.cu"
 SOURCE = """
 #include <tartan_comm.h>
 using tartan::u64;
@@ -218,6 +220,14 @@ def test_all_calls_agree_with_cpu_ranks(n, blocks, nodes) -> None:
     require_compiler()
     gpu = kernel("calls", np.zeros((3, 6, n)), np.int32(n), blocks_per_slot=blocks)
     comm.run(cpu=all_calls(n), gpu=gpu, cpus=1, gpus=1, slots=3, nodes=nodes, device=EmulatedGpu())
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(find_nvrtc() is None, reason="NVRTC is not installed")
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_examples_compile_for_gpus(architecture) -> None:
+    _, uses = compile_cuda(EXAMPLES.read_text(), architecture, include=HEADERS)
+    assert {"pingpong", "mandelbrot", "cannon", "nbody"} <= uses.keys()
 
 
 @pytest.mark.exhaustive
