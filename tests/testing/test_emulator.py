@@ -209,3 +209,10 @@ def test_fences_order_what_blocks_hand_over() -> None:
     assert total[0] == 10
     assert "data race" in str(report(1))
     assert "data race" in str(report(2))
+
+
+def test_a_kernel_may_have_the_name_of_a_function_of_the_system() -> None:
+    numbers = np.zeros(1, np.float32)
+    source = 'extern "C" __global__ void wait(float* numbers) { numbers[0] = 3; }'
+    Emulator(source).launch("wait", 1, 1, [numbers])
+    assert numbers[0] == 3

@@ -85,7 +85,7 @@ class SlotThreads:
 
     def __init__(self, source: str, name: str, include: Path | None) -> None:
         text = _DEFINED + translated(source)
-        library = compiled(text, options=["-O0", "-shared"], suffix=".so", include=include)
+        library = compiled(text, options=["-O0", "-shared", "-Wl,-Bsymbolic"], suffix=".so", include=include)
         self._name, self._library = name, ctypes.CDLL(str(library))
         describe = getattr(self._library, f"describe_{name}")
         describe.restype = ctypes.c_char_p

@@ -122,7 +122,7 @@ class Emulator:
     def __init__(self, source: str, *, options: Sequence[str] = (), include: Path | None = None) -> None:
         self.names = kernel_names(source)
         defined = [option for option in options if option.startswith("-D")]
-        flags = ["-O2", "-shared", *defined]
+        flags = ["-O2", "-shared", "-Wl,-Bsymbolic", *defined]
         self._library_path = compiled(translated(source), options=flags, suffix=".so", include=include)
 
     @cached_property
