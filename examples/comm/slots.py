@@ -24,7 +24,7 @@ from tartan import comm
 from tartan.comm.slots import SlotDevice
 from tartan.testing.emulated_gpu import EmulatedGpu
 
-SOURCE = Path(__file__).with_suffix(".cu").read_text()
+SOURCE = "".join((Path(__file__).parent / name).read_text() for name in ("compute.cu", "slots.cu"))
 
 #: What a CPU rank does, which returns the whole result on rank 0, and what the kernel takes.
 Work = Callable[[comm.RankCommunicator], "np.ndarray | None"]

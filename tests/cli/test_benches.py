@@ -53,6 +53,8 @@ def test_the_benchmark_of_slots_runs_without_a_gpu(
     found = capsys.readouterr().out
     assert "20 messages from slot to slot, 0 lost or changed" in found
     assert found.count("slot to slot") == 3
+    assert "while 3 slots wait" in found
+    assert [line.split()[0] for line in found.splitlines() if " the host " in line] == ["mandelbrot", "cannon", "nbody"]
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from tartan.testing.compiler import require_compiler
 from tartan.testing.emulated_gpu import EmulatedGpu
 from tartan.testing.nvrtc import ARCHITECTURES, compile_cuda, find_nvrtc
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "comm" / "slots.cu"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "comm"
 SOURCE = """
 #include <tartan_comm.h>
 using tartan::u64;
@@ -226,7 +226,8 @@ def test_all_calls_agree_with_cpu_ranks(n, blocks, nodes) -> None:
 @pytest.mark.skipif(find_nvrtc() is None, reason="NVRTC is not installed")
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_examples_compile_for_gpus(architecture) -> None:
-    _, uses = compile_cuda(EXAMPLES.read_text(), architecture, include=HEADERS)
+    source = "".join((EXAMPLES / name).read_text() for name in ("compute.cu", "slots.cu"))
+    _, uses = compile_cuda(source, architecture, include=HEADERS)
     assert {"pingpong", "mandelbrot", "cannon", "nbody"} <= uses.keys()
 
 

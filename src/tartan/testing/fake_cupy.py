@@ -109,6 +109,12 @@ class _Event:
             self._machine.while_copying(self._stream.copying)
         self._stream.finish(self._position)
 
+    @property
+    def done(self) -> bool:
+        """Whether the work before it is done: whoever asks gives it the time."""
+        self.synchronize()
+        return True
+
 
 class _Pool:
     """Counts what is taken from the machine's memory in its name."""
