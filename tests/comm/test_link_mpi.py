@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tartan.comm.link_mpi import MpiPlace, mpi_place, pause_after, require_alike, without_mpi
+from tartan.comm.link_mpi import MpiLink, MpiPlace, mpi_place, pause_after, require_alike, without_mpi
 from tartan.errors import ConfigError
 
 LIMIT_SECONDS = 120
@@ -29,6 +29,12 @@ def test_a_process_knows_its_place_by_the_environment() -> None:
 def test_ranks_are_no_processes_of_mpiexec() -> None:
     kept = {"HOME": "/", "PATH": "/bin"}
     assert without_mpi(kept | {"PMI_FD": "7", "PMIX_ID": "1", "OMPI_COMM_WORLD_RANK": "0", "PRTE_X": ""}) == kept
+
+
+def test_without_mpi4py_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    with pytest.raises(ConfigError, match=r"needs mpi4py .*tartan-allpairs\[mpi\]"):
+        MpiLink(MpiPlace(0, 1), {}, patience_seconds=1.0).open()
 
 
 def test_nodes_that_differ_are_told_in_what() -> None:
