@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import re
 import subprocess
 import sys
@@ -293,6 +294,12 @@ def test_what_is_stable_is_exported_and_listed() -> None:
     sections = re.findall(r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
     listed = {name: set(re.findall(r"`(\w+)`", text)) for name, text in sections if name != "tartan._native"}
     assert listed == found
+
+
+@pytest.mark.parametrize("name", ["tartan", "tartan.analytics", "tartan.comm"])
+def test_what_is_imported_late_is_completed(name: str) -> None:
+    module = importlib.import_module(name)
+    assert set(module.__all__) <= set(dir(module))
 
 
 def exported(tree: ast.Module) -> set[str]:

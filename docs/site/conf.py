@@ -19,7 +19,13 @@ root_doc = "docs/site/index"
 include_patterns = ["*.md", "docs/**"]
 myst_heading_anchors = 3
 autodoc_typehints = "none"
-autodoc_default_options = {"members": True, "inherited-members": False}
+autodoc_default_options = {
+    "members": True,
+    # What Python gives every error, and scikit-learn every estimator.
+    "exclude-members": "add_note, with_traceback, set_fit_request, set_partial_fit_request, set_predict_request, "
+    "set_score_request, set_transform_request",
+}
+suppress_warnings = ["ref.python"]  # several classes may have an attribute of one name
 numpydoc_show_class_members = False
 # Code blocks of two kinds: a command line, and a file of values.
 highlight_language = "none"

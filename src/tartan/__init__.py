@@ -64,3 +64,8 @@ def __getattr__(name: str) -> Any:
 
         return tartan_version()
     raise AttributeError(f"module 'tartan' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    # So that an editor completes names that are not imported yet.
+    return sorted({*globals(), *__all__})

@@ -67,7 +67,7 @@ __all__ = [
     "write_int16",
 ]
 
-__getattr__ = lazy_names(
+__getattr__, __dir__ = lazy_names(
     "tartan.analytics",
     {
         "tartan.analytics.clusters.dapwc.dapwc": ["DAPWC"],

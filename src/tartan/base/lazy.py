@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 
-def lazy_names(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package.
+def lazy_names(
+    package: str, modules: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the ``__getattr__`` and the ``__dir__`` of a package.
 
     Parameters
     ----------
@@ -19,8 +22,9 @@ def lazy_names(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[
 
     Examples
     --------
-    >>> lazy_names("tartan.base", {"tartan.base.machine": ["tartan_version"]})("tartan_version").__name__
-    'tartan_version'
+    >>> find, names = lazy_names("tartan.base", {"tartan.base.machine": ["tartan_version"]})
+    >>> find("tartan_version").__name__, "tartan_version" in names()
+    ('tartan_version', True)
     """
     homes = {name: module for module, names in modules.items() for name in names}
 
@@ -29,4 +33,7 @@ def lazy_names(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(homes[name]), name)
 
-    return find
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *homes})
+
+    return find, names

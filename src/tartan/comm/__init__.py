@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ANY_SOURCE", "ANY_TAG", "Kernel", "Pending", "RankCommunicator", "Status", "run", "wait_all", "world"]
 
-__getattr__ = lazy_names(
+__getattr__, __dir__ = lazy_names(
     "tartan.comm",
     {
         "tartan.comm.launch": ["run"],

@@ -1,5 +1,7 @@
 """What every cluster engine must pass: a pytest base class. Subclass it and say how members are started and harmed.
 
+That takes a crew::
+
     class TestMyEngine(EngineKit):
         @contextlib.contextmanager
         def crew(self):

@@ -14,4 +14,4 @@ if TYPE_CHECKING:
 
 __all__ = ["clustered", "scores_of"]
 
-__getattr__ = lazy_names("tartan.analytics.clusters", {"tartan.analytics.clusters.choose": __all__})
+__getattr__, __dir__ = lazy_names("tartan.analytics.clusters", {"tartan.analytics.clusters.choose": __all__})

@@ -14,4 +14,4 @@ if TYPE_CHECKING:
 
 __all__ = ["extend_map", "fit_of", "keep_map", "require_keepable"]
 
-__getattr__ = lazy_names("tartan.analytics.maps", {"tartan.analytics.maps.run_map": __all__})
+__getattr__, __dir__ = lazy_names("tartan.analytics.maps", {"tartan.analytics.maps.run_map": __all__})

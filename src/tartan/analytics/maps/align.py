@@ -65,7 +65,7 @@ def align(
 ) -> Alignment:
     """Find how one map has to be moved to lie best on another map of the same points.
 
-    Minimises the sum of w_i |s R x_i + t - y_i|^2 in closed form.
+    Minimises the sum of ``w_i |s R x_i + t - y_i|^2`` in closed form.
 
     Parameters
     ----------

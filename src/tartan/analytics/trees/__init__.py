@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LINKAGES", "SpanningTree", "build_tree", "depths", "spanning_tree", "with_support"]
 
-__getattr__ = lazy_names(
+__getattr__, __dir__ = lazy_names(
     "tartan.analytics.trees",
     {
         "tartan.analytics.trees.drawing": ["depths"],

@@ -68,8 +68,8 @@ class Vectors(Application):
 
     - cosine, correlation: at most 2.01 v, absolute, and for float16 sqrt(d) 2^-24 more. A vector and itself are as far
       apart as that allows, not at 0.
-    - euclidean: at most v (|a| + |b|), and for float16 sqrt(d) 2^-24 more; sqeuclidean: twice the distance times that,
-      and its square. Equal vectors are at distance 0. float16 refuses norms above 65504.
+    - euclidean: at most ``v (|a| + |b|)``, and for float16 sqrt(d) 2^-24 more; sqeuclidean: twice the distance times
+      that, and its square. Equal vectors are at distance 0. float16 refuses norms above 65504.
 
     A tile most of whose vectors are close together compared with their distance from the origin is computed from the
     differences throughout, at half the speed; subtract a common mean first if you can.

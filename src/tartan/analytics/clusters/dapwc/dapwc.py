@@ -91,12 +91,12 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
     labels_ : ndarray of int64, shape (n,)
         Cluster of each item, from 0.
     n_clusters_ : int
-        Clusters that there are.
-    membership_ : ndarray of float64, shape (n, n_clusters_)
+        Clusters that there are: k.
+    membership_ : ndarray of float64, shape (n, k)
         Share of each item in each cluster; rows sum to 1.
-    sizes_, widths_, freezing_ : ndarray of float64, shape (n_clusters_,)
+    sizes_, widths_, freezing_ : ndarray of float64, shape (k,)
         Sums of memberships; mean dissimilarities within the clusters; undecided shares.
-    correlation_ : ndarray of float64, shape (n_clusters_, n_clusters_)
+    correlation_ : ndarray of float64, shape (k, k)
         Mean dissimilarity of the items of two clusters, divided by the mean of those within clusters.
     hamiltonian_, hard_hamiltonian_ : float
         Sum of sizes times widths, of the memberships and of the labels; with nothing taken off.

@@ -119,15 +119,15 @@ class DAVS(ClusterMixin, RetiringEstimator):  # type: ignore[misc]
         Cluster of each point; -1 for noise.
     energies_ : ndarray, shape (n_samples,)
         Energy of each point in its nearest cluster.
-    cluster_centers_ : ndarray, shape (n_clusters_, n_features)
+    cluster_centers_ : ndarray, shape (k, n_features)
         Sorted along coordinate 0.
     n_clusters_ : int
-        Number of clusters without the sponge.
-    cluster_sizes_ : ndarray of int64, shape (n_clusters_,)
+        Number of clusters without the sponge: k.
+    cluster_sizes_ : ndarray of int64, shape (k,)
         Points of each label.
-    cluster_masses_, cluster_widths_ : ndarray, shape (n_clusters_,)
+    cluster_masses_, cluster_widths_ : ndarray, shape (k,)
         Sum of shares, and mean energy, of each cluster.
-    cluster_sigmas_ : ndarray, shape (n_clusters_, n_features)
+    cluster_sigmas_ : ndarray, shape (k, n_features)
         Standard deviations that were taken for each cluster.
     sponge_size_ : int
         Points with label -1.

@@ -45,7 +45,7 @@ class LMMDS(PairwiseEstimator):
         W: "relative" 1/delta, "relative34" delta^-0.75 mean^-0.25, "sammon" 1/sqrt(delta mean), "even" 1/mean,
         "large" sqrt(delta)/mean^1.5, with the mean over all pairs that count.
     formula : {"distance", "squared"}
-        D = sqrt(|dx|^2 + m^2) with m = ``minimum_distance``, or |dx|^2.
+        D = ``sqrt(|dx|^2 + m^2)`` with m = ``minimum_distance``, or ``|dx|^2``.
     minimum_distance : float
         m; also the least delta in the first three weightings (where it is 0: the smallest positive delta). A negative
         number counts in mean dissimilarities.
