@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import queue
 import signal
 import threading
 
 import pytest
 
-from tartan.base.signals import WAKE_SECONDS, cancel_on_signals, taken, wait_for
+from tartan.base.signals import cancel_on_signals, wait_for
 from tartan.errors import RunCancelledError
 
 
@@ -61,25 +60,6 @@ def test_ctrl_c_is_a_keyboard_interrupt(number: signal.Signals, expected: type[B
 def test_a_cancel_without_a_signal_stays_what_it_is() -> None:
     with pytest.raises(RunCancelledError), cancel_on_signals(print):
         raise RunCancelledError("stopped")
-
-
-class Interrupted(queue.SimpleQueue[str]):
-    """A queue whose first waits end with nothing: then handlers of signals run that came right before them."""
-
-    def __init__(self) -> None:
-        self.waits: list[float | None] = []
-
-    def get(self, block: bool = True, timeout: float | None = None) -> str:
-        self.waits.append(timeout)
-        if len(self.waits) < 3:
-            raise queue.Empty
-        return "cancelled"
-
-
-def test_no_wait_outlasts_a_signal_that_came_right_before_it() -> None:
-    inbox = Interrupted()
-    assert taken(inbox) == "cancelled"
-    assert inbox.waits == [WAKE_SECONDS] * 3
 
 
 def test_an_event_that_has_happened_is_not_waited_for() -> None:

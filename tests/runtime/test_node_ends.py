@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import queue
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import tartan
+from tartan.base.signals import WAKE_SECONDS
 from tartan.base.trace import NO_TRACER
 from tartan.core.grid import Tile
 from tartan.core.verdict import PairCounts
@@ -81,6 +83,31 @@ def test_one_guilty_pair_costs_two_calls_a_halving() -> None:
     clean = Counted()
     tartan.allpairs(clean, items, workers=1)
     assert app.calls <= clean.calls + 2 * 2 * 12
+
+
+class Interrupted(queue.SimpleQueue[Any]):
+    """A queue whose first waits end with nothing: then handlers of signals run that came right before them."""
+
+    n_waits = 0
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        if timeout == WAKE_SECONDS:
+            type(self).n_waits += 1
+            if self.n_waits < 3:
+                raise queue.Empty
+        return super().get(block, timeout)
+
+
+def test_no_wait_outlasts_a_signal_that_came_right_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dot(tartan.Application):
+        releases_gil = True
+
+        def compare(self, left: Any, right: Any, xp: Any) -> Any:
+            return left @ right.T
+
+    monkeypatch.setattr(queue, "SimpleQueue", Interrupted)
+    assert tartan.allpairs(Dot(), ROWS, workers=1).finished
+    assert Interrupted.n_waits > 3
 
 
 @pytest.mark.slow
