@@ -59,8 +59,8 @@ RELIEF_SHARE = 0.25
 TRIED_AGAIN = 16
 #: No grant takes longer than one of so many parts of the time that is left, where the lines of a region allow it.
 GRANT_PARTS = 16
-#: A line of a region is cut where it takes longer than one of so many parts: both pieces then need its stream.
-END_PARTS = 5
+#: A line of a region is cut where it takes longer than this share of that time: both pieces then need its stream.
+END_SHARE = 0.4
 #: A rank is granted no more while it has work for longer than this share of the time that the run will still take, and
 #: for half of ``ahead_seconds`` at least: what it has begun cannot be taken back. Where its speed is not known, while
 #: it has more than one of ``GRANT_PARTS`` parts of an equal share.
@@ -399,7 +399,7 @@ class Coordinator:
         """Whether a grant would take so long that others could end before it."""
         speed, total = self._speed(rank), self._speeds.total
         slower = max(1.0, total / len(self._ranks) / speed)  # what a slow rank holds, others would end much sooner
-        return self._weight(region) / speed > self.pairs_left / total / (END_PARTS * slower)
+        return self._weight(region) / speed > END_SHARE * self.pairs_left / total / slower
 
     # -- the leash -------------------------------------------------------------------------------------------
 
