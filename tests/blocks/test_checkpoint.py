@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +43,40 @@ def test_a_session_begins_where_another_one_was(tmp_path: Path) -> None:
         session.checkpoint(done=3)
     with blocks.resume(tmp_path, workers=1) as session:
         np.testing.assert_array_equal(session.spaces[0].array(), np.arange(12.0).reshape(3, 4) + 4)
+
+
+def test_a_resumed_session_continues_after_its_own_checkpoints(tmp_path: Path) -> None:
+    with blocks.Session(workers=1, folder=tmp_path) as session:
+        A, _ = session.space(np.zeros((3, 4)), block=2), session.space(np.ones(5), block=2)
+        step(session, A)
+        session.checkpoint()
+    with blocks.resume(tmp_path, workers=1) as session:
+        for done in range(2):
+            session.checkpoint(done=done)
+            step(session, session.spaces[0])
+            step(session, session.spaces[1])
+        np.testing.assert_array_equal(session.spaces[1].array(), np.full(5, 3.0))
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-3"]
+    with blocks.resume(tmp_path, workers=1) as session:
+        np.testing.assert_array_equal(session.spaces[0].array(), np.full((3, 4), 2.0))
+
+
+def test_code_is_the_same_in_every_process() -> None:
+    program = (
+        "from tartan.blocks.checkpoint import code_of\n"
+        "print(code_of(lambda name: name in {'alpha', 'beta', 'gamma', 'delta', 'epsilon'}))"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in "123"
+    }
+    assert len(found) == 1
 
 
 def test_a_checkpoint_of_other_code(tmp_path: Path) -> None:

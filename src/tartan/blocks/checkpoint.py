@@ -41,8 +41,17 @@ class Checkpoint:
     notes: dict[str, Any]
 
 
-def write_checkpoint(folder: Path, spaces: Sequence[Space], codes: Mapping[str, str], notes: Mapping[str, Any]) -> Path:
-    """Write a checkpoint; return its JSON file.
+def write_checkpoint(
+    folder: Path, spaces: Sequence[Space], codes: Mapping[str, str], notes: Mapping[str, Any]
+) -> tuple[Path, list[Path]]:
+    """Write a checkpoint, and remove older ones.
+
+    Returns
+    -------
+    file : Path
+        The JSON file.
+    in_use : list of Path
+        Folders of older checkpoints from which a space has its first values: they stay as long as the session.
 
     Raises
     ------
@@ -77,9 +86,12 @@ def write_checkpoint(folder: Path, spaces: Sequence[Space], codes: Mapping[str, 
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise
+    sources = {Path(space.source.path).parent for space in spaces}
+    in_use = [old for old in before if old.resolve() in sources]
     for old in before:
-        shutil.rmtree(old, ignore_errors=True)
-    return folder / FILE_NAME
+        if old not in in_use:
+            shutil.rmtree(old, ignore_errors=True)
+    return folder / FILE_NAME, in_use
 
 
 def _write_space(space: Space, path: Path) -> None:
@@ -157,4 +169,9 @@ def _texts(code: CodeType) -> Iterator[str]:
     yield code.co_code.hex()
     yield from code.co_names
     for constant in code.co_consts:
-        yield from _texts(constant) if isinstance(constant, CodeType) else (repr(constant),)
+        if isinstance(constant, CodeType):
+            yield from _texts(constant)
+        elif isinstance(constant, frozenset):  # in another order in every process
+            yield from sorted(map(repr, constant))
+        else:
+            yield repr(constant)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -262,6 +263,8 @@ class Session:
     def checkpoint(self, **notes: Any) -> Path:
         """Write what all spaces hold, so that ``tartan.blocks.resume`` can begin here; an older checkpoint goes.
 
+        The one that the session resumed stays until it is closed, as its spaces begin with what lies there.
+
         Parameters
         ----------
         **notes
@@ -279,7 +282,10 @@ class Session:
         if self._folder is None:
             raise ConfigError("the session has no folder for checkpoints; open it with Session(folder=...)")
         spaces = [self._directory.spaces[number] for number in sorted(self._directory.spaces)]
-        return write_checkpoint(self._folder, spaces, self._codes, notes)
+        file, in_use = write_checkpoint(self._folder, spaces, self._codes, notes)
+        for older in in_use:
+            self._opened.callback(shutil.rmtree, older, ignore_errors=True)
+        return file
 
     def close(self) -> None:
         """End the ranks; spaces cannot be read any more."""
