@@ -286,6 +286,9 @@ def test_subscriptions_that_cannot_be(subscribe: Any, message: str) -> None:
         ({"shape": (1, 1, 1, 1, 1)}, "5 dimensions"),
         ({"shape": (4, 4), "block": (2,)}, "one size a dimension"),
         ({"shape": 4, "block": 0}, "block=0"),
+        ({"shape": 4, "block": 2.5}, "block=2.5"),
+        ({"shape": (2.5, 4)}, "describe no space"),
+        ({"shape": (10**6, 10**6), "block": 10}, "10,000,000,000 blocks"),
         ({"shape": 4, "place": "nowhere"}, "nowhere"),
         ({"shape": 4, "dtype": "no such"}, "describe no space"),
     ],
@@ -322,6 +325,23 @@ def test_a_source_that_changes(tmp_path: Path) -> None:
         os.utime(path, ns=(1, 1))
         with pytest.raises(StoreError, match="changed"):
             s.run(task(double, B.grid, lambda i: (A.read[A.block(i)], B.write[B.block(i)])))
+
+
+@pytest.mark.parametrize("key", [(..., 0), (1, ...), (1, ..., 2), (..., -1, slice(1, 3)), (2, slice(0, 2)), 0, ...])
+def test_ranges_have_the_shapes_of_numpy(key: Any) -> None:
+    values = np.arange(60.0).reshape(3, 4, 5)
+    with session() as s:
+        np.testing.assert_array_equal(s.space(values, block=2)[key], values[key], strict=True)
+
+
+def test_a_source_is_no_place_for_results(tmp_path: Path) -> None:
+    zarr.create_array(str(tmp_path / "group" / "a.zarr"), data=np.ones((4, 4)), chunks=(2, 2))
+    with session() as s:
+        A, C = s.space(tmp_path / "group" / "a.zarr", block=2), s.space(shape=(4, 4), block=2)
+        for place in ("group/a.zarr", "group", "group/a.zarr/c"):
+            with pytest.raises(ConfigError, match="never written"):
+                C.to_zarr(tmp_path / place, overwrite=True)
+        np.testing.assert_array_equal(A.array(), 1.0)
 
 
 def test_a_source_is_never_written(tmp_path: Path) -> None:

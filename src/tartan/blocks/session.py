@@ -354,6 +354,8 @@ class Session:
     def _save(self, space: Space, path: str | Path, overwrite: bool) -> None:
         """Have the ranks write a space."""
         self._require_open()
+        if overwrite:
+            self._require_no_source(Path(path).resolve())
         self._run([zarr_task(space, path, overwrite=overwrite)])
 
     def _restore(self, keys: Iterable[PieceKey]) -> None:
@@ -464,6 +466,14 @@ class Session:
     def _require_mine(self, space: Space) -> None:
         if space.owner is not self:
             raise ConfigError(f"{space!r} belongs to another session", code="other-session")
+
+    def _require_no_source(self, target: Path) -> None:
+        for space in self._directory.spaces.values():
+            source = Path(space.source.path)
+            if space.source.path and (source.is_relative_to(target) or target.is_relative_to(source)):
+                raise ConfigError(
+                    f"{target} is, holds or lies in the source of a space, which is never written; choose another name"
+                )
 
     def _require_own(self, tasks: Sequence[Task]) -> None:
         for task in tasks:

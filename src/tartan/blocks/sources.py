@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 from dataclasses import dataclass
@@ -122,7 +123,7 @@ def _zeros(shape: Any, dtype: Any) -> SpaceSource:
     if shape is None:
         raise ConfigError("a space needs a source (an array, a .npy file, a Zarr array), or a shape and a dtype")
     try:
-        lengths = tuple(int(length) for length in ((shape,) if isinstance(shape, int) else shape))
+        lengths = tuple(map(operator.index, shape if np.iterable(shape) else (shape,)))
         kind = np.dtype("f8" if dtype is None else dtype)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"shape={shape!r}, dtype={dtype!r} describe no space: {error}") from None

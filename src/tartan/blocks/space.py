@@ -14,7 +14,7 @@ from tartan.blocks.array_index import in_arrays, resolved
 from tartan.blocks.halo import Halo
 from tartan.blocks.sources import SpaceSource, source_of
 from tartan.blocks.work import Access, Boundary, RangeKey
-from tartan.core.space import BlockGrid, plain_box, resolve, whole
+from tartan.core.space import BlockGrid, keys_of, plain_box, resolve, whole
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -216,11 +216,8 @@ class Space:
     def __getitem__(self, key: Any) -> np.ndarray:
         """Return a range as an array; integers drop their dimension, as in NumPy."""
         box = resolve(key, self.shape)
-        keys = key if isinstance(key, tuple) else (key,)
         found = self._load(self, box)
-        if any(one is Ellipsis for one in keys):
-            return found
-        dropped = tuple(k for k, one in enumerate(keys) if not isinstance(one, slice))
+        dropped = tuple(k for k, one in enumerate(keys_of(key, len(box))) if not isinstance(one, slice))
         return found.squeeze(dropped) if dropped else found
 
     def array(self) -> np.ndarray:
@@ -244,6 +241,8 @@ class Space:
         ------
         StoreError
             If there is something at the path already.
+        ConfigError
+            If ``overwrite`` would remove the source of a space of this session.
         SubtaskError
             If a rank cannot write there; what was written before stays.
         """
@@ -274,7 +273,7 @@ def block_shape(block: int | Sequence[int], shape: Sequence[int]) -> tuple[int, 
     ConfigError
         If they are no whole numbers of at least 1.
     """
-    sizes = (block,) * len(shape) if isinstance(block, int) else tuple(block)
+    sizes = tuple(block) if np.iterable(block) else (block,) * len(shape)
     if any(isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1 for size in sizes):
         raise ConfigError(f"block={block!r}: give a whole number of at least 1, or one a dimension")
     return tuple(int(size) for size in sizes)

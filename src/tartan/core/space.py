@@ -19,6 +19,7 @@ import numpy as np
 from tartan.errors import ConfigError
 
 MOST_DIMENSIONS = 4
+MOST_BLOCKS = 10**8
 
 Box = tuple[tuple[int, int], ...]
 """First element and the one after the last, in every dimension."""
@@ -38,7 +39,7 @@ class BlockGrid:
     Raises
     ------
     ConfigError
-        If the dimensions are not one to four, differ in number, or have no elements.
+        If the dimensions are not one to four, differ in number, or have no elements, or there are over 10^8 blocks.
 
     Examples
     --------
@@ -62,6 +63,11 @@ class BlockGrid:
         if min(self.shape) < 1 or min(self.block) < 1:
             raise ConfigError(f"blocks of {self.block} in a space of shape {self.shape}: every size is at least 1")
         object.__setattr__(self, "block", tuple(map(min, self.block, self.shape)))
+        if self.n_blocks > MOST_BLOCKS:
+            raise ConfigError(
+                f"blocks of {self.block} in a space of shape {self.shape} are {self.n_blocks:,} blocks, more than "
+                f"{MOST_BLOCKS:,}; make them larger",
+            )
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
@@ -127,15 +133,31 @@ def resolve(key: Any, shape: Sequence[int]) -> Box:
     >>> resolve((slice(2, 4), -1), (5, 6))
     ((2, 4), (5, 6))
     """
-    keys = key if isinstance(key, tuple) else (key,)
-    if Ellipsis in [one for one in keys if one is Ellipsis]:
-        place = next(k for k, one in enumerate(keys) if one is Ellipsis)
-        filling = (slice(None),) * (len(shape) - len(keys) + 1)
-        keys = (*keys[:place], *filling, *keys[place + 1 :])
-    if len(keys) > len(shape):
-        raise ConfigError(f"{len(keys)} intervals for a space of {len(shape)} dimensions")
-    keys += (slice(None),) * (len(shape) - len(keys))
+    keys = keys_of(key, len(shape))
     return tuple(_interval(one, length) for one, length in zip(keys, shape, strict=True))
+
+
+def keys_of(key: Any, n_dimensions: int) -> tuple[Any, ...]:
+    """Return what an index expression says of each dimension.
+
+    Raises
+    ------
+    ConfigError
+        If it has more dimensions than there are.
+
+    Examples
+    --------
+    >>> keys_of((..., 2), 3)
+    (slice(None, None, None), slice(None, None, None), 2)
+    """
+    keys = key if isinstance(key, tuple) else (key,)
+    place = next((k for k, one in enumerate(keys) if one is Ellipsis), len(keys))
+    after = keys[place + 1 :]
+    keys = keys[:place]
+    filling = n_dimensions - len(keys) - len(after)
+    if filling < 0:
+        raise ConfigError(f"{len(keys) + len(after)} intervals for a space of {n_dimensions} dimensions")
+    return (*keys, *(slice(None),) * filling, *after)
 
 
 def plain_box(key: Any, shape: Sequence[int]) -> Box | None:
