@@ -167,15 +167,24 @@ class OverMpi:
 
     def __init__(self) -> None:
         self._counts: dict[int, Any] = {}
+        self._shared: dict[int, Any] = {}
 
-    def all_gather(self, rows: Any) -> Any:
-        """Gather with ``Allgatherv``; the counts travel once, as all ranks repeat theirs in each step."""
+    def all_gather(self, rows: Any, *, shared: bool = False) -> Any:
+        """Gather with ``Allgatherv``; the counts travel once, as all ranks repeat theirs in each step.
+
+        Where the result may be shared, it goes into a buffer that is used again.
+        """
         mine = np.ascontiguousarray(rows)
         if mine.size not in self._counts:
             self._counts[mine.size] = np.empty(SIZE, np.int64)
             WORLD.Allgather(np.array([mine.size], np.int64), self._counts[mine.size])
         counts = self._counts[mine.size]
-        whole = np.empty(int(counts.sum()), mine.dtype)
+        total = int(counts.sum())
+        whole = self._shared.get(total) if shared else None
+        if whole is None or whole.dtype != mine.dtype:
+            whole = np.empty(total, mine.dtype)
+        if shared:
+            self._shared[total] = whole
         WORLD.Allgatherv(mine, (whole, counts))
         return whole.reshape(-1, *mine.shape[1:])
 

@@ -37,10 +37,11 @@ class Communicator(Protocol):
         """How many ranks there are."""
         ...
 
-    def all_gather(self, rows: NDArray[Any]) -> NDArray[Any]:
+    def all_gather(self, rows: NDArray[Any], *, shared: bool = False) -> NDArray[Any]:
         """Return the rows of all ranks, one below the other in the order of the ranks.
 
-        The ranks may give unequal numbers of rows, also none; dtype and the other lengths are the same on all.
+        The ranks may give unequal numbers of rows, also none; dtype and the other lengths are the same on all. With
+        ``shared`` the result may be a read-only view that holds until this rank's next collective.
         """
         ...
 
@@ -72,7 +73,7 @@ class Alone:
     rank = 0
     size = 1
 
-    def all_gather(self, rows: NDArray[Any]) -> NDArray[Any]:
+    def all_gather(self, rows: NDArray[Any], *, shared: bool = False) -> NDArray[Any]:
         """Return a copy."""
         return np.array(rows)
 

@@ -33,7 +33,7 @@ class Loopback:
     def __init__(self, rank: int, size: int, meeting: _Meeting) -> None:
         self.rank, self.size, self._meeting = rank, size, meeting
 
-    def all_gather(self, rows: NDArray[Any]) -> NDArray[Any]:
+    def all_gather(self, rows: NDArray[Any], *, shared: bool = False) -> NDArray[Any]:
         """Return the rows of all ranks, one below the other."""
         return self._exchange("all_gather", rows, np.concatenate)
 

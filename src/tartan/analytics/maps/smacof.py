@@ -196,7 +196,7 @@ class CpuPasses:
         if self._communicator is None:
             return self._pass.finish(out)
         self._pass.partial(self._partials)
-        return self._pass.finish(out, self._communicator.all_gather(self._partials))
+        return self._pass.finish(out, self._communicator.all_gather(self._partials, shared=True))
 
     def _by_rows(self, rule: Rule, out: Floats) -> Floats:
         """Write the sums of all rows; return what the native code has for each row in addition."""
@@ -208,7 +208,7 @@ class CpuPasses:
         sums, losses = np.empty((len(mine), self.dim)), np.empty(len(mine))
         self._some_rows(rule, self._own[0], sums, losses)
         mine[:, :-1], mine[:, -1] = sums, losses
-        gathered = self._communicator.all_gather(mine)
+        gathered = self._communicator.all_gather(mine, shared=True)
         out[:] = gathered[:, :-1]
         return np.ascontiguousarray(gathered[:, -1])
 
