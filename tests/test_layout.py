@@ -310,6 +310,41 @@ def exported(tree: ast.Module) -> set[str]:
     return set()
 
 
+MOST_PARAMETERS = 8
+
+
+def long_signatures(tree: ast.Module, source: str) -> Iterator[str]:
+    """Yield the functions and classes that take more than eight parameters, and do not say why."""
+    lines = source.splitlines()
+    for scope in [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))]:
+        for node in scope.body:
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            names = {part.arg for part in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
+            if len(names - {"self", "cls"}) <= MOST_PARAMETERS:
+                continue
+            first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
+            head = "\n".join(lines[first - 2 : node.body[0].lineno])
+            if "# " not in head.replace("# noqa", "") and "more than eight" not in (ast.get_docstring(node) or ""):
+                yield scope.name if isinstance(scope, ast.ClassDef) and node.name == "__init__" else node.name
+
+
+@pytest.mark.slow
+def test_more_than_eight_parameters_are_public_or_explained() -> None:
+    stable, found = set[str](), set[str]()
+    for path in MODULES:
+        if path.suffix == ".py":
+            stable |= exported(parsed(path))
+            found.update(long_signatures(parsed(path), path.read_text()))
+    assert found <= stable, "say in a comment why"
+
+
+def test_the_check_of_parameters_sees_what_it_should() -> None:
+    many = ", ".join("abcdefghi")
+    source = f"class A:\n    def __init__(self, {many}): pass\ndef f({many}): pass\n\n# Of C.\ndef g({many}): pass\n"
+    assert list(long_signatures(ast.parse(source), source)) == ["f", "A"]
+
+
 # Private names that a class shows by convention.
 SHOWN = {"_replace", "_asdict", "_fields", "_make", "_repr_html_", "_repr_png_", "_native"}
 

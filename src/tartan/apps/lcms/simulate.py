@@ -29,6 +29,7 @@ class _Drawn:
     experiments: NDArray[np.int64]
 
 
+# Each is a fact of the simulated data: hence more than eight parameters.
 def simulate(
     folder: Path,
     n: int,
