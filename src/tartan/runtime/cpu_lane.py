@@ -55,13 +55,17 @@ class CpuLane:
         """Do nothing: the executor belongs to the node."""
 
     def _ended(self, part: Part, outcome: Outcome) -> None:
-        if isinstance(outcome, Completed):
-            failures, counts, when = outcome.value
-            name = "compare {}x{}".format(*part.shape)
-            self._wiring.tracer.record(name, "compare", f"cpu/{when.worker}", when.start_ns, when.end_ns)
-            self._wiring.post(PartCompared(part, self._device, failures, counts, when.seconds))
-        else:
-            self._wiring.post(self._failed(part, outcome))
+        try:
+            event = self._compared(part, outcome) if isinstance(outcome, Completed) else self._failed(part, outcome)
+        except Exception as error:  # a defect; the node would wait for this part for ever
+            event = NodeBroken(error)
+        self._wiring.post(event)
+
+    def _compared(self, part: Part, outcome: Completed) -> PartCompared:
+        failures, counts, when = outcome.value
+        name = "compare {}x{}".format(*part.shape)
+        self._wiring.tracer.record(name, "compare", f"cpu/{when.worker}", when.start_ns, when.end_ns)
+        return PartCompared(part, self._device, failures, counts, when.seconds)
 
     def _failed(self, part: Part, outcome: Raised | Died | TimedOut | Cancelled) -> Event:
         found = failed_call(outcome)
