@@ -76,6 +76,8 @@ def test_what_is_refused(arrays: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "does not exist" in capsys.readouterr().err
     assert main(["blocks", "matmul", a, b, "-o", str(arrays / "c.zarr"), "--host-cache", "4kB", "--block", "64"]) == 1
     assert "host cache" in capsys.readouterr().err
+    assert main(["blocks", "matmul", a, b, "-o", str(arrays / "c.zarr"), "--block", "0"]) == 2
+    assert "argument --block" in capsys.readouterr().err
 
 
 def test_devices_are_named_as_for_pairs(arrays: Path, capsys: pytest.CaptureFixture[str]) -> None:

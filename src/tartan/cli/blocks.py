@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tartan.base.format import format_bytes, format_duration
 from tartan.base.progress import ProgressLine
-from tartan.cli.shared.options import devices
+from tartan.cli.shared.options import devices, positive_int
 from tartan.cli.shared.output import print_json
 from tartan.errors import ConfigError, StoreError
 from tartan.options import parse_bytes
@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("application", metavar="APPLICATION", choices=[*_APPLICATIONS], help="; ".join(_APPLICATIONS.values()))
     add("inputs", metavar="ARRAY", nargs="+", help=".npy files or Zarr arrays; filters and links as .npy")
     add("-o", "--out", metavar="OUT", type=Path, required=True, help="Zarr array to write")
-    add("--block", metavar="N", type=int, help="side of a block, in elements (1024; of pagerank 65536)")
+    add("--block", metavar="N", type=positive_int, help="side of a block, in elements (1024; of pagerank 65536)")
     boundaries = ("zero", "reflect", "nearest", "clip")
     add("--boundary", choices=boundaries, default="reflect", help="of convolve: what lies outside the image (reflect)")
     add("--damping", type=float, default=0.85, help="of pagerank: share of rank that goes along links (0.85)")
