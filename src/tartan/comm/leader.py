@@ -12,6 +12,7 @@ import selectors
 import socket
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -196,6 +197,7 @@ class Leader:
         self._ended: set[int] = set()
         self._search = _DeadlockSearch(self._others, me)
         self.n_sent = self.n_received = 0
+        self._traffic, self._calm_since = (0, 0), time.monotonic()
         self._ends = False
         self._halted = False
         self._parting = b""
@@ -271,7 +273,11 @@ class Leader:
             self._meet(meeting)
         while self._inbox:
             self._inbox.popleft()()
-        if not (messages or posted or meetings):
+        now, traffic = time.monotonic(), (self.n_sent, self.n_received)
+        if traffic != self._traffic:
+            self._traffic, self._calm_since = traffic, now
+        elif now - self._calm_since >= _TURN_SECONDS:
+            self._calm_since = now
             self._look_for_deadlock()
 
     def _post(self, node: int, kind: int, payload: bytes, about: tuple[int, int, int] = (0, 0, 0)) -> None:
