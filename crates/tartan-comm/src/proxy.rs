@@ -14,7 +14,7 @@ use crate::wait::{sharpen_timer, sleep_unless, wake, TURN};
 
 /// How long the proxy sleeps between two looks for requests of slots: briefly for a while after one.
 const NAP: Duration = Duration::from_micros(50);
-const LONG_NAP: Duration = Duration::from_millis(1);
+const LONG_NAP: Duration = Duration::from_millis(2);
 const BUSY: Duration = Duration::from_millis(10);
 
 struct Shared {
