@@ -327,6 +327,25 @@ def test_a_source_that_changes(tmp_path: Path) -> None:
             s.run(task(double, B.grid, lambda i: (A.read[A.block(i)], B.write[B.block(i)])))
 
 
+@pytest.mark.parametrize("ways", [{"zarr_format": 2}, {"zarr_format": 3}, {"zarr_format": 3, "shards": (4, 4)}])
+def test_a_chunk_of_a_source_that_changes(tmp_path: Path, ways: dict[str, Any]) -> None:
+    path = tmp_path / "a.zarr"
+    stored = zarr.create_array(path, shape=(8, 6), chunks=(2, 2), dtype="f8", **ways)
+    stored[:4] = 1.0  # the rest are fill values, without files
+    with session() as s:
+        A = s.space(path, block=(4, 6))
+        np.testing.assert_array_equal(A[:4], 1.0)
+        np.testing.assert_array_equal(A[4:], 0.0)
+    with session() as s:
+        A = s.space(path, block=(4, 6))
+        stored[0, 0] = 2.0
+        later = max(file.stat().st_mtime_ns for file in path.rglob("*")) + 1_000_000_000
+        changed = next(file for file in path.rglob("*") if file.is_file() and file.name in ("0.0", "0"))
+        os.utime(changed, ns=(later, later))
+        with pytest.raises(StoreError, match="changed"):
+            A.array()
+
+
 @pytest.mark.parametrize("key", [(..., 0), (1, ...), (1, ..., 2), (..., -1, slice(1, 3)), (2, slice(0, 2)), 0, ...])
 def test_ranges_have_the_shapes_of_numpy(key: Any) -> None:
     values = np.arange(60.0).reshape(3, 4, 5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import operator
 import os
 import threading
@@ -35,6 +37,8 @@ class SpaceSource:
         Of the file or folder.
     stamp : tuple of int
         Size and time of the file when the space was made; of a Zarr array those of its metadata.
+    newest_ns : int
+        Time of the newest file of a Zarr array when the space was made; a chunk that is newer was changed.
     array : ndarray, optional
         Where the kind is "array"; it does not travel.
     """
@@ -44,6 +48,7 @@ class SpaceSource:
     dtype: str
     path: str = ""
     stamp: tuple[int, ...] = ()
+    newest_ns: int = 0
     array: np.ndarray | None = None
 
     def open(self) -> SourceReader:
@@ -59,11 +64,15 @@ class SpaceSource:
             If its file has another size or time, or is gone.
         """
         if self.path and _stamp(self.kind, Path(self.path)) != self.stamp:
-            raise StoreError(
-                f"{self.path} was changed after it became the source of a space; make a new session",
-                code="source-changed",
-                context={"path": self.path},
-            )
+            raise self.changed()
+
+    def changed(self) -> StoreError:
+        """Return the error of a source that was changed."""
+        return StoreError(
+            f"{self.path} was changed after it became the source of a space; make a new session",
+            code="source-changed",
+            context={"path": self.path},
+        )
 
 
 class SourceReader:
@@ -90,7 +99,19 @@ class SourceReader:
             if self._values is None:
                 self._values = self._opened()
         target[...] = self._values[tuple(slice(*interval) for interval in box)]
+        if self.source.kind == "zarr":
+            self._check_chunks(box)
         return 0 if self.source.kind == "array" else target.nbytes
+
+    def _check_chunks(self, box: Box) -> None:
+        """Refuse a Zarr array of which a chunk that was read is newer than all of it was."""
+        sides = self._values.shards or self._values.chunks
+        numbers = (range(start // side, -(-stop // side)) for (start, stop), side in zip(box, sides, strict=True))
+        for coordinates in itertools.product(*numbers):
+            chunk = Path(self.source.path) / self._values.metadata.encode_chunk_key(coordinates)
+            with contextlib.suppress(FileNotFoundError):  # one of fill values alone need not exist
+                if chunk.stat().st_mtime_ns > self.source.newest_ns:
+                    raise self.source.changed()
 
     def _opened(self) -> Any:
         """Return what the values are read from; a file that changes meanwhile cannot be opened."""
@@ -147,7 +168,13 @@ def _stored(path: Path) -> SpaceSource:
             raise ConfigError(f"{path} is no array that can be read: {error}") from None
     _require_numbers(values.dtype, str(path))
     dtype = np.dtype(values.dtype)
-    return SpaceSource(kind, tuple(values.shape), dtype.str, str(path.resolve()), _stamp(kind, path))
+    newest_ns = _newest_ns(path) if kind == "zarr" else 0
+    return SpaceSource(kind, tuple(values.shape), dtype.str, str(path.resolve()), _stamp(kind, path), newest_ns)
+
+
+def _newest_ns(folder: Path) -> int:
+    """Return the time of the newest file below a folder."""
+    return max((file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file()), default=0)
 
 
 def _require_numbers(dtype: np.dtype[Any], label: str) -> None:
