@@ -60,7 +60,7 @@ TRIED_AGAIN = 16
 #: No grant takes longer than one of so many parts of the time that is left, where the lines of a region allow it.
 GRANT_PARTS = 16
 #: A line of a region is cut where it takes longer than this share of that time: both pieces then need its stream.
-END_SHARE = 0.4
+END_SHARE = 0.125
 #: A rank is granted no more while it has work for longer than this share of the time that the run will still take, and
 #: for half of ``ahead_seconds`` at least: what it has begun cannot be taken back. Where its speed is not known, while
 #: it has more than one of ``GRANT_PARTS`` parts of an equal share.
