@@ -14,6 +14,7 @@ from tartan.base.format import (
     format_long_count,
     format_number,
     format_rate,
+    shown,
 )
 
 
@@ -69,3 +70,22 @@ def test_format_number(value: object, digits: int, text: str) -> None:
 )
 def test_format_long_count(count: float, text: str) -> None:
     assert format_long_count(count) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("near", "'near'"),
+        (0.5, "0.5"),
+        (np.ones((200, 300), "f4"), "an array of shape (200, 300) and dtype float32"),
+        ([np.ones(4), "a"], "[an array of shape (4,) and dtype float64, 'a']"),
+        (list(range(10**6)), "[0, 1, 2, 3, 4, 5, ...]"),
+    ],
+)
+def test_wrong_values_are_shown_in_one_short_line(value: object, text: str) -> None:
+    assert shown(value) == text
+
+
+def test_long_values_lose_their_middle() -> None:
+    assert len(shown("x" * 10_000)) <= 120
+    assert "\n" not in shown(object.__new__(type("Odd", (), {"__repr__": lambda self: "a\nb"})))

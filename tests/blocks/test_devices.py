@@ -365,8 +365,11 @@ def test_lu_on_a_device_multiplies_back(n: int, block: int, dtype: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda a: np.copyto(a, np.diag([1.0] * 6 + [0.0] + [1.0] * 5)), "pivot 2 of a diagonal block is zero"),
-        (lambda a: a.__setitem__((0, 0), 0.0), "pivot 0 of a diagonal block is zero"),
+        (
+            lambda a: np.copyto(a, np.diag([1.0] * 6 + [0.0] + [1.0] * 5)),
+            r"\(1,\) of Factor: the pivot in row 6 .*zero",
+        ),
+        (lambda a: a.__setitem__((0, 0), 0.0), "the pivot in row 0 .* is zero"),
         (lambda a: a.__setitem__((0, 0), 1e-12), "grows to"),
     ],
 )

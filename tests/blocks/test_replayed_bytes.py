@@ -99,7 +99,7 @@ def test_reports_have_the_bound_where_one_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "message"), [({"steal": "most"}, "steal"), ({"evaluate": 1.5}, r"evaluate=1\.5: give a share")]
+    ("option", "message"), [({"steal": "most"}, "steal"), ({"evaluate": 1.5}, r"evaluate is 1\.5; it must be a share")]
 )
 def test_unknown_ways_to_give_subtasks_are_refused(option: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):

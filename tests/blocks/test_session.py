@@ -298,9 +298,21 @@ def test_spaces_that_cannot_be(arguments: dict[str, Any], message: str) -> None:
         s.space(**arguments)
 
 
-@pytest.mark.parametrize("options", [{"copies": 2}, {"affinity": "near"}, {"host_cache": 0}, {"workers": 0}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"copies": 2},
+        {"affinity": "near"},
+        {"host_cache": 0},
+        {"workers": 0},
+        {"evaluate": 2},
+        {"cluster": 4},
+        {"steal": np.ones((50, 50))},
+        {"evaluate": np.ones((50, 50))},
+    ],
+)
 def test_options_that_cannot_be(options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError) as caught:
         blocks.Session(**options)
 
 
@@ -331,6 +343,8 @@ def test_a_source_that_changes(tmp_path: Path) -> None:
 def test_a_chunk_of_a_source_that_changes(tmp_path: Path, ways: dict[str, Any]) -> None:
     path = tmp_path / "a.zarr"
     stored = zarr.create_array(path, shape=(8, 6), chunks=(2, 2), dtype="f8", **ways)
+    assert len(str(caught.value)) < 300
+    assert "\n" not in str(caught.value)
     stored[:4] = 1.0  # the rest are fill values, without files
     with session() as s:
         A = s.space(path, block=(4, 6))
@@ -400,8 +414,9 @@ def keeps(a: Array, b: Array) -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (raises, r"subtask \(0,\) of raises failed: ValueError: no such number"),
-        (returns, "returned ndarray"),
+        (raises, r"^subtask \(0,\) of raises failed: ValueError: no such number\n(.*\n)+.* in raises\n"),
+        (raises_an_array, r"^subtask \(0,\) of raises_an_array failed: ValueError: \[\[1[^\n]{500,1100}\n"),
+        (returns, r"^subtask \(0,\) of returns: returns returned ndarray"),
         (changes_what_it_reads, "read-only"),
         (keeps, "keeps array 0"),
     ],
@@ -411,6 +426,10 @@ def test_functions_that_do_what_they_must_not(function: Any, message: str) -> No
         A = s.space(np.ones(8), block=4)
         with pytest.raises(SubtaskError, match=message):
             s.run(task(function, [0], lambda i: (A.read[0:4], A.write[0:4])))
+def raises_an_array(a: Array, b: Array) -> None:
+    raise ValueError(np.ones((30, 30)))
+
+
         KEPT.clear()
         np.testing.assert_array_equal(A.array(), 1.0)
         s.run(task(double, A.grid, lambda i: (A.read[A.block(i)], A.write[A.block(i)])))

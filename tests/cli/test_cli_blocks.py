@@ -76,6 +76,13 @@ def test_what_is_refused(arrays: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "does not exist" in capsys.readouterr().err
     assert main(["blocks", "matmul", a, b, "-o", str(arrays / "c.zarr"), "--host-cache", "4kB", "--block", "64"]) == 1
     assert "host cache" in capsys.readouterr().err
+    np.save(arrays / "zero.npy", np.load(arrays / "a.npy") * (np.arange(40) != 20))
+    assert (
+        main(["blocks", "lu", str(arrays / "zero.npy"), "-o", str(arrays / "c.zarr"), "--block", "16", "--json"]) == 1
+    )
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1, "a matrix without factors is no defect: no traceback"
+    assert told[0].startswith("tartan: error: subtask (1,) of Factor: the pivot in row 20 of the matrix")
     assert main(["blocks", "matmul", a, b, "-o", str(arrays / "c.zarr"), "--block", "0"]) == 2
     assert "argument --block" in capsys.readouterr().err
 

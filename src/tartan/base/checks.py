@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tartan.base.format import shown
 from tartan.errors import ConfigError
 
 #: Coordinates beyond this multiple of the largest dissimilarity carry no information: float32 loses their distances.
@@ -104,13 +105,13 @@ def one_of(name: str, value: Any, known: Sequence[str], *, option: str = "") -> 
     """
     if not isinstance(value, str) or value not in known:
         choices = " or ".join(known) if len(known) == 2 else f"from {', '.join(known)}"
-        raise ConfigError(f"{name}: {value!r} is unknown; choose {choices}", context={"option": option or name})
+        raise ConfigError(f"{name}: {shown(value)} is unknown; choose {choices}", context={"option": option or name})
     return value
 
 
 def wrong_option(name: str, value: object, wanted: str, option: str = "") -> ConfigError:
     """Return the error of a value that must be something else."""
-    return ConfigError(f"{name} is {value!r}; it must be {wanted}", context={"option": option or name})
+    return ConfigError(f"{name} is {shown(value)}; it must be {wanted}", context={"option": option or name})
 
 
 def path_of(name: str, given: str | os.PathLike[str], *, option: str = "") -> Path:

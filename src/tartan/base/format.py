@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import numbers
 import re
+import reprlib
+from typing import Any
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tabs and ends of lines
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
@@ -19,6 +21,31 @@ def printable(text: str) -> str:
     red\\x1b[31m
     """
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+class _Brief(reprlib.Repr):
+    """Writes values in one line: arrays by shape and dtype, others without their middle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = self.maxlong = 120
+
+    def repr1(self, x: Any, level: int) -> str:
+        return " ".join(super().repr1(x, level).split())
+
+    def repr_ndarray(self, x: Any, level: int) -> str:
+        return f"an array of shape {x.shape} and dtype {x.dtype}"
+
+
+def shown(value: object) -> str:
+    """Write a value that is wrong as a message can have it: in one line, long ones without their middle.
+
+    Examples
+    --------
+    >>> shown("near"), shown(list(range(10**6)))
+    ("'near'", '[0, 1, 2, 3, 4, 5, ...]')
+    """
+    return _Brief().repr(value)
 
 
 def format_number(value: object, digits: int = 3) -> str:

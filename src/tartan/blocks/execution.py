@@ -447,6 +447,7 @@ def _with_traceback(event: OrderFailed) -> Exception:
     error = event.error
     if isinstance(error, SubtaskError) and event.traceback:
         error.context["traceback"] = event.traceback
+        error.add_note(event.traceback.rstrip())  # Python prints it below the message
     if event.kind == "input":
         return RankLostError(f"what a subtask reads could not be fetched: {error}")
     return error

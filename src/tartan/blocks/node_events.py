@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tartan.base.reasons import line_of
 from tartan.blocks.work import BlockFunction, CopyPieces, FailureKind, PartOrigin, RangeKey, WorkOrder
 from tartan.core.pieces import PieceKey
 from tartan.core.space import Box
@@ -83,8 +84,10 @@ def error_of(outcome: Outcome, function: BlockFunction, order: WorkOrder) -> tup
             return "node", DeviceMemoryError(text, context=dict(context)), ""
         case Raised(error=DeviceError() as error):
             return "node", DeviceError(f"{where}: {error}", code=error.code, context=dict(context)), ""
+        case Raised(error=SubtaskError() as error):  # its message says all
+            return "user", SubtaskError(f"{where}: {error}", context=dict(context)), ""
         case Raised(name=name, message=message, traceback=traceback):
-            return "user", SubtaskError(f"{where} failed: {name}: {message}", context=dict(context)), traceback
+            return "user", SubtaskError(f"{where} failed: {line_of(name, message)}", context=dict(context)), traceback
         case Died(how=how, traceback=traceback):
             text = f"{where} ended its worker process: {how}"
             return "user", SubtaskError(text, code="died", context=dict(context)), traceback

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tartan.base.checks import whole
+from tartan.base.format import shown
 from tartan.blocks.subtask_lane import SubtaskLane
 from tartan.devices import Device, open_device
 from tartan.errors import ConfigError
@@ -84,5 +85,5 @@ def device_options(device: Any, cache: int | None, *, pins: bool) -> DeviceOptio
         whole("device_cache", cache, 1, option="--device-cache")
     names = ("cpu",) if device is None else (device,) if isinstance(device, str) else tuple(device)
     if not names or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"device={device!r}: choose cpu, cuda, cuda:1 or sim", context={"option": "--device"})
+        raise ConfigError(f"device={shown(device)}: choose cpu, cuda, cuda:1 or sim", context={"option": "--device"})
     return DeviceOptions(names, cache, pins)

@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from tartan.base.checks import one_of
+from tartan.base.checks import number as any_number
 from tartan.base.checks import whole as whole_number
 from tartan.base.trace import Tracer
+from tartan.base.format import shown
 from tartan.blocks.checkpoint import Checkpoint, note_code, write_checkpoint
 from tartan.blocks.cluster_crew import crew_of
 from tartan.blocks.crew import BlockCrew
@@ -140,8 +142,7 @@ class Session:
         if host_cache is not None:
             whole_number("host_cache", host_cache, 1, option="--host-cache")
         whole_number("copies", copies, 1)
-        if not 0 <= evaluate <= 1:
-            raise ConfigError(f"evaluate={evaluate!r}: give a share of the subtasks, from 0 to 1")
+        any_number("evaluate", evaluate, ("a share of the subtasks, from 0 to 1", lambda share: 0 <= share <= 1))
         if not isinstance(steal, bool):
             one_of("steal", steal, STEALS)
         self._steal: Steal | None = "difference" if steal is True else steal or None
@@ -478,6 +479,6 @@ class Session:
     def _require_own(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
             if not isinstance(task, Task):
-                raise ConfigError(f"{task!r} is no task; make one with blocks.Task(function, grid, subscribe)")
+                raise ConfigError(f"{shown(task)} is no task; make one with blocks.Task(function, grid, subscribe)")
             for space in task.table.spaces:
                 self._require_mine(space)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tartan.base.format import shown
 from tartan.base.npy_input import open_npy
 from tartan.base.zarr_input import open_zarr
 from tartan.core.space import Box
@@ -147,7 +148,7 @@ def _zeros(shape: Any, dtype: Any) -> SpaceSource:
         lengths = tuple(map(operator.index, shape if np.iterable(shape) else (shape,)))
         kind = np.dtype("f8" if dtype is None else dtype)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"shape={shape!r}, dtype={dtype!r} describe no space: {error}") from None
+        raise ConfigError(f"shape={shown(shape)}, dtype={shown(dtype)} describe no space: {error}") from None
     _require_numbers(kind, "dtype")
     return SpaceSource("zeros", lengths, kind.str)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tartan.base.format import shown
 from tartan.blocks.array_index import in_arrays, resolved
 from tartan.blocks.halo import Halo
 from tartan.blocks.sources import SpaceSource, source_of
@@ -76,7 +77,7 @@ class Subscriptions:
         """
         found = np.asarray(where)
         if found.dtype != bool or found.ndim != 1:
-            raise ConfigError(f"only(...) takes one truth value for each subtask, not {where!r}")
+            raise ConfigError(f"only(...) takes one truth value for each subtask, not {shown(where)}")
         return replace(self, where=found if self.where is None else self.where & found)
 
 
@@ -275,7 +276,7 @@ def block_shape(block: int | Sequence[int], shape: Sequence[int]) -> tuple[int, 
     """
     sizes = tuple(block) if np.iterable(block) else (block,) * len(shape)
     if any(isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1 for size in sizes):
-        raise ConfigError(f"block={block!r}: give a whole number of at least 1, or one a dimension")
+        raise ConfigError(f"block={shown(block)}: give a whole number of at least 1, or one a dimension")
     return tuple(int(size) for size in sizes)
 
 

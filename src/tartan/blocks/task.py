@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tartan.base.checks import POSITIVE
+from tartan.base.checks import number as checked_number
 from tartan.blocks.table import table_of_arrays, table_of_each
 from tartan.blocks.work import Access, BlockFunction
 from tartan.core.boxes import box_of, codes_of, first_overlap
@@ -86,8 +88,8 @@ class Task:
             raise ConfigError("a task has a function, the indices of its subtasks, and a function that subscribes")
         if function is not None and len(calls) > 1:
             raise ConfigError("a task has one function, or one for CPUs and one for devices: cpu=..., gpu=...")
-        if timeout is not None and not timeout > 0:
-            raise ConfigError(f"timeout={timeout!r}: give seconds, more than 0")
+        if timeout is not None:
+            checked_number("timeout", timeout, POSITIVE)
         assert subscribe is not None
         self.table = table_of_arrays(grid, subscribe) if at_once else table_of_each(grid, subscribe)
         if function is not None:

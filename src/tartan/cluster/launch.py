@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tartan.base.format import shown
 from tartan.cluster.engine import ClusterEngine
 from tartan.errors import ConfigError
 
@@ -139,12 +140,14 @@ def open_engine(
     Raises
     ------
     ConfigError
-        If the extra is missing, or there are no certificates that hold.
+        If the extra is missing, the target is no cluster, or there are no certificates that hold.
     ClusterError
         If the scheduler cannot be reached.
     """
     dask_engine = _dask_engine()
     if not isinstance(target, ClusterTarget):
+        if not hasattr(target, "scheduler"):
+            raise ConfigError(f"{shown(target)} is no cluster; give one of {_FORMS}, or a client of Dask")
         _remote(str(target.scheduler.address), insecure)
     with _client(dask_engine, target) as client:
         engine = dask_engine.DaskEngine(client, run, entry=entry, patience_seconds=patience_seconds)

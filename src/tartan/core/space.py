@@ -7,6 +7,7 @@ where a block lies or what is in it.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -191,7 +192,7 @@ def _interval(key: Any, length: int) -> tuple[int, int]:
         start = bound_of(int(key), 0, length)
         stop = start + 1
     else:
-        raise ConfigError(f"{key!r} names no interval: give slices or integers")
+        raise ConfigError(f"{reprlib.repr(key)} names no interval: give slices or integers")
     if not 0 <= start <= stop <= length:
         raise ConfigError(f"the interval {start}:{stop} is not within 0:{length}")
     if start == stop:
@@ -210,7 +211,7 @@ def bound_of(value: Any, default: int, length: int) -> int:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ConfigError(f"{value!r} is no bound of an interval")
+        raise ConfigError(f"{reprlib.repr(value)} is no bound of an interval")
     return int(value) + (length if value < 0 else 0)
 
 

@@ -418,7 +418,7 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "weighting": (1 - np.eye(4), {"n_components": 2, "weighting": "none"}, "weighting: 'none' is unknown"),
     "formula": (1 - np.eye(4), {"n_components": 2, "formula": "cubed"}, "formula: 'cubed' is unknown"),
     "start": (1 - np.eye(4), {"n_components": 2, "init": "spectral"}, "init: 'spectral' is unknown"),
-    "start of points": (1 - np.eye(4), {"n_components": 2, "init": np.zeros((4, 2))}, "init: array"),
+    "start of points": (1 - np.eye(4), {"n_components": 2, "init": np.zeros((4, 2))}, "init: an array of shape"),
     "gauge": (1 - np.eye(4), {"n_components": 2, "gauge": "loose"}, "gauge: 'loose' is unknown"),
     "bins": (1 - np.eye(4), {"n_components": 2, "bins": [0.5, 0.2]}, "ascend"),
     "multiplier": (1 - np.eye(4), {"n_components": 2, "multiplier": 0}, "multiplier"),

@@ -17,11 +17,11 @@ from tartan.blocks.session import Session
 from tartan.blocks.space import Space
 from tartan.blocks.task import Task
 from tartan.core.placement import Place
-from tartan.errors import ConfigError
+from tartan.errors import ConfigError, SubtaskError
 
 MOST_GROWTH = 1e6
 """How much larger than the largest element of the matrix a factor may become."""
-_ADVICE = "scale the matrix, or use a solver that exchanges rows, such as scipy.linalg.lu_factor"
+_SOLVER = "a solver that exchanges rows, such as scipy.linalg.lu_factor"
 _STEP = 64
 
 
@@ -110,7 +110,8 @@ def eliminate(session: Session, a: Space, k: int, limit: float) -> None:
     ) -> Task:
         return Task(cpu=cpu, gpu=gpu, grid=grid, subscribe=wants, at_once=True, releases_gil=True)
 
-    session.run(task(Factor(limit), DeviceFactor(limit), [(k,)], lambda k: a.update[at(k, k)]))
+    first = k * a.blocks.block[0]
+    session.run(task(Factor(limit, first), DeviceFactor(limit, first), [(k,)], lambda k: a.update[at(k, k)]))
     if rest:
         column, row = [(i, k) for i in rest], [(k, j) for j in rest]
         session.run(
@@ -133,10 +134,26 @@ class _Watched:
         largest = float(xp.abs(values).max())
         if not largest <= self.limit:
             what = "is not finite" if not np.isfinite(largest) else f"grows to {largest:.3g}"
-            raise ArithmeticError(f"an element {what} in LU without exchange of rows; {_ADVICE}")
+            raise SubtaskError(f"an element {what} in LU without exchange of rows; scale the matrix, or use {_SOLVER}")
 
 
-class Factor(_Watched):
+class _Pivots(_Watched):
+    """A function of a diagonal block that refuses pivots of zero; knows the row where its block begins."""
+
+    def __init__(self, limit: float, first: int) -> None:
+        super().__init__(limit)
+        self.first = first
+
+    def zero_pivot(self, k: int) -> SubtaskError:
+        """Return the error for a pivot of the block."""
+        row = self.first + k
+        return SubtaskError(
+            f"the pivot in row {row} of the matrix (from 0) is zero in LU without exchange of rows; put the rows into "
+            f"an order with no zero on the diagonal, or use {_SOLVER}"
+        )
+
+
+class Factor(_Pivots):
     """Factor a diagonal block."""
 
     def __call__(self, own: np.ndarray) -> None:
@@ -148,26 +165,21 @@ class Factor(_Watched):
         if np.array_equal(pivots, np.arange(len(own))) and np.diagonal(found).all():
             own[...] = found
         else:
-            _factor_in_steps(own)
+            self._factor_in_steps(own)
         self.check(own)
 
-
-def _factor_in_steps(a: np.ndarray) -> None:
-    """Factor without pivots, some columns at a time."""
-    n = len(a)
-    for begin in range(0, n, _STEP):
-        end = min(n, begin + _STEP)
-        for k in range(begin, end):
-            if a[k, k] == 0:
-                raise _zero_pivot(k)
-            a[k + 1 :, k] /= a[k, k]
-            a[k + 1 :, k + 1 : end] -= np.outer(a[k + 1 :, k], a[k, k + 1 : end])
-        _solve_upper(a[begin:end, begin:end], a[begin:end, end:])
-        a[end:, end:] -= a[end:, begin:end] @ a[begin:end, end:]
-
-
-def _zero_pivot(k: int) -> ArithmeticError:
-    return ArithmeticError(f"pivot {k} of a diagonal block is zero in LU without exchange of rows; {_ADVICE}")
+    def _factor_in_steps(self, a: np.ndarray) -> None:
+        """Factor without pivots, some columns at a time."""
+        n = len(a)
+        for begin in range(0, n, _STEP):
+            end = min(n, begin + _STEP)
+            for k in range(begin, end):
+                if a[k, k] == 0:
+                    raise self.zero_pivot(k)
+                a[k + 1 :, k] /= a[k, k]
+                a[k + 1 :, k + 1 : end] -= np.outer(a[k + 1 :, k], a[k, k + 1 : end])
+            _solve_upper(a[begin:end, begin:end], a[begin:end, end:])
+            a[end:, end:] -= a[end:, begin:end] @ a[begin:end, end:]
 
 
 def _solve_upper(factors: np.ndarray, own: np.ndarray) -> None:
@@ -219,7 +231,7 @@ def trail(left: np.ndarray, upper: np.ndarray, own: np.ndarray) -> None:
 # -- on a device: products, and steps of single columns or rows between them -----------------------------------------
 
 
-class DeviceFactor(_Watched):
+class DeviceFactor(_Pivots):
     """Factor a diagonal block on a device."""
 
     def __call__(self, own: np.ndarray, xp: Any) -> None:
@@ -231,7 +243,7 @@ class DeviceFactor(_Watched):
                 own[k + 1 :, k + 1 : end] -= own[k + 1 :, k, None] * own[k, None, k + 1 : end]
             pivots = xp.stack([own[k, k] for k in range(begin, end)])
             if bool(xp.any(pivots == 0)):
-                raise _zero_pivot(begin + int(xp.argmax(pivots == 0)))
+                raise self.zero_pivot(begin + int(xp.argmax(pivots == 0)))
             _solve_rows(own[begin:end, begin:end], own[begin:end, end:], xp)
             own[end:, end:] -= xp.matmul(own[end:, begin:end], own[begin:end, end:])
         self.check(own, xp)

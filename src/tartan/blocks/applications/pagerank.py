@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tartan.base.format import shown
 from tartan.base.kernels import CudaFile
 from tartan.blocks.report import RunReport
 from tartan.blocks.session import Session
@@ -69,7 +70,7 @@ def pagerank(
     edges = _checked(edges, n_pages)
     n = int(edges.max()) + 1 if n_pages is None else n_pages
     if not 0 <= damping <= 1:
-        raise ConfigError(f"damping={damping!r} is not from 0 to 1")
+        raise ConfigError(f"damping={shown(damping)} is not from 0 to 1")
     before = session.total
     matrix = _Matrix(session, edges, n, block)
     old, new = session.space(np.full(n, 1 / n), block=block), session.space(shape=n, block=block)
