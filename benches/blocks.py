@@ -5,11 +5,14 @@ of this machine against Dask array on as many worker processes of one thread, op
 Bytes are those that move between processes; of Dask the sums of ``transfer_incoming_log``. The bound of the product is
 the two-dimensional one less what ranks hold.
 
+``memory`` runs the product on one rank whose memory is a quarter and a sixteenth of the three matrices, and counts the
+words read and written.
+
 ``replay`` runs product, LU and convolution on several ranks, operands spread at random, and counts the bytes over those
 of the same tasks in virtual time: without stealing they are equal, with it within a tenth.
 
-Words: ``only=product`` (or ``lu``, ``convolve``, ``ranks``, ``replay``) ``n=8192`` ``block=1024`` ``ranks=4``
-``rounds=2``.
+Words: ``only=product`` (or ``lu``, ``convolve``, ``ranks``, ``memory``, ``replay``) ``n=8192`` ``block=1024``
+``ranks=4`` ``rounds=2``.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -42,6 +46,7 @@ def main(words: list[str]) -> dict[str, Any]:
         "lu": factors,
         "convolve": filtered,
         "ranks": ranks,
+        "memory": memory,
         "replay": replay,
     }
     results = {name: part(options, a, b) for name, part in parts.items() if options.only in ("", name)}
@@ -152,6 +157,23 @@ def ranks(options: Any, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
         "seconds": report.seconds,
         "bytes moved": report.bytes_moved,
     }
+
+
+def memory(options: Any, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
+    """Multiply files on one rank that has too little memory."""
+    n, found = len(a), {}
+    with TemporaryDirectory() as folder:
+        for name, values in (("a", a), ("b", b)):
+            np.save(f"{folder}/{name}.npy", values)
+        for times in (4, 16):
+            room = 3 * n * n // times
+            with Session(host_cache=4 * room) as session:
+                report = matmul(session, f"{folder}/a.npy", f"{folder}/b.npy", block=options.block)[1]
+            words = (report.bytes_read + report.bytes_spilled + report.bytes_restored) / 4
+            found[f"{times} times its memory: words / (3 n^2 + 2 n^3 / sqrt(M)) (bar 1)"] = words / (
+                3 * n**2 + 2 * n**3 / room**0.5
+            )
+    return found
 
 
 def replay(options: Any, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:

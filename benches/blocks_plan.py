@@ -22,7 +22,7 @@ import numpy as np
 
 import tartan.plan
 from _measure import options_of, print_table
-from tartan.blocks.applications.matmul import product as multiply
+from tartan.blocks.applications.matmul import Multiply
 from tartan.blocks.directory import BlockDirectory
 from tartan.blocks.jobs import JobTable
 from tartan.blocks.schedule import BlockSchedule, scheduled
@@ -187,7 +187,7 @@ def _scheduled_product(directory: BlockDirectory, *, at_once: bool, n_ranks: int
         rows, columns = c.block(i, j)
         return a.read[rows, :], b.read[:, columns], c.write[rows, columns]
 
-    task = Task(multiply, c.grid, wants, at_once=at_once, releases_gil=True)
+    task = Task(Multiply(4096, adds=False), c.grid, wants, at_once=at_once, releases_gil=True)
     refuse_conflicts([task])
     jobs = JobTable(1, [(task.table, task.function)], directory.parts_of)
     return scheduled(jobs, directory, TaskDivider(), range(n_ranks), np.inf)

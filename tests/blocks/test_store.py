@@ -29,6 +29,14 @@ def filled(store: BlockStore, key: str, value: int, *, forgettable: bool) -> Non
     store.unpin(key)
 
 
+def test_room_is_taken_from_either_end() -> None:
+    room = FreeRoom(4 * 4096)
+    assert [room.take(4096), room.take(4096, last=True), room.take(4096)] == [0, 3 * 4096, 4096]
+    room.give(0, 4096)
+    assert room.take(4096, last=True) == 2 * 4096
+    assert room.take(8192, last=True) is None
+
+
 def test_what_is_needed_last_goes_first_and_pieces_come_back(tmp_path: Path) -> None:
     store = BlockStore(2 * PAGE, tmp_path)
     uses = {"piece": 5.0, "range": 3.0}

@@ -54,8 +54,8 @@ def test_the_page_and_the_trace_say_who_computed_what(arrays: Path, capsys: pyte
     assert "rank 0: 6 blocks" in page
     assert '<img src="data:image/png;base64,' in page
     events = json.loads((arrays / "trace.json").read_text())["traceEvents"]
-    computed = [event["name"] for event in events if event["ph"] == "X" and event["name"].startswith("product")]
-    assert sorted(computed) == [f"product ({i}, {j})" for i in range(3) for j in range(2)]
+    computed = [event["name"] for event in events if event["ph"] == "X" and event["name"].startswith("Multiply")]
+    assert sorted(computed) == [f"Multiply ({i}, {j})" for i in range(3) for j in range(2)]
     lost = str(arrays / "none" / "page.html")
     assert main(["blocks", "lu", str(arrays / "a.npy"), "-o", str(arrays / "d.zarr"), "--report", lost]) == 2
     assert "there is no folder" in capsys.readouterr().err

@@ -171,6 +171,14 @@ class BlockDirectory:
     def _held(self, space: int, boxes: np.ndarray, ranks: Sequence[int]) -> np.ndarray:
         """Return the bytes that each rank has of each box of a space."""
         parts = block_parts(self.maps[space].grid, boxes)
+    def most_written(self, jobs: JobTable) -> float:
+        """Return the most bytes that a job takes for what it writes; an update takes the old values as well."""
+        found = np.zeros(len(jobs))
+        for column in jobs.columns:
+            times = {"read": 0, "write": 1, "update": 2}[column.access]
+            found[column.subtasks] += times * sizes_of(column.boxes) * column.space.dtype.itemsize
+        return float(found.max(initial=0.0))
+
         lies = self._ranks_of(space)[parts.blocks]
         place = _placed(lies, ranks)
         simple = place >= 0

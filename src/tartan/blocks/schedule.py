@@ -14,7 +14,9 @@ from tartan.core.subtask_order import PieceOrder
 from tartan.core.task_divider import TaskDivider
 
 _SHARE_FOR_RANGES = 0.7
-"""Of the room of a rank, for what its subtasks read; the rest is for what they write."""
+"""Of the room of a rank, for what its subtasks read, where they write so much that the rest is for that."""
+_OUTPUTS_AT_A_TIME = 8
+"""Of how many subtasks what they write is kept room for, where that is less."""
 
 
 class BlockSchedule(NamedTuple):
@@ -52,6 +54,7 @@ def scheduled(
     """
     if len(ranks) == 1 and directory.bytes_of(jobs) <= room_bytes:
         return BlockSchedule([*range(len(jobs))], [ranks[0]] * len(jobs), 0)
+    room_bytes = room_for_ranges(room_bytes, directory.most_written(jobs))
     task = directory.assignment(jobs, ranks)
     bound = moved_bound(task)
     owners = divider.divided(task, jobs.number, directory.updated(jobs, ranks))
@@ -59,7 +62,20 @@ def scheduled(
     subtasks: list[int] = []
     whose: list[int] = []
     for place, rank in enumerate(ranks):
-        pieces = order.of(np.flatnonzero(owners == place), task.missing[place], room_bytes * _SHARE_FOR_RANGES)
+        pieces = order.of(np.flatnonzero(owners == place), task.missing[place], room_bytes)
         subtasks += pieces.tolist()
         whose += [rank] * len(pieces)
     return BlockSchedule(subtasks, whose, None if bound is None else round(bound))
+
+
+def room_for_ranges(room_bytes: float, written_bytes: float) -> float:
+    """Return what a rank has for ranges that subtasks read.
+
+    Parameters
+    ----------
+    room_bytes : float
+        For all arrays.
+    written_bytes : float
+        What one subtask takes for what it writes.
+    """
+    return max(_SHARE_FOR_RANGES * room_bytes, room_bytes - _OUTPUTS_AT_A_TIME * written_bytes)

@@ -178,6 +178,11 @@ class Session:
 
     def space(
         self,
+    @property
+    def room_bytes(self) -> float:
+        """Bytes that each rank has for arrays, or its device, where that has less; infinity where it is not known."""
+        return min(self._crew.room_bytes, self._crew.device_bytes)
+
         source: Any = None,
         *,
         shape: int | Sequence[int] | None = None,

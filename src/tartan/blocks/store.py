@@ -24,23 +24,34 @@ _ALIGNMENT = 4096
 
 
 class FreeRoom:
-    """What is free of a piece of memory; first fit.
+    """What is free of a piece of memory; first fit from either end.
 
     Examples
     --------
-    >>> room = FreeRoom(10_000)
-    >>> room.take(5000), room.take(5000)
-    (0, None)
+    >>> room = FreeRoom(20_000)
+    >>> room.take(5000), room.take(5000), room.take(4096, last=True)
+    (0, 8192, None)
     """
 
     def __init__(self, n_bytes: int) -> None:
         self._holes = [(0, n_bytes)]  # (offset, length), in order, never side by side
 
-    def take(self, n_bytes: int) -> int | None:
-        """Return the offset of this number of bytes; None where no hole is long enough."""
+    def take(self, n_bytes: int, *, last: bool = False) -> int | None:
+        """Return the offset of this number of bytes; None where no hole is long enough.
+
+        Parameters
+        ----------
+        last : bool
+            Take the end of the last hole that is long enough, not the beginning of the first.
+        """
         wanted = aligned(n_bytes)
-        for k, (offset, length) in enumerate(self._holes):
+        order = range(len(self._holes))
+        for k in reversed(order) if last else order:
+            offset, length = self._holes[k]
             if length >= wanted:
+                if last:
+                    self._holes[k : k + 1] = [(offset, length - wanted)] if length > wanted else []
+                    return offset + length - wanted
                 self._holes[k : k + 1] = [(offset + wanted, length - wanted)] if length > wanted else []
                 return offset
         return None
@@ -109,6 +120,7 @@ class BlockStore:
         self._folder = folder
         self._room = FreeRoom(n_bytes)
         self._kept: dict[Hashable, _StoredArray] = {}
+        self._in_memory: dict[Hashable, _StoredArray] = {}
         self._numbers = itertools.count()
         self._lock = threading.RLock()
         self._closed = False
@@ -122,8 +134,7 @@ class BlockStore:
             if key in self._kept:
                 raise InternalError(f"the store holds {key} already")
             kept = _StoredArray(shape, dtype, forgettable, None)
-            kept.offset = self._find_room(kept.n_bytes)
-            if kept.offset is None:
+            if not self._give_room(key, kept):
                 return False
             self._kept[key] = kept
             return True
@@ -138,7 +149,7 @@ class BlockStore:
         """
         with self._lock:
             kept = self._kept[key]
-            if kept.offset is None and not self._restore(kept):
+            if kept.offset is None and not self._restore(key, kept):
                 return False
             kept.pins += 1
             return True
@@ -216,19 +227,30 @@ class BlockStore:
         with self._lock:
             self._closed = True
             self._kept.clear()
+            self._in_memory.clear()
         self.arena.close()
 
     # -- under the lock ----------------------------------------------------------------------------------------
 
-    def _find_room(self, n_bytes: int) -> int | None:
-        offset = self._room.take(n_bytes)
-        while offset is None:
-            victims = [key for key, kept in self._kept.items() if not kept.pins and kept.offset is not None]
-            if not victims or n_bytes > self.n_bytes:
-                return None
-            self._evict(max(victims, key=lambda key: (self.next_use(key), self._kept[key].forgettable)))
-            offset = self._room.take(n_bytes)
-        return offset
+    def _give_room(self, key: Hashable, kept: _StoredArray) -> bool:
+        """Find a place in memory for an array, and make others leave; return whether there is one.
+
+        Ranges and pieces differ in size: they come from either end, and each goes before the other kind where both are
+        not needed any more, so that what is free fits what comes.
+        """
+        kept.offset = self._room.take(kept.n_bytes, last=not kept.forgettable)
+        while kept.offset is None:
+            victims = {
+                other: (self.next_use(other), one.forgettable == kept.forgettable)
+                for other, one in self._in_memory.items()
+                if not one.pins
+            }
+            if not victims or kept.n_bytes > self.n_bytes:
+                return False
+            self._evict(max(victims, key=victims.__getitem__))
+            kept.offset = self._room.take(kept.n_bytes, last=not kept.forgettable)
+        self._in_memory[key] = kept
+        return True
 
     def _evict(self, key: Hashable) -> None:
         kept = self._kept[key]
@@ -244,15 +266,12 @@ class BlockStore:
         assert kept.offset is not None
         self._room.give(kept.offset, kept.n_bytes)
         kept.offset = None
+        del self._in_memory[key]
 
-    def _restore(self, kept: _StoredArray) -> bool:
-        kept.pins += 1  # it must not be its own victim
-        try:
-            kept.offset = self._find_room(kept.n_bytes)
-        finally:
-            kept.pins -= 1
-        if kept.offset is None:
+    def _restore(self, key: Hashable, kept: _StoredArray) -> bool:
+        if not self._give_room(key, kept):
             return False
+        assert kept.offset is not None
         assert kept.path is not None
         with kept.path.open("rb", buffering=0) as file:
             file.readinto(self.arena.view(kept.offset, (kept.n_bytes,), np.uint8).data)
@@ -263,5 +282,6 @@ class BlockStore:
         kept = self._kept.pop(key)
         if kept.offset is not None:
             self._room.give(kept.offset, kept.n_bytes)
+            del self._in_memory[key]
         if kept.path is not None:
             kept.path.unlink(missing_ok=True)

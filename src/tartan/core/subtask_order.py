@@ -69,7 +69,9 @@ class PieceOrder:
         ]
         orders = [_by_cost(part, line, missing) for line in lines]
         n_rows, n_columns = map(len, orders)
-        mean = max(1e-300, part.sizes[np.unique(part.units)].sum() / (n_rows + n_columns))
+        units = np.unique(part.units)
+        shared = np.diff(self._demand.needers[0])[units] > 1  # what one piece alone needs belongs to no line
+        mean = max(1e-300, part.sizes[units].sum(where=shared) / (n_rows + n_columns))
         places = _places(n_rows, n_columns, min(room / mean, n_rows + n_columns))
         turn = np.empty((n_rows, n_columns), dtype=np.int64)
         turn[tuple(places.T)] = np.arange(len(places))
@@ -93,10 +95,27 @@ def _places(n_rows: int, n_columns: int, room: float) -> np.ndarray:
     """
     if room >= n_rows + n_columns:
         return _squares(n_rows, n_columns)
-    resident = max(1, int(room) - 1)
-    if n_rows + n_columns * ceil(n_rows / resident) <= n_columns + n_rows * ceil(n_columns / resident):
+    resident = _resident(room)
+    if _streamed(n_rows, n_columns, resident) <= _streamed(n_columns, n_rows, resident):
         return _panels(n_rows, n_columns, resident)
     return _panels(n_columns, n_rows, resident)[:, ::-1]
+
+
+def n_loads(n_rows: int, n_columns: int, room: float) -> int:
+    """Return how many lines a rank loads for a product, with room for a number of lines."""
+    if room >= n_rows + n_columns:
+        return n_rows + n_columns
+    resident = _resident(room)
+    return min(_streamed(n_rows, n_columns, resident), _streamed(n_columns, n_rows, resident))
+
+
+def _resident(room: float) -> int:
+    """Return the lines that stay: there is a line that streams past them, and the next one on its way."""
+    return max(1, int(room) - 2)
+
+
+def _streamed(n_staying: int, n_streaming: int, resident: int) -> int:
+    return n_staying + n_streaming * ceil(n_staying / resident)
 
 
 def _squares(n_rows: int, n_columns: int) -> np.ndarray:
@@ -110,7 +129,11 @@ def _squares(n_rows: int, n_columns: int) -> np.ndarray:
 
 
 def _panels(n_rows: int, n_columns: int, resident: int) -> np.ndarray:
-    """Return the places of a rectangle in the order of panels: some rows stay, the columns stream past."""
+    """Return the places of a rectangle in the order of panels: some rows stay, the columns stream past.
+
+    Panels are of one height: what room is left keeps columns from one panel to the next.
+    """
+    resident = ceil(n_rows / ceil(n_rows / resident))
     grid = Grid(n_rows + n_columns, n_rows + n_columns, 0, 1, 1)
     order = panel_order(grid, Rectangle(n_rows, n_rows + n_columns), resident, lambda tile: True)
     return np.array([(tile.strip, tile.span - n_rows) for segment in order for tile in segment.tiles])

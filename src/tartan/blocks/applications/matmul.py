@@ -1,22 +1,56 @@
-"""Matrix product: every output block from a row of blocks and a column of blocks."""
+"""Matrix product: every output block from a row of blocks and a column of blocks.
+
+Where these are too long for the memory of a rank, they are cut, and one task adds to the results of the one before.
+A block is a sum in steps of ``_STEP`` blocks, one after the other, so that its bits do not depend on the cuts.
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import numpy as np
 
 from tartan.blocks.report import RunReport
+from tartan.blocks.schedule import room_for_ranges
 from tartan.blocks.session import Session
 from tartan.blocks.space import Space
 from tartan.blocks.task import Task
 from tartan.core.placement import Place
+from tartan.core.subtask_order import n_loads
 from tartan.errors import ConfigError
 
+_STEP = 4
+"""Blocks of a row whose products are summed at once."""
 
-def product(a: np.ndarray, b: np.ndarray, c: np.ndarray, xp: Any) -> None:
-    """Multiply, both in the type of the product."""
-    xp.matmul(a.astype(c.dtype, copy=False), b.astype(c.dtype, copy=False), out=c)
+
+class Multiply:
+    """Write the product of a part of some rows and columns to a block, or add it to the block.
+
+    Parameters
+    ----------
+    step : int
+        Elements of a row that are multiplied at a time.
+    adds : bool
+        Whether the block holds the sum of what is before this part.
+    """
+
+    def __init__(self, step: int, *, adds: bool) -> None:
+        self.step, self.adds = step, adds
+
+    def __call__(self, a: np.ndarray, b: np.ndarray, c: np.ndarray, xp: Any) -> None:
+        """Multiply, both in the type of the product."""
+        part = None
+        for start in range(0, len(b), self.step):
+            left, right = a[:, start : start + self.step], b[start : start + self.step]
+            left, right = left.astype(c.dtype, copy=False), right.astype(c.dtype, copy=False)
+            if start or self.adds:
+                part = xp.matmul(left, right, out=part)
+                c += part
+            else:
+                xp.matmul(left, right, out=c)
 
 
 def matmul(
@@ -53,9 +87,37 @@ def matmul(
     dtype = dtype if dtype.kind in "fc" else np.dtype(np.float64)
     C = session.space(shape=(A.shape[0], B.shape[1]), dtype=dtype, block=block)
 
-    def wants(i: np.ndarray, j: np.ndarray) -> tuple[Any, ...]:
-        rows, columns = C.block(i, j)
-        return A.read[rows, :], B.read[:, columns], C.write[rows, columns]
+    before = session.total
+    step = _STEP * A.blocks.block[1]
+    depth = step * ceil(A.shape[1] / step / _n_parts(session, A, B, C, ceil(A.shape[1] / step)))
+    reports = []
+    for start in range(0, A.shape[1], depth):
+        inner = slice(start, min(start + depth, A.shape[1]))
 
-    report = session.run(Task(product, C.grid, wants, at_once=True, releases_gil=True))
-    return C, report, report.bytes_bound
+        def wants(i: np.ndarray, j: np.ndarray, inner: slice = inner) -> tuple[Any, ...]:
+            rows, columns = C.block(i, j)
+            out = C.update if inner.start else C.write
+            return A.read[rows, inner], B.read[inner, columns], out[rows, columns]
+
+        function = Multiply(step, adds=start > 0)
+        reports.append(session.run(Task(function, C.grid, wants, at_once=True, releases_gil=True)))
+    bounds = [report.bytes_bound for report in reports if report.bytes_bound is not None]
+    bound = sum(bounds) if len(bounds) == len(reports) else None
+    return C, replace(session.total - before, bytes_bound=bound), bound
+
+
+def _n_parts(session: Session, a: Space, b: Space, c: Space, most: int) -> int:
+    """Return into how many parts rows and columns are cut, so that a rank reads and writes the least."""
+    side = len(session.ranks) ** 0.5
+    n_rows, n_columns = (ceil(count / side) for count in c.counts)
+    lines = [a.nbytes / a.counts[0], b.nbytes / b.counts[1]]
+    block = c.nbytes / math.prod(c.counts)
+    out = n_rows * n_columns * block
+    if n_rows * lines[0] + n_columns * lines[1] + out <= session.room_bytes:
+        return 1
+    costs = []
+    for parts in range(1, most + 1):
+        room = room_for_ranges(session.room_bytes, block if parts == 1 else 2 * block)
+        lines_loaded = n_loads(n_rows, n_columns, parts * room / max(lines))
+        costs.append(max(lines) * lines_loaded + 2 * (parts - 1) * out)
+    return 1 + costs.index(min(costs))
