@@ -252,6 +252,39 @@ def test_values_are_computed_again_after_a_loss_between_tasks() -> None:
         np.testing.assert_array_equal(space.array(), 8 * np.arange(24.0))
 
 
+def test_what_is_lost_is_read_from_a_checkpoint(tmp_path: Path) -> None:
+    """No subtask of a time before the checkpoint runs again; the newest checkpoint counts, and new ranks know it."""
+    with session(2, folder=tmp_path) as s:
+        space = s.space(np.arange(24.0), block=3)
+        wants = lambda i: (space.read[blocks.halo(space.block(i), 2, "clip")], space.update[space.block(i)])  # noqa: E731
+
+        def step() -> None:
+            s.run(blocks.Task(counted_add, space.grid, wants, releases_gil=True))
+
+        with one_rank() as alone:
+            expected = steps(alone, 5)
+        RANKS.n_begun = 0
+        step()
+        s.checkpoint()
+        step()
+        s.checkpoint()
+        RANKS.hub.kill("rank-1")
+        before = space.array()
+        assert RANKS.n_begun == 16
+        RANKS.start("late")
+        assert RANKS.crew is not None
+        while len(s.ranks) < 2:
+            RANKS.crew.next_event(0.01)
+        step()
+        step()
+        assert RANKS.n_begun == 32
+        RANKS.hub.kill("rank-0")
+        step()
+        assert 40 < RANKS.n_begun <= 56
+        np.testing.assert_array_equal(space.array(), expected)
+        assert not np.array_equal(before, expected)
+
+
 def test_a_rank_that_joins_gets_work() -> None:
     with session(1) as s:
         RANKS.start("late")

@@ -15,6 +15,7 @@ import numpy as np
 
 from tartan.base.files import disk_errors
 from tartan.base.machine import tartan_version
+from tartan.blocks.sources import SpaceSource, source_of
 from tartan.blocks.space import Space
 from tartan.blocks.work import BlockFunction
 from tartan.errors import ConfigError, StoreError
@@ -41,15 +42,37 @@ class Checkpoint:
     notes: dict[str, Any]
 
 
+class SavedSpaces:
+    """The files of the newest checkpoint as sources of what is lost; their numbers are below those of spaces.
+
+    Attributes
+    ----------
+    sources : dict of int to SpaceSource
+    """
+
+    def __init__(self) -> None:
+        self.sources: dict[int, SpaceSource] = {}
+        self._next = -1
+
+    def replace(self, files: Mapping[int, Path]) -> dict[int, int]:
+        """Take the files of a checkpoint, by space, in place of those before; return their numbers by space."""
+        numbers = {space: self._next - k for k, space in enumerate(files)}
+        self.sources = {numbers[space]: source_of(path, None, None) for space, path in files.items()}
+        self._next -= len(files)
+        return numbers
+
+
 def write_checkpoint(
     folder: Path, spaces: Sequence[Space], codes: Mapping[str, str], notes: Mapping[str, Any]
-) -> tuple[Path, list[Path]]:
+) -> tuple[Path, dict[int, Path], list[Path]]:
     """Write a checkpoint, and remove older ones.
 
     Returns
     -------
     file : Path
         The JSON file.
+    saved : dict of int to Path
+        What each space holds, by its number.
     in_use : list of Path
         Folders of older checkpoints from which a space has its first values: they stay as long as the session.
 
@@ -91,7 +114,7 @@ def write_checkpoint(
     for old in before:
         if old not in in_use:
             shutil.rmtree(old, ignore_errors=True)
-    return folder / FILE_NAME, in_use
+    return folder / FILE_NAME, {one.number: place / f"{one.number}.npy" for one in spaces}, in_use
 
 
 def _write_space(space: Space, path: Path) -> None:

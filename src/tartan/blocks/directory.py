@@ -35,12 +35,15 @@ class BlockDirectory:
         Ranks that have a piece; a piece of a source that is on no list is read from the source.
     boxes : dict of PieceKey to Box
         What pieces cover, those of sources left out.
+    saved : dict of PieceKey to int
+        Pieces that the newest checkpoint has, and the number under which ranks know its file.
     """
 
     spaces: dict[int, Space] = field(default_factory=dict)
     maps: dict[int, PieceMap] = field(default_factory=dict)
     holders: dict[PieceKey, list[int]] = field(default_factory=dict)
     boxes: dict[PieceKey, Box] = field(default_factory=dict)
+    saved: dict[PieceKey, int] = field(default_factory=dict)
     _lies: dict[int, np.ndarray] = field(default_factory=dict)
     _newest: int = 0
 
@@ -104,7 +107,12 @@ class BlockDirectory:
 
     def origins(self, parts: Sequence[PiecePart], rank: int) -> tuple[PartOrigin, ...]:
         """Return where a rank gets the parts of a range; they must be somewhere."""
-        return tuple(PartOrigin(box, key, self.piece_box(key), self._source_for(key, rank)) for box, key in parts)
+        return tuple(self._origin(box, key, rank) for box, key in parts)
+
+    def _origin(self, box: Box, key: PieceKey, rank: int) -> PartOrigin:
+        if key in self.saved and not self.holders.get(key):
+            return PartOrigin(box, PieceKey(0, self.saved[key], 0), box, FROM_SOURCE)
+        return PartOrigin(box, key, self.piece_box(key), self._source_for(key, rank))
 
     def _source_for(self, key: PieceKey, rank: int) -> int:
         holders = self.holders.get(key, ())
@@ -113,8 +121,12 @@ class BlockDirectory:
         return rank if rank in holders else holders[rank % len(holders)]
 
     def missing(self, keys: Iterable[PieceKey]) -> set[PieceKey]:
-        """Return the pieces that no rank has and no source."""
-        return {key for key in keys if not key.from_source and not self.holders.get(key)}
+        """Return the pieces that no rank has, no source and no checkpoint."""
+        return {key for key in keys if not key.from_source and not self.holders.get(key) and key not in self.saved}
+
+    def save(self, files: Mapping[int, int]) -> None:
+        """Note that a checkpoint has all that the spaces hold; ``files`` are its numbers by those of the spaces."""
+        self.saved = {key: number for space, number in files.items() for key in self.maps[space].keys()}  # noqa: SIM118
 
     def note(self, key: PieceKey, box: Box, rank: int) -> None:
         """Note that a rank has a piece."""
@@ -159,6 +171,14 @@ class BlockDirectory:
         written = {column.space.number for column in jobs.columns if column.access != "read"}
         return float(jobs.ranges.sizes.sum()) + sum(self.spaces[space].nbytes for space in written)
 
+    def most_written(self, jobs: JobTable) -> float:
+        """Return the most bytes that a job takes for what it writes; an update takes the old values as well."""
+        found = np.zeros(len(jobs))
+        for column in jobs.columns:
+            times = {"read": 0, "write": 1, "update": 2}[column.access]
+            found[column.subtasks] += times * sizes_of(column.boxes) * column.space.dtype.itemsize
+        return float(found.max(initial=0.0))
+
     def assignment(self, jobs: JobTable, ranks: Sequence[int]) -> Assignment:
         """Return jobs with their needs, and what of these ranks hold, as the policy wants them."""
         demand = TaskNeeds(*jobs.needs, jobs.ranges.sizes)
@@ -171,14 +191,6 @@ class BlockDirectory:
     def _held(self, space: int, boxes: np.ndarray, ranks: Sequence[int]) -> np.ndarray:
         """Return the bytes that each rank has of each box of a space."""
         parts = block_parts(self.maps[space].grid, boxes)
-    def most_written(self, jobs: JobTable) -> float:
-        """Return the most bytes that a job takes for what it writes; an update takes the old values as well."""
-        found = np.zeros(len(jobs))
-        for column in jobs.columns:
-            times = {"read": 0, "write": 1, "update": 2}[column.access]
-            found[column.subtasks] += times * sizes_of(column.boxes) * column.space.dtype.itemsize
-        return float(found.max(initial=0.0))
-
         lies = self._ranks_of(space)[parts.blocks]
         place = _placed(lies, ranks)
         simple = place >= 0

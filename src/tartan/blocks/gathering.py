@@ -63,7 +63,7 @@ class RangeGatherer:
         for origin in origins:
             part = target[within(origin.box, key.box)]
             if origin.key.from_source and origin.rank in (self.rank, FROM_SOURCE):
-                self._count(bytes_from_source=self.sources[key.space].read(origin.box, part))
+                self._count(bytes_from_source=self.sources[origin.key.subtask].read(origin.box, part))
             elif origin.rank == self.rank:
                 self._store.copy(origin.key, within(origin.box, origin.piece_box), part)
             else:

@@ -9,17 +9,18 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tartan.base.checks import one_of
 from tartan.base.checks import number as any_number
+from tartan.base.checks import one_of
 from tartan.base.checks import whole as whole_number
-from tartan.base.trace import Tracer
 from tartan.base.format import shown
-from tartan.blocks.checkpoint import Checkpoint, note_code, write_checkpoint
+from tartan.base.trace import Tracer
+from tartan.blocks.checkpoint import Checkpoint, SavedSpaces, note_code, write_checkpoint
 from tartan.blocks.cluster_crew import crew_of
 from tartan.blocks.crew import BlockCrew
 from tartan.blocks.directory import BlockDirectory
@@ -154,6 +155,7 @@ class Session:
         self._crew: BlockCrew = crew_of(cluster, host_cache, workers, self._folder, copies, device, device_cache)
         self._directory = BlockDirectory()
         self._history: dict[tuple[int, int], SubtaskJob] = {}
+        self._saved = SavedSpaces()
         self._n_tasks = 0
         self._codes: dict[str, str] = {}
         self._resumed_codes: frozenset[str] = frozenset()
@@ -176,13 +178,13 @@ class Session:
         """Numbers of the ranks that live."""
         return tuple(self._crew.ranks)
 
-    def space(
-        self,
     @property
     def room_bytes(self) -> float:
         """Bytes that each rank has for arrays, or its device, where that has less; infinity where it is not known."""
         return min(self._crew.room_bytes, self._crew.device_bytes)
 
+    def space(
+        self,
         source: Any = None,
         *,
         shape: int | Sequence[int] | None = None,
@@ -288,9 +290,15 @@ class Session:
         if self._folder is None:
             raise ConfigError("the session has no folder for checkpoints; open it with Session(folder=...)")
         spaces = [self._directory.spaces[number] for number in sorted(self._directory.spaces)]
-        file, in_use = write_checkpoint(self._folder, spaces, self._codes, notes)
+        file, saved, in_use = write_checkpoint(self._folder, spaces, self._codes, notes)
         for older in in_use:
             self._opened.callback(shutil.rmtree, older, ignore_errors=True)
+        if self._crew.travels:
+            self._directory.save(self._saved.replace(saved))
+            for number, source in self._saved.sources.items():
+                for rank in self._crew.ranks:
+                    self._crew.send(rank, AddSpace(number, source))
+            self._history.clear()  # what is lost is read there, and nothing older is computed again
         return file
 
     def close(self) -> None:
@@ -387,10 +395,11 @@ class Session:
     def _gathered(self, space: Space, box: Box) -> np.ndarray:
         target = np.empty(shape_of(box), space.dtype)
         wanted: dict[int, list[PartOrigin]] = {}
-        reader = space.source.open()
+        reader_of = cache(lambda number: self._saved.sources.get(number, space.source).open())
         for part in self._directory.maps[space.number].parts(box):
             origin = self._directory.origins([part], 0)[0]
-            if part.key.from_source:
+            if origin.key.from_source:
+                reader = reader_of(origin.key.subtask)
                 reader.read(part.box, target[within(part.box, box)])
             else:
                 wanted.setdefault(origin.rank, []).append(origin)
