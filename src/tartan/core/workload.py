@@ -103,8 +103,8 @@ class AllPairs(_OneSet):
         r0, r1, c0, c1 = rect
         if r1 <= c0 + (1 if self.diagonal else 0):
             return None
-        rows, columns = np.arange(r0, r1)[:, None], np.arange(c0, c1)[None, :]
-        return rows <= columns if self.diagonal else rows < columns
+        rows, columns = np.arange(r1 - r0, dtype=np.int32), np.arange(c0 - r0, c1 - r0, dtype=np.int32)
+        return rows[:, None] <= columns if self.diagonal else rows[:, None] < columns
 
 
 @dataclass(frozen=True)

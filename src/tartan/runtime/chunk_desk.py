@@ -10,7 +10,7 @@ import numpy as np
 
 from tartan.core.actions import Action, Commit
 from tartan.core.grid import Grid
-from tartan.core.ledger import DONE, NOT_COMPUTED, Failure
+from tartan.core.ledger import DONE, Failure
 from tartan.core.schedule import Scheduler
 from tartan.errors import InternalError, ResourceError
 from tartan.runtime.events import ChunkCommitted, Event
@@ -107,7 +107,7 @@ class Coverage:
         area = sum((rows.stop - rows.start) * (columns.stop - columns.start) for rows, columns in self.plain)
         if area == codes.size:
             return np.broadcast_to(np.uint8(DONE), codes.shape)
-        status = np.full(codes.shape, NOT_COMPUTED, np.uint8)
+        status = np.zeros(codes.shape, np.uint8)  # NOT_COMPUTED, in pages that need not be touched
         for window in self.plain:
             status[window] = DONE
         for window in self.coded:

@@ -49,7 +49,7 @@ class TileMask:
         codes[list(self.failed_rows), :] = FAILED_ITEM
         codes[:, list(self.failed_columns)] = FAILED_ITEM
         if self.wanted is not None:
-            codes[~self.wanted] = 0
+            codes *= self.wanted
         return codes
 
     def part(self, rows: slice, columns: slice) -> TileMask:
