@@ -1,0 +1,47 @@
+"""Values made ahead: their order, errors, and an early end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tartan.base.ahead import ahead
+
+
+def test_all_values_come_in_order() -> None:
+    assert list(ahead(iter([3, None, 1]))) == [3, None, 1]
+    assert list(ahead(iter(()))) == []
+
+
+def test_the_next_value_is_made_while_one_is_used() -> None:
+    made = threading.Event()
+
+    def values() -> Iterator[int]:
+        yield 1
+        made.set()
+        yield 2
+
+    found = ahead(values())
+    assert next(found) == 1
+    assert made.wait(60)
+    assert list(found) == [2]
+
+
+def test_an_error_comes_where_its_value_would() -> None:
+    def values() -> Iterator[int]:
+        yield 1
+        raise ValueError("the second")
+
+    found = ahead(values())
+    assert next(found) == 1
+    with pytest.raises(ValueError, match="the second"):
+        next(found)
+
+
+def test_who_stops_early_leaves_no_thread() -> None:
+    found = ahead(iter(range(9)))
+    assert next(found) == 0
+    found.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("tartan-ahead")]
