@@ -152,6 +152,27 @@ def test_failed_pairs_are_not_kept(tmp_path: Path) -> None:
     assert (Run(tmp_path / "r").n_pairs_failed, folder.missing()) == (6, {})
 
 
+@pytest.mark.parametrize("kept", [{}, {"symmetric": False}, {"workload": {"kind": "rectangle", "n_left": 5}}])
+@pytest.mark.parametrize("largest", [True, False])
+def test_what_one_execution_holds_is_what_its_parts_hold(tmp_path: Path, largest: bool, kept: dict[str, Any]) -> None:
+    """Also after items came, old chunks were completed, and a chunk was written that the execution has not seen."""
+    rule = {"kind": "top-k", "k": 3, "largest": largest}
+    outputs = {"scores": "float32"}
+    truth = {"scores": np.round(truth_of(15, kept.get("symmetric", True))["scores"], 1)}  # some are equal
+    folder = RunFolder.create(tmp_path / "r", describe(11, 4, reduce=rule, outputs=outputs, **kept), table(11))
+    with folder.lock():
+        commit_missing(folder, truth)
+        assert pq.read_table(merge_parts(folder)).to_pylist() == rows_of(Run(tmp_path / "r"))
+        if "workload" not in kept:
+            folder.extend(15, table(15))
+            commit_missing(folder, truth)
+            assert pq.read_table(merge_parts(folder)).to_pylist() == rows_of(Run(tmp_path / "r"))
+    again = RunFolder.open(tmp_path / "r", writable=True)
+    with again.lock():
+        commit_chunk(again, (0, 0), folder.pairs.mask(0, 0), truth)
+        assert pq.read_table(merge_parts(again)).to_pylist() == rows_of(Run(tmp_path / "r"))
+
+
 @pytest.mark.parametrize("rule", [TOP3, ABOVE])
 def test_the_merged_file_is_what_the_run_streams(tmp_path: Path, rule: dict[str, Any]) -> None:
     folder = make(tmp_path / "r", 11, rule)

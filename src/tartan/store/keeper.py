@@ -9,7 +9,7 @@ listed as they are chosen, and those that have been beaten since are dropped at 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -135,6 +135,18 @@ class Keeper:
         if best is not None:
             first, second = (_held(rows, own) for rows, own in zip((first, second), best, strict=True))
         return self.cut(first), self.cut(second)
+
+    def bands(self) -> Iterator[Rows] | None:
+        """Return the best of all pairs that were chosen from, in pieces of a chunk row's items, sorted as by ``cut``.
+
+        None where they are not held in one place.
+        """
+        best = self._best.get(None)
+        if best is None or not self._alone:
+            return None
+        n, side = self._manifest.n_items, self._manifest.chunk
+        starts = range(0, n, side)
+        return (self._pairs(best[0], (start, min(n, start + side)), (0, n)) for start in starts)
 
     def cut(self, rows: Rows) -> Rows:
         """Sort rows by item, and inside an item by rank or by the other item; keep the k best of each item."""

@@ -56,6 +56,7 @@ class Parts:
         self.keeper = Keeper(manifest)
         self._best: CommittedBest | None = None
         self._unpublished: dict[tuple[int, int], tuple[Rows, Rows]] = {}
+        self._whole: set[tuple[int, int]] = set()  # chunks of which the keeper has seen all that their parts hold
 
     def path(self, row: int, column: int) -> Path:
         """Return the file of one chunk's part."""
@@ -72,7 +73,7 @@ class Parts:
             not have displaced others.
         """
         self.keeper = Keeper(self._manifest, 0) if chunk_by_chunk else Keeper(self._manifest)
-        self._best, self._unpublished = None, {}
+        self._best, self._unpublished, self._whole = None, {}, set()
         k = int(self._rule.get("k", 0))
         if chunk_by_chunk and 0 < k * self._manifest.n_items * ENTRY_BYTES <= BEST_BYTES:
             self._best = CommittedBest(self._manifest, self.keeper.output)
@@ -116,7 +117,10 @@ class Parts:
         if self._best is not None:
             first, second = self._best.not_displaced(first), self._best.not_displaced(second)
             self._unpublished[chunk] = first, second
-        if older is not None:
+        if older is None:
+            self._whole.add(chunk)
+        else:
+            self._whole.discard(chunk)
             before = self._read_groups(*chunk)
             first, second = (
                 self.keeper.cut(concatenate([self._untouched(rows, chunk, older), new]))
@@ -140,11 +144,17 @@ class Parts:
         return True
 
     def bands(self, chunks: Iterator[tuple[int, int]]) -> Iterator[Rows]:
-        """Yield the merged result from the parts of the given chunks, in bounded pieces sorted by i."""
+        """Yield the merged result from the parts of the given chunks, in bounded pieces sorted by i.
+
+        Parts that all come from one execution are not read: its keeper holds the best of them.
+        """
         listed = sorted(chunks)
         if self._rule["kind"] != "top-k":
             for chunk in listed:
                 yield self._read_group(chunk, 0)
+            return
+        if self._whole.issuperset(listed) and (held := self.keeper.bands()) is not None:
+            yield from held
             return
         sources: dict[int, list[tuple[tuple[int, int], int]]] = {}
         for chunk in listed:
@@ -184,7 +194,8 @@ class Parts:
 
         stream = pa.BufferOutputStream()
         schema = _table(self.keeper.empty()).schema
-        with pq.ParquetWriter(stream, schema, compression="zstd", write_page_checksum=True) as parquet:
+        ways = {"compression": "zstd", "write_page_checksum": True, "use_dictionary": False}
+        with pq.ParquetWriter(stream, schema, **ways) as parquet:
             for rows in groups:
                 parquet.write_table(_table(rows), row_group_size=max(1, len(rows["i"])))
         return stream.getvalue()
