@@ -33,6 +33,14 @@ def test_a_chunk_of_plain_parts_has_one_code_in_memory() -> None:
     assert status.strides == (0, 0)
 
 
+def test_a_closed_chunk_of_codes_alone_holds_no_memory() -> None:
+    """What is given back to the system comes back as zeros."""
+    buffers = ChunkBuffers(64, {}, 1, mirrored=False, shared=False)
+    buffers.open((0, 0)).views(buffers.arena).status[...] = 3
+    buffers.close((0, 0))
+    assert not buffers.open((0, 1)).views(buffers.arena).status.any()
+
+
 def test_an_open_chunk_keeps_its_buffers() -> None:
     buffers = make()
     first = buffers.open((0, 0))

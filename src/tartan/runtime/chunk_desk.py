@@ -79,7 +79,10 @@ class ChunkBuffers:
 
     def close(self, chunk: tuple[int, int]) -> None:
         """Give the buffers of a committed chunk back."""
-        self._free.append(self._open.pop(chunk).slot)
+        slot = self._open.pop(chunk).slot
+        if not self.dtypes:  # only codes: most chunks write none, and would not touch the memory
+            self.arena.punch(slot * self._slot_bytes, self._slot_bytes)
+        self._free.append(slot)
 
     def _lay_out(self, slot: int) -> OpenChunk:
         offset = slot * self._slot_bytes
