@@ -198,3 +198,11 @@ def test_pairs_below_the_level_are_told() -> None:
     assert cluster(D, 2).notes == (model.note_,)
     plain = DAPWC(2, random_state=0, level=0.0).fit(D)
     assert (plain.n_clipped_, plain.note_) == (0, "")
+
+
+def test_fewer_clusters_than_were_asked_for_are_named() -> None:
+    equal_pairs = distances(np.array([[0.0, 0.0], [0.0, 0.0], [9.0, 0.0], [9.0, 0.0]]))
+    found = cluster(equal_pairs, 4)
+    assert (found.n_clusters, found.labels[0], found.labels[2]) == (2, found.labels[1], found.labels[3])
+    assert found.reason == "4 were asked for, but no more can be told apart"
+    assert cluster(equal_pairs, 2).reason == "as many as were asked for"

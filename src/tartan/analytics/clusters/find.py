@@ -239,4 +239,6 @@ def _into(
         )
         labels, found_by = model.labels_, model.method_
         notes = (model.note_,) if model.note_ else ()
+        if len(np.unique(labels)) < n_clusters:
+            why = f"{n_clusters:,} were asked for, but no more can be told apart"
     return Clustering(labels, method, why, found_by, notes, curve=curve, conversion=matrix.conversion)
