@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,19 @@ class TestDevice:
         assert CudaDevice(cupy=FakeCupy(memory_bytes=1000, handle_bytes=50)).free_bytes() == 1000 - 3 * 50
         with pytest.raises(DeviceMemoryError, match="ALLOC_FAILED"):
             CudaDevice(cupy=FakeCupy(memory_bytes=10, handle_bytes=50))
+
+    def test_libraries_that_are_not_installed_are_not_missed_before_they_are_used(self) -> None:
+        class Bare(SimpleNamespace):
+            def __getattr__(self, name: str) -> Any:
+                raise ImportError(f'Failure finding "lib{name}.so"')  # as CuPy's modules do
+
+        cupy = FakeCupy()
+        cupy.cuda = Bare(**{name: part for name, part in vars(cupy.cuda).items() if name not in ("cublas", "cufft")})
+        device = CudaDevice(cupy=cupy)
+        assert device.compute("compare", 1, lambda: 3) == 3
+        with pytest.raises(DeviceMemoryError):
+            device.allocate((2**25,), "float32")
+        device.close()
 
     def test_no_such_gpu(self) -> None:
         with pytest.raises(DeviceError, match="cuda:0, cuda:1") as caught:

@@ -338,9 +338,15 @@ _ERRORS = {"driver.CUDADriverError": 2, "runtime.CUDARuntimeError": 2, "cublas.C
 
 
 def library_errors(cupy: Any) -> tuple[type[Exception], ...]:
-    """Return the errors that CUDA and its libraries raise through CuPy."""
-    found = (attrgetter(name)(cupy.cuda) for name in _ERRORS)
-    return (*found, cupy.cuda.memory.OutOfMemoryError)
+    """Return the errors that CUDA and those of its libraries that are installed raise through CuPy."""
+    return (*(kind for kind, _ in _error_kinds(cupy)), cupy.cuda.memory.OutOfMemoryError)
+
+
+def _error_kinds(cupy: Any) -> Iterator[tuple[type[Exception], int]]:
+    """Yield each kind of error, and which number of it stands for "out of memory"."""
+    for name, number in _ERRORS.items():
+        with contextlib.suppress(ImportError):  # CuPy loads a library when it is first asked for
+            yield attrgetter(name)(cupy.cuda), number
 
 
 def _is_memory_error(cupy: Any, error: Exception) -> bool:
@@ -348,7 +354,7 @@ def _is_memory_error(cupy: Any, error: Exception) -> bool:
     if isinstance(error, cupy.cuda.memory.OutOfMemoryError):
         return True
     code = getattr(error, "status", getattr(error, "result", None))  # cuFFT calls it a result
-    return any(isinstance(error, attrgetter(name)(cupy.cuda)) and code == number for name, number in _ERRORS.items())
+    return any(isinstance(error, kind) and code == number for kind, number in _error_kinds(cupy))
 
 
 def check_index(cupy: Any, index: int) -> None:
