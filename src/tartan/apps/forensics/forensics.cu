@@ -26,8 +26,9 @@ __device__ unsigned short to_half(float value) {  // to the nearest, ties to eve
 }
 
 __device__ float from_half(unsigned short bits) {  // finite ones only
-    const float size = __int_as_float((bits & 0x7FFF) << 13) * 5.192296858534828e33f;  // 2^112
-    return bits & 0x8000 ? -size : size;
+    const int size = bits & 0x7FFF;  // subnormal below 2^10; CuPy has subnormal float32 numbers flushed to zero
+    const float value = size < 0x400 ? size * 5.9604644775390625e-8f : __int_as_float((size << 13) + 0x38000000);
+    return bits & 0x8000 ? -value : value;
 }
 
 __device__ void put(unsigned short* to, float value) { *to = to_half(value); }
