@@ -15,6 +15,9 @@ from typing import Any
 
 __all__ = ["ARCHITECTURES", "KernelUse", "compile_cuda", "cuda_files", "find_nvrtc"]
 
+_OPTIONS = ("-std=c++17", "-ftz=true", "--device-as-default-execution-space", "--ptxas-options=-v")
+"""What CuPy compiles with, and the last, to learn what kernels take."""
+
 ARCHITECTURES = ("sm_80", "sm_90")
 """GPUs that kernels are compiled for: A100 and H100 or H200."""
 
@@ -48,13 +51,16 @@ class KernelUse:
 
 
 def find_nvrtc() -> Path | None:
-    """Return the library of the wheel ``nvidia-cuda-nvrtc-cu12``; None where it is not installed."""
-    try:
-        found = importlib.util.find_spec("nvidia.cuda_nvrtc")
-    except ModuleNotFoundError:
-        return None
-    folders = list(found.submodule_search_locations or []) if found else []
-    return next((path for folder in folders for path in sorted(Path(folder).glob("lib/libnvrtc.so.*"))), None)
+    """Return the library of a wheel of NVRTC, for CUDA 12 or 13; None where none is installed."""
+    for name in ("nvidia.cuda_nvrtc", "nvidia.cu13"):
+        try:
+            found = importlib.util.find_spec(name)
+        except ModuleNotFoundError:
+            return None
+        for folder in list(found.submodule_search_locations or []) if found else []:
+            for path in sorted(Path(folder).glob("lib/libnvrtc.so.*")):
+                return path
+    return None
 
 
 def cuda_files() -> list[Path]:
@@ -92,7 +98,7 @@ def compile_cuda(source: str, architecture: str, *, include: Path | None = None)
     nvrtc, program = _library(), ctypes.c_void_p()
     assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None) == 0
     try:
-        options = [f"--gpu-architecture={architecture}", "-std=c++17", "--ptxas-options=-v"]
+        options = [f"--gpu-architecture={architecture}", *_OPTIONS]
         options += [f"-I{include}"] if include else []
         given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         status = nvrtc.nvrtcCompileProgram(program, len(options), given)

@@ -108,6 +108,7 @@ template <class Metric> __device__ void tile(TILE(typename Metric::Item, typenam
         }
 }
 
+// Where blocks a core are given, the compiler of CUDA 13 would else spill registers.
 #define ARGUMENTS left, right, out, m, k, width, stride
 
 extern "C" __global__ void __launch_bounds__(256) manhattan_f4_f4(TILE(float, float)) { tile<Manhattan<float, float>>(ARGUMENTS); }
@@ -116,11 +117,11 @@ extern "C" __global__ void __launch_bounds__(256) manhattan_f8_f8(TILE(double, d
 extern "C" __global__ void __launch_bounds__(256) hamming_i1_f4(TILE(signed char, float)) { tile<Hamming<signed char, float>>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256) hamming_i2_f4(TILE(short, float)) { tile<Hamming<short, float>>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256) hamming_i4_f4(TILE(int, float)) { tile<Hamming<int, float>>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(256) hamming_i8_f4(TILE(long long, float)) { tile<Hamming<long long, float>>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(256, 3) hamming_i8_f4(TILE(long long, float)) { tile<Hamming<long long, float>>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256) hamming_i1_f8(TILE(signed char, double)) { tile<Hamming<signed char, double>>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256) hamming_i2_f8(TILE(short, double)) { tile<Hamming<short, double>>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256) hamming_i4_f8(TILE(int, double)) { tile<Hamming<int, double>>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(256) hamming_i8_f8(TILE(long long, double)) { tile<Hamming<long long, double>>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(256, 3) hamming_i8_f8(TILE(long long, double)) { tile<Hamming<long long, double>>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256) hamming_bits_f4(TILE(unsigned long long, float)) { tile<HammingBits<float>>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256) hamming_bits_f8(TILE(unsigned long long, double)) { tile<HammingBits<double>>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256) jaccard_bits_f4(TILE(unsigned long long, float)) { tile<JaccardBits<float>>(ARGUMENTS); }
