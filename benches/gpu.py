@@ -107,7 +107,9 @@ def inputs(name: str, folder: Path, n: int) -> Any:
     if name == "vectors":
         return np.random.default_rng(0).standard_normal((n, 512), dtype=np.float32)
     importlib.import_module(f"tartan.apps.{name}.simulate").simulate(folder, n, 1, **SIZES[name])
-    return sorted(str(p) for p in folder.rglob("*") if p.name.lower().endswith(builtin(name)().item_suffixes))
+    suffixes = builtin(name)().item_suffixes
+    found = (path for path in folder.rglob("*") if path.name.lower().endswith(suffixes) and path.stem != "truth")
+    return sorted(map(str, found))
 
 
 def application(name: str, n: int, device: str) -> dict[str, float]:
