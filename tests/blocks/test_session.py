@@ -526,3 +526,15 @@ def test_a_task_of_nothing() -> None:
         assert s.run(task(double, [], lambda i: None)).subtasks == 0
         with pytest.raises(ConfigError, match="no task"):
             s.run("a task")  # type: ignore[arg-type]
+
+
+def test_what_is_read_stays_where_other_parts_are_written() -> None:
+    with session() as s:
+        A, found = s.space(np.arange(12.0), block=4), s.space(shape=3, block=1)
+        wants = lambda i: (A.read[A.block(i)], found.write[i])  # noqa: E731
+        total = task(lambda a, out: out.__setitem__(..., a.sum()), A.grid, wants)
+        assert s.run(total).hits == 0
+        s.run(task(double, [1], lambda i: (A.read[A.block(i)], A.write[A.block(i)])))
+        again = s.run(total)
+        assert again.hits == again.ranges == 3
+        np.testing.assert_array_equal(found.array(), [6.0, 44.0, 38.0])

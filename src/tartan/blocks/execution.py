@@ -427,12 +427,12 @@ class BlockExecution:
         written = {piece for key in self._jobs for piece, _ in self._jobs[key].outputs() if key in self._wanted}
         self.drop(written)
 
-    def drop(self, keys: Iterable[PieceKey], spaces: Iterable[int] = ()) -> None:
-        """Let all ranks forget pieces, and ranges of spaces that were written."""
+    def drop(self, keys: Iterable[PieceKey]) -> None:
+        """Let all ranks forget pieces, and ranges that were made of them."""
         found = tuple(keys)
         self._directory.forget(found)
         for rank in self._crew.ranks:
-            self._crew.send(rank, DropPieces(found, tuple(spaces)))
+            self._crew.send(rank, DropPieces(found))
 
 
 def lost_error() -> ClusterError:

@@ -183,8 +183,8 @@ class BlockNode:
                 for number in numbers:
                     self._functions.pop(number, None)
                 self._origins.forget()
-            case DropPieces(keys, spaces):
-                self._drop(keys, spaces)
+            case DropPieces(keys):
+                self._drop(keys)
             case CopyPieces():
                 self._fetchers.submit(self._copy_pieces, event)
             case CancelOrders():
@@ -221,12 +221,12 @@ class BlockNode:
         uses = self._uses.get(key)
         return uses[0] if uses else math.inf
 
-    def _drop(self, keys: tuple[PieceKey, ...], spaces: tuple[int, ...]) -> None:
+    def _drop(self, keys: tuple[PieceKey, ...]) -> None:
         self._store.drop(keys)
         for key in keys:
             self._boxes.pop(key, None)
-        old = set(spaces)
-        self._store.forget(lambda key: isinstance(key, GatheredRange) and key.range.space in old)
+        old = set(keys)
+        self._store.forget(lambda key: isinstance(key, GatheredRange) and any(one in old for _, one in key.parts))
         self._uses.clear()
         if self._lane is not None:
             self._lane.expect_nothing()

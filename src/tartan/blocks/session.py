@@ -461,7 +461,7 @@ class Session:
                 written.setdefault(wanted.space, []).append((piece, wanted.box))
         old = execution.recomputed() | self._directory.commit(jobs.number, written)
         needed = {key for pieces in self._directory.maps.values() for key in pieces.keys()}  # noqa: SIM118
-        execution.drop(old - needed, written)
+        execution.drop(old - needed)
         if self._crew.travels:
             self._history |= {job.key: job for job in jobs}
 

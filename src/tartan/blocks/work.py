@@ -173,10 +173,9 @@ class DropFunctions:
 
 @dataclass(frozen=True)
 class DropPieces:
-    """Pieces that no version needs any more, and spaces that were written: ranges kept of them are old."""
+    """Pieces that no version needs any more, those of sources too; ranges that were made of them are old."""
 
     keys: tuple[PieceKey, ...]
-    spaces: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,8 @@ def lu(session: Session, a: Any, *, block: int = 1024, place: Place = "source") 
     ----------
     Demmel, Higham, Schreiber, "Stability of block LU factorization" (1995).
     """
+    import scipy.linalg  # noqa: F401 - the first block would wait for it, and all others for that block
+
     given = session.space(a, block=block, place=place)
     if len(given.shape) != 2 or given.shape[0] != given.shape[1]:
         raise ConfigError(f"a matrix of shape {given.shape} has no LU factors; it must be square")
@@ -87,7 +89,7 @@ def copy(a: np.ndarray, out: np.ndarray) -> None:
 
 def largest(a: np.ndarray, out: np.ndarray, xp: Any) -> None:
     """Find the largest absolute value; NaN where there is one."""
-    out[...] = xp.abs(a).max()
+    out[...] = xp.maximum(abs(a.max()), abs(a.min()))
 
 
 def _largest(session: Session, a: Space) -> float:
@@ -131,7 +133,7 @@ class _Watched:
 
     def check(self, values: np.ndarray, xp: Any = np) -> None:
         """Refuse values beyond the limit, and what is no number."""
-        largest = float(xp.abs(values).max())
+        largest = float(max(abs(values.max()), abs(values.min())))  # NaN where there is one
         if not largest <= self.limit:
             what = "is not finite" if not np.isfinite(largest) else f"grows to {largest:.3g}"
             raise SubtaskError(f"an element {what} in LU without exchange of rows; scale the matrix, or use {_SOLVER}")
