@@ -8,29 +8,39 @@ the two-dimensional one less what ranks hold.
 ``memory`` runs the product on one rank whose memory is a quarter and a sixteenth of the three matrices, and counts the
 words read and written.
 
+``link`` multiplies on ranks in threads of this process whose functions wait instead of computing, over links so slow
+that each rank receives for a given share of that time; beside it stands what the replay of that says.
+
 ``replay`` runs product, LU and convolution on several ranks, operands spread at random, and counts the bytes over those
 of the same tasks in virtual time: without stealing they are equal, with it within a tenth.
 
-Words: ``only=product`` (or ``lu``, ``convolve``, ``ranks``, ``memory``, ``replay``) ``n=8192`` ``block=1024``
+Words: ``only=product`` (or ``lu``, ``convolve``, ``ranks``, ``memory``, ``link``, ``replay``) ``n=8192`` ``block=1024``
 ``ranks=4`` ``rounds=2``.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from _measure import alternate, options_of, print_table
-from tartan.blocks import Session
+from tartan.blocks import Session, Task
 from tartan.blocks.applications.convolve import convolve
 from tartan.blocks.applications.lu import eliminate, lu
 from tartan.blocks.applications.matmul import matmul
-from tartan.core.block_replay import BlockOptions, BlockRank, BlockReplay
+from tartan.blocks.cluster_crew import ClusterCrew
+from tartan.blocks.rank import RankOptions
+from tartan.blocks.rank import main as main_of_rank
+from tartan.cluster.bulk_socket import Throttle
+from tartan.cluster.thread_engine import ThreadHub
+from tartan.core.block_replay import BlockNetwork, BlockOptions, BlockRank, BlockReplay
 from tartan.core.block_workloads import BlockWorkload, lu_of_blocks, product_of_blocks, stencil_of_blocks
 
 Row = list[Any]
@@ -47,6 +57,7 @@ def main(words: list[str]) -> dict[str, Any]:
         "convolve": filtered,
         "ranks": ranks,
         "memory": memory,
+        "link": link,
         "replay": replay,
     }
     results = {name: part(options, a, b) for name, part in parts.items() if options.only in ("", name)}
@@ -174,6 +185,57 @@ def memory(options: Any, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
                 3 * n**2 + 2 * n**3 / room**0.5
             )
     return found
+
+
+def link(options: Any, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
+    """Multiply 16 x 16 blocks over slow links."""
+    blocks, side, seconds = 16, 64, 0.1
+    whole = blocks**2 / options.ranks * seconds
+    workload = product_of_blocks(blocks, side)
+    ranks = [BlockRank(2.0 * side**3 * blocks / seconds)] * options.ranks
+    moved = BlockReplay(workload, ranks, options=BlockOptions(steal=None)).run().bytes_moved
+    found = {}
+    for share in (0.5, 0.9):
+        rate = moved / options.ranks / (whole * share)
+        said = BlockReplay(workload, ranks, BlockNetwork(rate, latency_seconds=0.0)).run().seconds
+        values = np.ones((blocks * side, blocks * side), np.float32)
+        with _slow_ranks(options.ranks, rate) as crew, Session(crew) as session:
+            A, B = (session.space(values, block=side, place="random") for _ in "AB")
+            C = session.space(shape=values.shape, dtype="f4", block=side)
+
+            def wants(i: Any, j: Any, A: Any = A, B: Any = B, C: Any = C) -> Any:
+                rows, columns = C.block(i, j)
+                return A.read[rows, :], B.read[:, columns], C.write[rows, columns]
+
+            def waits(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
+                time.sleep(seconds)
+
+            report = session.run(Task(waits, C.grid, wants, at_once=True, releases_gil=True))
+        found[f"transfer {share} of the work: time / work (bar 1.1)"] = report.seconds / whole
+        found[f"transfer {share} of the work: the same, replayed"] = said / whole
+    return found
+
+
+@contextmanager
+def _slow_ranks(n_ranks: int, bytes_per_second: float) -> Iterator[ClusterCrew]:
+    """Open ranks in threads, each of which sends no faster than this."""
+    hub = ThreadHub()
+    engine = hub.engine("driver")
+
+    def start() -> None:
+        while not engine.view().epoch:
+            time.sleep(0.01)
+        for number in range(n_ranks):
+            rank = partial(main_of_rank, hub.engine(f"rank-{number}"), throttle=Throttle(bytes_per_second))
+            threading.Thread(target=rank, daemon=True).start()
+
+    @contextmanager
+    def opened() -> Iterator[Any]:
+        threading.Thread(target=start, daemon=True).start()
+        yield engine
+        engine.leave()
+
+    yield ClusterCrew(opened(), n_ranks, RankOptions(1 << 28, 1, "", 1))
 
 
 def replay(options: Any, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import numpy as np
 from tartan.blocks.work import PartOrigin
 from tartan.cluster import wire
 from tartan.cluster.bulk import BulkClient, BulkServer, Parcel
+from tartan.cluster.bulk_socket import Throttle
 from tartan.cluster.engine import Credentials
 from tartan.core.pieces import PieceKey
 from tartan.core.space import Box
@@ -78,6 +79,8 @@ class RangeServer:
         Gives what others ask for.
     log : callable
         Receives one line for every connection that does not keep to the protocol.
+    throttle : Throttle, optional
+        Bounds the speed of answers, for benchmarks.
 
     Attributes
     ----------
@@ -85,9 +88,16 @@ class RangeServer:
         Where others ask.
     """
 
-    def __init__(self, credentials: Credentials, host: str, provide: Provide, log: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        host: str,
+        provide: Provide,
+        log: Callable[[str], None],
+        throttle: Throttle | None = None,
+    ) -> None:
         self._provide = provide
-        self._server = BulkServer(self._answer, credentials, host=host, log=log)
+        self._server = BulkServer(self._answer, credentials, host=host, log=log, throttle=throttle)
         self.address = self._server.address
 
     def close(self) -> None:

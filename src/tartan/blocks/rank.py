@@ -21,6 +21,7 @@ from tartan.blocks.spill import spill_folder
 from tartan.blocks.store import BlockStore
 from tartan.blocks.work import CrewEvent, OrderFailed, PartOrigin, RankUnfit
 from tartan.cluster import wire
+from tartan.cluster.bulk_socket import Throttle
 from tartan.cluster.engine import DRIVER, Call, ClusterEngine, ClusterView
 from tartan.errors import ClusterError, TartanError, TransportError
 
@@ -57,9 +58,17 @@ class Peers:
     addresses: dict[int, tuple[str, int]]
 
 
-def main(engine: ClusterEngine) -> None:
-    """Carry out the orders of a session until it ends."""
-    rank = _RankOfBlocks(engine)
+def main(engine: ClusterEngine, *, throttle: Throttle | None = None) -> None:
+    """Carry out the orders of a session until it ends.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+        Of the rank, not started yet.
+    throttle : Throttle, optional
+        Bounds the speed at which others get ranges from here, for benchmarks.
+    """
+    rank = _RankOfBlocks(engine, throttle)
     engine.start({letters.PART: rank.take_part, letters.WHOLE: rank.take_letter}, rank.viewed)
     try:
         options = wire.decode(engine.request(DRIVER, "options", timeout_seconds=_HELLO_SECONDS), RankOptions)
@@ -72,8 +81,8 @@ def main(engine: ClusterEngine) -> None:
 class _RankOfBlocks:
     """What ties a node to the engine of its rank."""
 
-    def __init__(self, engine: ClusterEngine) -> None:
-        self._engine = engine
+    def __init__(self, engine: ClusterEngine, throttle: Throttle | None = None) -> None:
+        self._engine, self._throttle = engine, throttle
         self._letters = letters.Letters()
         self._over = threading.Event()
         self._ready = threading.Event()
@@ -96,7 +105,8 @@ class _RankOfBlocks:
             self._over.wait(_HELLO_SECONDS)
             return
         node = BlockNode(number, store, partial(open_workers, workers), self._fetch, self._answer, lane)
-        server = RangeServer(engine.credentials, engine.host, node.provide, lambda line: print(line, file=sys.stderr))
+        log = partial(print, file=sys.stderr)
+        server = RangeServer(engine.credentials, engine.host, node.provide, log, self._throttle)
         self._node = node
         self._ready.set()
         try:
