@@ -33,6 +33,9 @@ class RecordingCrew:
         self._events: deque[Any] = deque()
         self._lose_after = lose_after
 
+    def n_workers(self, rank: int) -> int:
+        return 1
+
     def send(self, rank: int, command: Any) -> None:
         if isinstance(command, DropFunctions):
             self._known[rank].forget()
@@ -86,7 +89,7 @@ def product(session: Session) -> tuple[BlockDirectory, JobTable]:
 def test_orders_are_complete_though_ranges_are_told_once(session: Session, lose_after: int | None) -> None:
     directory, jobs = product(session)
     crew = RecordingCrew(2, lose_after)
-    execution = BlockExecution(crew, directory, lambda piece: None, window=3, steal=None)
+    execution = BlockExecution(crew, directory, lambda piece: None, steal=None)
     execution.run([(1, k) for k in range(16)], [k % 2 for k in range(16)], lambda key: jobs[key[1]])
     for rank in crew.ranks:
         told = [wanted for order in crew.given[rank] for wanted in order.origins]
@@ -105,3 +108,23 @@ def test_orders_are_complete_though_ranges_are_told_once(session: Session, lose_
             wanted: directory.origins(parts, 0) for wanted, parts in jobs[last.subtask].parts.items()
         }
         assert all(one.rank != 1 for found in last.origins.values() for one in found)
+
+
+@pytest.mark.parametrize(("n_workers", "at_first"), [(1, 4), (2, 5), (6, 8)])
+def test_a_rank_has_orders_for_all_its_workers(session: Session, n_workers: int, at_first: int) -> None:
+    """Besides those that run there are some for the time after, up to half of what is left."""
+    directory, jobs = product(session)
+    given: list[int] = []
+
+    class Crew(RecordingCrew):
+        def n_workers(self, rank: int) -> int:
+            return n_workers
+
+        def next_event(self, timeout_seconds: float | None) -> Any:
+            given.append(len(self.given[0]))
+            return super().next_event(timeout_seconds)
+
+    execution = BlockExecution(Crew(2), directory, lambda piece: None, steal=None)  # type: ignore[arg-type]
+    execution.run([(1, k) for k in range(16)], [k % 2 for k in range(16)], lambda key: jobs[key[1]])
+    assert given[0] == at_first
+    assert given[-1] == 8

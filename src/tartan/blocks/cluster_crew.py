@@ -142,6 +142,7 @@ class ClusterCrew:
         self._lock = threading.Lock()
         self._numbers: dict[str, int] = {}
         self._members: dict[int, str] = {}
+        self._workers: dict[int, int] = {}
         self._addresses: dict[int, tuple[str, int]] = {}
         self._spaces: list[AddSpace] = []
         self._looked_at = time.monotonic()
@@ -184,6 +185,10 @@ class ClusterCrew:
         """Names of the live ranks among the members of the engine."""
         with self._lock:
             return dict(self._members)
+
+    def n_workers(self, rank: int) -> int | None:
+        """Return how many subtasks a rank runs at a time."""
+        return self._workers[rank]
 
     def send(self, rank: int, command: Command) -> None:
         """Send a command."""
@@ -233,10 +238,10 @@ class ClusterCrew:
             self._events.put(found)
         return b""
 
-    def _admit(self, member: str, rank: int, address: tuple[str, int]) -> None:
+    def _admit(self, member: str, rank: int, address: tuple[str, int], n_workers: int) -> None:
         """Make a rank known to the others, and the others and the spaces to it; only then it gets orders."""
         with self._lock:
-            self._addresses[rank] = address
+            self._addresses[rank], self._workers[rank] = address, n_workers
         self._introduce(member)
         n_sent = 0
         while True:

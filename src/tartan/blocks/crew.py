@@ -50,6 +50,9 @@ class BlockCrew(Protocol):
     def on_device(self) -> bool:
         """Whether a rank has a device that is not the CPU."""
 
+    def n_workers(self, rank: int) -> int | None:
+        """Return how many subtasks a rank runs at a time; None where it may have all orders at once."""
+
     @property
     def travels(self) -> bool:
         """Whether functions and sources leave this process for good."""
@@ -122,6 +125,10 @@ class LocalCrew:
         self.on_cpu, self.on_device = lane is None, lane is not None
         open_executor = partial(open_workers, workers or usable_cores())
         self.node = BlockNode(0, store, open_executor, _no_peer, self._events.put, lane)
+
+    def n_workers(self, rank: int) -> int | None:
+        """Return None: orders cost nothing here, and nobody else could take them."""
+        return None
 
     def send(self, rank: int, command: Command) -> None:
         """Send a command."""

@@ -39,6 +39,8 @@ _TICK_SECONDS = 0.5
 _MOST_USER_FAILURES = 2
 _MOST_INPUT_FAILURES = 20
 _FAREWELL_TICKS = 20
+_AHEAD, _FAR_AHEAD = 3, 8
+"""Orders that a rank has besides those that run; the latter as long as others could not take half of what is left."""
 
 JobKey = tuple[int, int]
 
@@ -99,8 +101,6 @@ class BlockExecution:
     directory : BlockDirectory
     known : callable
         Returns the job that wrote a piece, for pieces that are lost; None where it is not known any more.
-    window : int or None
-        Orders that a rank has at a time; None: all of its own.
     copies : int
         Ranks that have each piece when the jobs have ended.
     steal : {"difference", "plain"} or None
@@ -116,14 +116,13 @@ class BlockExecution:
         directory: BlockDirectory,
         known: Callable[[PieceKey], SubtaskJob | None],
         *,
-        window: int | None = None,
         copies: int = 1,
         steal: Steal | None = "difference",
         progress: Callable[[int], None] = lambda done: None,
         trace: SubtaskTrace | None = None,
     ) -> None:
         self._crew, self._directory, self._known, self._progress = crew, directory, known, progress
-        self._window, self._copies, self._steal = window, copies, steal
+        self._copies, self._steal = copies, steal
         self._trace = trace
         self.totals = RunTotals()
         self._jobs: dict[JobKey, SubtaskJob] = {}
@@ -213,8 +212,11 @@ class BlockExecution:
                 self._give(self._job(self._queues[rank].popleft()), rank)
 
     def _may_give(self, rank: int) -> bool:
-        if self._window is not None and len(self._given[rank]) >= self._window:
-            return False
+        n_workers, n_given = self._crew.n_workers(rank), len(self._given[rank])
+        if n_workers is not None and n_given >= n_workers + _AHEAD:
+            n_left = n_given + len(self._queues[rank])
+            if n_given >= min(n_workers + _FAR_AHEAD, n_left // 2):
+                return False
         if not self._queues[rank] and self._steal is not None:
             self._take_from_others(rank, self._steal)
         return bool(self._queues[rank])

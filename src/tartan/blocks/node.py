@@ -22,10 +22,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tartan.base.format import format_bytes
 from tartan.blocks.calls import ARENA, ArrayPlace, CallArgument, SubtaskCall, run_subtask
 from tartan.blocks.gathering import FetchParts, RangeGatherer
-from tartan.blocks.node_events import BegunOrder, CallEnded, Copied, Filled, GatheredRange, Halt, error_of
+from tartan.blocks.node_events import BegunOrder, CallEnded, Copied, Filled, GatheredRange, Halt, error_of, too_small
 from tartan.blocks.origins import KnownOrigins
 from tartan.blocks.store import BlockStore, aligned
 from tartan.blocks.subtask_lane import SubtaskLane, names_of, needs_of
@@ -50,12 +49,12 @@ from tartan.blocks.work import (
 )
 from tartan.core.pieces import PieceKey
 from tartan.core.space import Box, shape_of, within
-from tartan.errors import ResourceError, SubtaskError, TartanError, TransportError
+from tartan.errors import SubtaskError, TartanError, TransportError
 from tartan.workers.executor import Completed, Executor, Outcome
 
 _FETCH_THREADS = 4
-_AHEAD = 2
-"""Subtasks that are prepared beyond those that run."""
+_AHEAD, _FAR_AHEAD = 2, 8
+"""Subtasks that are prepared beyond those that run; the latter where nothing must leave the memory for them."""
 
 
 class OpenExecutor(Protocol):
@@ -241,7 +240,7 @@ class BlockNode:
             self._lane.expect_nothing()
 
     def _begin_orders(self) -> None:
-        while self._waiting and len(self._begun) < self._most_begun(self._waiting[0]):
+        while self._waiting and self._may_begin(self._waiting[0]):
             order = self._waiting[0]
             if self._is_done(order):
                 self._waiting.popleft()
@@ -254,7 +253,7 @@ class BlockNode:
                     self._store.forget(lambda key: isinstance(key, GatheredRange))
                     begun = self._place(order)
                     if begun is None:
-                        raise self._too_small(order)
+                        raise too_small(order, self._needed_bytes(order), self._store.n_bytes)
             except TartanError as error:
                 self._waiting.popleft()
                 self._answer(OrderFailed(self.rank, order.key, "node", error, counts=self._take_counts()))
@@ -264,9 +263,16 @@ class BlockNode:
             self._waiting.popleft()
             self._begin(begun)
 
-    def _most_begun(self, order: WorkOrder) -> int:
+    def _may_begin(self, order: WorkOrder) -> bool:
         lane = self._lane_of(order)
-        return (self._executor(self._functions[order.function]) if lane is None else lane).n_workers + _AHEAD
+        n_workers = (self._executor(self._functions[order.function]) if lane is None else lane).n_workers
+        if len(self._begun) < n_workers + _AHEAD:
+            return True
+        return len(self._begun) < n_workers + _FAR_AHEAD and self._store.has_free(self._needed_bytes(order))
+
+    def _needed_bytes(self, order: WorkOrder) -> int:
+        ranges = [*order.origins, *(wanted for _, wanted in order.outputs())]
+        return sum(aligned(math.prod(one.shape) * self._dtype(one).itemsize) for one in ranges)
 
     def _is_done(self, order: WorkOrder) -> bool:
         """Whether the pieces of an order are there: it was given twice, after a false alarm."""
@@ -427,17 +433,6 @@ class BlockNode:
         else:
             self._store.drop(begun.outputs)
         self._answer(replace(answer, counts=self._take_counts()))
-
-    def _too_small(self, order: WorkOrder) -> ResourceError:
-        ranges = [*order.origins, *(wanted for _, wanted in order.outputs())]
-        needed = sum(aligned(math.prod(one.shape) * self._dtype(one).itemsize) for one in ranges)
-        return ResourceError(
-            f"subtask {order.index} needs {format_bytes(needed)} at once, the host cache has "
-            f"{format_bytes(self._store.n_bytes)}; choose smaller blocks, or --host-cache of at least "
-            f"{format_bytes(needed)}",
-            code="host-memory",
-            context={"needed_bytes": needed},
-        )
 
     def _executor(self, function: BlockFunction) -> Executor:
         in_processes = not function.releases_gil

@@ -6,11 +6,12 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tartan.base.format import format_bytes
 from tartan.base.reasons import line_of
 from tartan.blocks.work import BlockFunction, CopyPieces, FailureKind, PartOrigin, RangeKey, WorkOrder
 from tartan.core.pieces import PieceKey
 from tartan.core.space import Box
-from tartan.errors import DeviceError, DeviceMemoryError, SubtaskError
+from tartan.errors import DeviceError, DeviceMemoryError, ResourceError, SubtaskError
 from tartan.workers.executor import Cancelled, Died, Outcome, Raised, TimedOut
 
 
@@ -96,3 +97,14 @@ def error_of(outcome: Outcome, function: BlockFunction, order: WorkOrder) -> tup
             return "user", SubtaskError(text, code="timeout", context=dict(context)), ""
         case Cancelled() | _:
             return "user", SubtaskError(f"{where} was cancelled", code="cancelled", context=dict(context)), ""
+
+
+def too_small(order: WorkOrder, needed_bytes: int, room_bytes: int) -> ResourceError:
+    """Return the error for an order that can never fit into the memory of a rank."""
+    needed = format_bytes(needed_bytes)
+    return ResourceError(
+        f"subtask {order.index} needs {needed} at once, the host cache has {format_bytes(room_bytes)}; choose smaller "
+        f"blocks, or --host-cache of at least {needed}",
+        code="host-memory",
+        context={"needed_bytes": needed_bytes},
+    )

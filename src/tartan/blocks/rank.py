@@ -110,7 +110,7 @@ class _RankOfBlocks:
         self._node = node
         self._ready.set()
         try:
-            letters.post(engine, DRIVER, (number, server.address))
+            letters.post(engine, DRIVER, (number, server.address, workers if lane is None else lane.n_workers))
             self._over.wait()
         finally:
             server.close()

@@ -45,8 +45,6 @@ from tartan.devices import Device
 from tartan.errors import ClusterError, ConfigError, TransportError
 from tartan.workers import shipping
 
-_WINDOW = 4
-"""Orders that a rank of several has at a time: those that run, and some that are prepared."""
 _POLL_SECONDS = 0.1
 _LOSS_SECONDS = 30.0
 """Longest wait for the word that a rank is lost which does not answer."""
@@ -446,7 +444,6 @@ class Session:
             self._crew,
             self._directory,
             lambda piece: self._history.get((piece.task, piece.subtask)),
-            window=_WINDOW if self._crew.travels else None,
             copies=copies,
             steal=self._steal,
             progress=progress,

@@ -36,6 +36,10 @@ class FreeRoom:
     def __init__(self, n_bytes: int) -> None:
         self._holes = [(0, n_bytes)]  # (offset, length), in order, never side by side
 
+    def longest(self) -> int:
+        """Return the length of the longest hole."""
+        return max((length for _, length in self._holes), default=0)
+
     def take(self, n_bytes: int, *, last: bool = False) -> int | None:
         """Return the offset of this number of bytes; None where no hole is long enough.
 
@@ -138,6 +142,11 @@ class BlockStore:
                 return False
             self._kept[key] = kept
             return True
+
+    def has_free(self, n_bytes: int) -> bool:
+        """Whether arrays of so many bytes surely find room that is free."""
+        with self._lock:
+            return self._room.longest() >= n_bytes
 
     def pin(self, key: Hashable) -> bool:
         """Keep an array in memory until ``unpin``; return whether there is room for it.
