@@ -51,6 +51,18 @@ class World:
         assert len(set(zip(i.tolist(), j.tolist(), strict=True))) == len(i), "a pair is listed twice"
         if whole and self.reduce is not None and self.reduce["kind"] == "threshold":
             assert len(i) == np.triu(expected <= self.reduce["threshold"], 1).sum()
+        if whole and self.reduce is not None and self.reduce["kind"] == "top-k":
+            self._check_nearest(run)
+
+    def _check_nearest(self, run: tartan.Run) -> None:
+        """Compare the kept scores of each item, as many as there can be, with the least of all its scores."""
+        assert self.reduce is not None
+        k = min(self.reduce["k"], len(self.numbers) - 1)
+        others, found = run.neighbors(k)
+        scores = self.scores
+        np.testing.assert_array_equal(found, np.take_along_axis(scores, others, axis=1))
+        np.fill_diagonal(scores, np.inf)
+        np.testing.assert_array_equal(found, np.sort(scores, axis=1)[:, :k])
 
 
 def build(rng: random.Random, folder: Path) -> World:
