@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+import warnings
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -27,5 +28,7 @@ autodoc_default_options = {
 }
 suppress_warnings = ["ref.python"]  # several classes may have an attribute of one name
 numpydoc_show_class_members = False
+# A section of this kind would be left out of the page.
+warnings.filterwarnings("error", message="Unknown section")
 # Code blocks of two kinds: a command line, and a file of values.
 highlight_language = "none"

@@ -47,8 +47,8 @@ class Meaning:
 class Application:
     """Base class of everything that Tartan can compare.
 
-    Class attributes
-    ----------------
+    Attributes
+    ----------
     releases_gil : bool
         True says that ``parse``, ``preprocess`` and ``compare`` spend their time outside the interpreter lock
         and never crash: they then run in threads of this process, without worker processes.
