@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--key",
         metavar="K",
         help="fields or columns: score:desc,key; of CSV also name:text, size:number; bytes: 0:10 (offset:length); "
-        "default: all",
+        "default: the whole record or line; tables, CSV: none",
     )
     add("--format", choices=("lines", "csv", "tsv"), help="text of other names, and of pipes")
     add("--total-order", action="store_true", help="minus zero comes before zero; default: they are equal")
