@@ -29,6 +29,13 @@ def test_what_could_be_several_is_refused() -> None:
         item_number(KEYS, "a.jgp")
 
 
+def test_a_number_holds_where_several_names_have_its_digits() -> None:
+    keys = ["photo_0010.jpg", "photo_0011.jpg", "photo_0012.jpg"]
+    assert [item_number(keys, text) for text in ("0", "1", "12")] == [0, 1, 2]
+    with pytest.raises(ConfigError, match="several items have '001'"):
+        item_number(keys, "001")
+
+
 def test_rows_of_an_array_are_numbers() -> None:
     keys = IndexKeys(10**9)
     assert item_number(keys, "123456789") == 123456789

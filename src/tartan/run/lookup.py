@@ -19,7 +19,7 @@ def item_number(keys: Sequence[str], text: str) -> int:
     keys : sequence of str
         The names of all items.
     text : str
-        A name; else a part of exactly one name, upper and lower case alike; else a number from 0.
+        A name; else a part of exactly one name, upper and lower case alike; else a number from 0, such as 7, not 07.
 
     Raises
     ------
@@ -29,7 +29,7 @@ def item_number(keys: Sequence[str], text: str) -> int:
     found = matching(keys, text, _NAMED + 1)
     if found and (len(found) == 1 or keys[found[0]] == text):
         return found[0]
-    if not found and text.isdecimal() and int(text) < len(keys):
+    if text.isdecimal() and text == str(int(text)) and int(text) < len(keys):
         return int(text)
     if found:
         named = ", ".join(keys[item] for item in found[:_NAMED]) + (" and others" if len(found) > _NAMED else "")
