@@ -31,8 +31,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--similarity",
         metavar="FORMULA",
-        help="how similarities become distances, such as '1-s' or 'sqrt(2-2s)'; default: as the application declares, "
-        "in formats of distances (PHYLIP, int16, npy-condensed)",
+        help="how similarities become distances, such as 'max-s' or 'sqrt(2-2s)'; default: as the application "
+        "declares, in formats of distances (PHYLIP, int16, npy-condensed)",
     )
     add("--pairs", action="store_true", help="CSV, TSV: a line i,j,score for each pair, instead of the matrix")
     add(
