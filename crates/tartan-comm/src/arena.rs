@@ -1,10 +1,11 @@
 //! The memory of a node: one memory file, passed by descriptor, and where everything lies in it.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::line::{ReplyLine, RequestLine, RING};
+use crate::lists::head_bytes;
 use crate::wait::wake;
 use crate::words;
 
@@ -16,6 +17,8 @@ pub const SMALL: usize = 16 * 1024;
 pub const HEADER: usize = 128;
 /// Bytes of a text that describes a call.
 pub const SIGNATURE: usize = HEADER - 16;
+/// The most bytes for what the desk remembers.
+const MOST_DESK: usize = 128 << 20;
 /// Groups that a node can have in all; windows of groups that ended are not used again.
 pub const MAX_GROUPS: usize = 1024;
 
@@ -24,8 +27,7 @@ pub const ABORT: usize = 64;
 const ABORT_KIND: usize = 68;
 const ABORT_BYTES: usize = 72;
 const ABORT_TEXT: usize = 1024;
-const DOORBELL: usize = 128;
-const PROXY_SLEEPS: usize = 192;
+const DESK: usize = 128;
 const GROUPS: usize = 256;
 /// Where a rank tells what it waits for, in its page.
 pub const WAIT: usize = 1152;
@@ -150,9 +152,17 @@ impl Layout {
         Self::block(self.ranks) + rank * self.heap
     }
 
+    /// Where that lies which the desk remembers, and its bytes.
+    pub fn desk(&self) -> (usize, usize) {
+        let bytes = (self.heap / 8).next_multiple_of(PAGE).min(MOST_DESK);
+        let heads = head_bytes(self.ranks).next_multiple_of(PAGE);
+        (self.heap_at(self.ranks + 1), heads + bytes)
+    }
+
     /// The end of what all map: the windows of groups come after.
     pub fn base_bytes(&self) -> usize {
-        self.heap_at(self.ranks + 1)
+        let (at, bytes) = self.desk();
+        at + bytes
     }
 
     fn table(&self) -> usize {
@@ -210,6 +220,8 @@ pub const IN_BASE: u32 = u32::MAX;
 /// The arena of a node.
 pub struct Arena {
     file: OwnedFd,
+    /// Becomes readable when there is something for other nodes; ranks have it by descent from the node process.
+    outbox: OwnedFd,
     pub base: Window,
     pub layout: Layout,
 }
@@ -229,8 +241,19 @@ impl Arena {
         if unsafe { libc::ftruncate(file.as_raw_fd(), bytes) } != 0 {
             return Err(io::Error::last_os_error());
         }
+        // SAFETY: no memory is involved; the result is checked.
+        let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if event < 0 {
+            return Err(io::Error::last_os_error());
+        }
         let base = Window::map(&file, 0, layout.base_bytes())?;
-        Ok(Self { file, base, layout })
+        Ok(Self {
+            file,
+            // SAFETY: a fresh descriptor that nothing else owns.
+            outbox: unsafe { OwnedFd::from_raw_fd(event) },
+            base,
+            layout,
+        })
     }
 
     /// Map the window of a group.
@@ -255,7 +278,7 @@ impl Arena {
         self.rank_block(rank, line, size_of::<RequestLine>()).cast()
     }
 
-    /// The line in which the proxy answers it.
+    /// The line in which it is answered.
     pub fn reply(&self, rank: usize, seq: u64) -> *mut ReplyLine {
         let lines = RING as usize * size_of::<RequestLine>();
         let line = lines + (seq % RING) as usize * size_of::<ReplyLine>();
@@ -278,14 +301,21 @@ impl Arena {
         self.base.word(Layout::block(rank) + WAIT - 64)
     }
 
-    /// Counts requests, so that the proxy wakes.
-    pub fn doorbell(&self) -> &AtomicU32 {
-        self.base.word(DOORBELL)
+    /// Who has it answers requests.
+    pub fn desk(&self) -> &AtomicU32 {
+        self.base.word(DESK)
     }
 
-    /// Whether the proxy sleeps; written by the proxy.
-    pub fn proxy_sleeps(&self) -> &AtomicU32 {
-        self.base.word(PROXY_SLEEPS)
+    /// The descriptor that becomes readable when there is something for other nodes.
+    pub fn outbox(&self) -> RawFd {
+        self.outbox.as_raw_fd()
+    }
+
+    /// Tell the leader that there is something for other nodes.
+    pub fn tell_leader(&self) {
+        let one = 1_u64.to_ne_bytes();
+        // SAFETY: eight bytes of the stack.
+        unsafe { libc::write(self.outbox.as_raw_fd(), one.as_ptr().cast(), 8) };
     }
 
     /// The number of the present or latest wait of a rank; odd while it waits. Written by the rank.
@@ -364,6 +394,7 @@ impl Arena {
             self.base.write(ABORT_TEXT, &reason.as_bytes()[..end]);
             words::abort(word);
         }
+        wake(self.desk());
         for rank in 0..self.layout.ranks {
             let told = self.told(rank);
             // Words in windows are not mapped here: whoever waits there looks at the abort word ten times a second.

@@ -1,21 +1,24 @@
-//! What the proxy answers: requests of the ranks of this node and messages of other nodes in, replies and messages out.
+//! What is answered: requests of the ranks of this node and messages of other nodes in, replies and messages out.
+//!
+//! What the desk remembers lies in the memory of the node, so that a rank carries out its own requests, and wakes at most
+//! the rank that it answers. Who carries out a request holds the desk. A process that is killed there never leaves it: all
+//! others give up when the waits are ended for its loss.
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use crate::arena::{Arena, Window, ENDED, HEADER, IN_BASE, SMALL};
+use crate::arena::{Arena, Window, ENDED, HEADER, IN_BASE, PAGE, SMALL};
+use crate::carried::{Head, ACK, HEAD, SEND};
 use crate::heap::{give_back, payload_at, Heap};
 use crate::line::{flag, op, status, Reply, Request, INLINE};
+use crate::lists::{head_bytes, LIST, MATCHING, OF_NODE, OF_RANK, OUTCOMES, STOCK};
 use crate::matching::{Label, Matching, Wanted};
 use crate::refusal;
+use crate::shelf::{Full, List, Shelf};
 use crate::wait::wake_sleepers;
-
-/// Bytes of the head of a message between nodes.
-pub const HEAD: usize = 72;
-const SEND: u32 = 1;
-const ACK: u32 = 2;
+use crate::words::{leave_desk, take_desk, try_desk};
 
 /// Where the ranks are.
 #[derive(Clone, Debug)]
@@ -50,6 +53,8 @@ struct Receive {
     capacity: u64,
 }
 
+/// What has become of a deferred request.
+#[derive(Clone, Copy)]
 enum Outcome {
     Open,
     AskedBy(u64),
@@ -57,7 +62,7 @@ enum Outcome {
 }
 
 /// A message to another node: the head, and the block that goes with it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Outgoing {
     node: u32,
     head: [u8; HEAD],
@@ -78,65 +83,148 @@ pub struct Meeting {
     pub round: u32,
 }
 
-/// The state of the proxy.
+/// A probe that waits.
+type Probe = (usize, u64, Wanted);
+
+/// The desk of a node, as one of its processes sees it.
 pub struct Desk {
     arena: Arc<Arena>,
     places: Places,
-    next: Vec<u64>,
+    shelf: Shelf,
+    heads: usize,
     matching: Vec<Matching<Message, Receive>>,
-    probes: Vec<(usize, u64, Wanted)>,
-    outcomes: HashMap<(usize, u64), Outcome>,
+    probes: List<Probe>,
+    outbox: List<Outgoing>,
+    meetings: List<Meeting>,
+    /// Lines that were answered, and whose ranks may sleep.
+    answered: Vec<(usize, u64)>,
+    /// What came from other nodes: of the process that takes it in.
     inbound: Heap,
     windows: HashMap<u32, Window>,
-    outbox: Vec<Outgoing>,
-    meetings: Vec<Meeting>,
+}
+
+/// Leaves the desk also where a request cannot be carried out to its end, which is a defect.
+struct Leaving<'a>(&'a Arena);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let text = "the desk of this node has failed (a defect of Tartan; please report it)";
+            self.0.abort(refusal::kind::DEFECT, text);
+        }
+        leave_desk(self.0.desk());
+    }
 }
 
 impl Desk {
     pub fn new(arena: Arc<Arena>, places: Places) -> Self {
         let layout = arena.layout;
+        let (heads, bytes) = layout.desk();
+        let nodes = (heads + head_bytes(layout.ranks)).next_multiple_of(PAGE);
+        let ranks = heads + OF_NODE;
+        let matching = |rank| Matching::new(ranks + rank * OF_RANK + 8);
         Self {
             places,
-            next: vec![1; layout.ranks],
-            matching: (0..layout.ranks).map(|_| Matching::default()).collect(),
-            probes: Vec::new(),
-            outcomes: HashMap::new(),
+            shelf: Shelf::new(Arc::clone(&arena), heads, nodes, heads + bytes - nodes),
+            heads: ranks,
+            matching: (0..layout.ranks).map(matching).collect(),
+            probes: List::new(heads + STOCK),
+            outbox: List::new(heads + STOCK + LIST),
+            meetings: List::new(heads + STOCK + 2 * LIST),
+            answered: Vec::new(),
             inbound: Heap::new(layout.heap_at(layout.ranks), layout.heap),
             windows: HashMap::new(),
-            outbox: Vec::new(),
-            meetings: Vec::new(),
             arena,
         }
     }
 
+    /// Do something while nobody else has the desk, then wake who was answered; None where all waits were ended.
+    fn alone<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        let arena = Arc::clone(&self.arena);
+        if !take_desk(arena.desk(), || arena.aborted()) {
+            return None;
+        }
+        let leaving = Leaving(&arena);
+        let result = work(self);
+        drop(leaving);
+        for (rank, seq) in self.answered.drain(..) {
+            let word = arena.base.word(arena.ack_at(rank, seq));
+            wake_sleepers(word, arena.sleeps(rank));
+        }
+        Some(result)
+    }
+
+    /// How many requests of a rank were read.
+    fn read(&self, rank: usize) -> &AtomicU64 {
+        self.arena.base.long(self.heads + rank * OF_RANK)
+    }
+
+    fn outcomes(&self, rank: usize, seq: u64) -> List<(u64, Outcome)> {
+        let lists = self.heads + rank * OF_RANK + 8 + MATCHING;
+        List::new(lists + (seq % OUTCOMES as u64) as usize * LIST)
+    }
+
+    /// End all waits where something cannot be remembered.
+    fn require_room<T>(&self, kept: Result<T, Full>) -> Option<T> {
+        let Ok(kept) = kept else {
+            let text = format!(
+                "more than {} messages and requests of a node wait to be received",
+                self.shelf.len()
+            );
+            self.arena.abort(refusal::kind::NO_ROOM, &text);
+            return None;
+        };
+        Some(kept)
+    }
+
     /// Whether a request waits to be read.
     pub fn is_asked(&self) -> bool {
-        (0..self.next.len()).any(|rank| self.request(rank).is_some())
+        (0..self.matching.len()).any(|rank| self.request(rank).is_some())
     }
 
     /// Carry out all requests that were published; return whether there was one.
     pub fn serve(&mut self) -> bool {
-        let mut any = false;
-        for rank in 0..self.next.len() {
-            while let Some(request) = self.request(rank) {
-                let seq = self.next[rank];
-                self.next[rank] += 1;
-                self.carry_out(rank, seq, &request);
-                any = true;
-            }
+        if !self.is_asked() {
+            return false;
         }
-        any
+        let all = |desk: &mut Self| (0..desk.matching.len()).for_each(|rank| desk.read_all(rank));
+        self.served(all)
     }
 
-    fn request(&self, rank: usize) -> Option<Request> {
-        let seq = self.next[rank];
-        // SAFETY: the line lies in the arena; this desk is its only reader, and it was not answered yet.
-        unsafe { (*self.arena.request(rank, seq)).take(seq) }
+    /// Carry out what a rank of this process has published; return false where all waits were ended.
+    pub fn serve_rank(&mut self, rank: usize) -> bool {
+        self.served(|desk| desk.read_all(rank))
+    }
+
+    fn served(&mut self, work: impl FnOnce(&mut Self)) -> bool {
+        let outgoing = self.alone(|desk| {
+            work(desk);
+            desk.has_outgoing()
+        });
+        if outgoing == Some(true) {
+            self.arena.tell_leader();
+        }
+        outgoing.is_some()
+    }
+
+    fn read_all(&mut self, rank: usize) {
+        while let Some((seq, request)) = self.request(rank) {
+            self.read(rank).store(seq, Ordering::Relaxed);
+            self.carry_out(rank, seq, &request);
+        }
+    }
+
+    fn request(&self, rank: usize) -> Option<(u64, Request)> {
+        let seq = self.read(rank).load(Ordering::Relaxed) + 1;
+        // SAFETY: the line lies in the arena; it is read by who has the desk, or to see whether it was published.
+        let request = unsafe { (*self.arena.request(rank, seq)).take(seq) }?;
+        Some((seq, request))
     }
 
     fn carry_out(&mut self, rank: usize, seq: u64, asked: &Request) {
         if asked.flags & flag::DEFER != 0 {
-            self.outcomes.insert((rank, seq), Outcome::Open);
+            let outcomes = self.outcomes(rank, seq);
+            self.require_room(self.shelf.push(&outcomes, (seq, Outcome::Open)));
             self.answer(rank, seq, pending());
         }
         let wanted = Wanted {
@@ -151,9 +239,8 @@ impl Desk {
                     seq,
                     capacity: asked.bytes,
                 };
-                if let Some((label, message, receive)) =
-                    self.matching[rank].receive(wanted, receive)
-                {
+                let found = self.matching[rank].receive(&self.shelf, wanted, receive);
+                if let Some((label, message, receive)) = self.require_room(found).flatten() {
                     self.matched(rank, label, &message, receive);
                 }
             }
@@ -161,13 +248,7 @@ impl Desk {
             op::TEST => self.test(rank, seq, asked.address),
             op::PROBE => self.probe(rank, seq, wanted, asked.flags & flag::NOW != 0),
             op::MEET => {
-                self.meetings.push(Meeting {
-                    group: asked.address as u32,
-                    slot: asked.group,
-                    half: asked.peer as u32,
-                    phase: asked.tag as u32,
-                    round: asked.bytes as u32,
-                });
+                self.require_room(self.shelf.push(&self.meetings, meeting(asked)));
                 self.answer(rank, seq, Reply::default());
             }
             op::ARRIVE => self.arrive_for(rank, seq, asked),
@@ -178,15 +259,8 @@ impl Desk {
 
     /// A slot has come to a meeting: a GPU cannot count in memory that it shares with the host.
     fn arrive_for(&mut self, rank: usize, seq: u64, asked: &Request) {
-        let meeting = Meeting {
-            group: asked.address as u32,
-            slot: asked.group,
-            half: asked.peer as u32,
-            phase: asked.tag as u32,
-            round: asked.bytes as u32,
-        };
         self.answer(rank, seq, Reply::default());
-        if let Err(error) = self.count(meeting) {
+        if let Err(error) = self.count(meeting(asked)) {
             let text = format!("the window of a group: {error}");
             self.arena.abort(refusal::kind::NO_ROOM, &text);
         }
@@ -197,13 +271,13 @@ impl Desk {
         let here = |&&member: &&u32| self.places.node[member as usize] == self.places.me;
         let locals = members.iter().filter(here).count();
         let (_, window) = self.window(meeting.slot)?;
-        if !crate::group::arrive(window, locals as u32, meeting.round) {
+        if !crate::meeting::arrive(window, locals as u32, meeting.round) {
             return Ok(());
         }
         if locals == members.len() || meeting.phase == 2 {
-            crate::group::release(window, meeting.round);
+            crate::meeting::release(window, meeting.round);
         } else {
-            self.meetings.push(meeting);
+            self.require_room(self.shelf.push(&self.meetings, meeting));
         }
         Ok(())
     }
@@ -213,7 +287,7 @@ impl Desk {
         let half = asked.peer as usize;
         let calls = match self.window(asked.group) {
             Ok((arena, window)) if asked.flags == refusal::MISMATCH => {
-                crate::group::calls(arena, window, half % 2)
+                crate::meeting::calls(arena, window, half % 2)
             }
             _ => Vec::new(),
         };
@@ -258,11 +332,13 @@ impl Desk {
         };
         let block = (message.flags & flag::INLINE == 0)
             .then(|| (asked.address as usize, self.block_bytes(asked)));
-        self.outbox.push(Outgoing {
-            node,
-            head: head.packed(),
-            block,
-        });
+        self.post(node, &head, block);
+    }
+
+    fn post(&mut self, node: u32, head: &Head, block: Option<(usize, usize)>) {
+        let head = head.packed();
+        let outgoing = Outgoing { node, head, block };
+        self.require_room(self.shelf.push(&self.outbox, outgoing));
     }
 
     fn block_bytes(&self, asked: &Request) -> usize {
@@ -274,9 +350,11 @@ impl Desk {
     }
 
     fn arrive(&mut self, to: usize, label: Label, message: Message) {
-        match self.matching[to].arrive(label, message) {
-            Some((message, receive)) => self.matched(to, label, &message, receive),
-            None => self.tell_probe(to, label, &message),
+        let found = self.matching[to].arrive(&self.shelf, label, message);
+        match self.require_room(found) {
+            Some(Some((message, receive))) => self.matched(to, label, &message, receive),
+            Some(None) => self.tell_probe(to, label, &message),
+            None => {}
         }
     }
 
@@ -315,74 +393,86 @@ impl Desk {
             status: outcome,
             ..Head::default()
         };
-        self.outbox.push(Outgoing {
-            node,
-            head: head.packed(),
-            block: None,
-        });
+        self.post(node, &head, None);
     }
 
     /// A request has ended: answer it, or who waits for it, or remember how.
     fn finish(&mut self, rank: usize, seq: u64, reply: Reply) {
-        match self.outcomes.get_mut(&(rank, seq)) {
+        let outcomes = self.outcomes(rank, seq);
+        let its = |(other, _): &(u64, Outcome)| *other == seq;
+        match self.shelf.find(&outcomes, its) {
             None => self.answer(rank, seq, reply),
-            Some(Outcome::AskedBy(waiter)) => {
-                let waiter = *waiter;
-                self.outcomes.remove(&(rank, seq));
+            Some((_, Outcome::AskedBy(waiter))) => {
+                self.shelf.remove(&outcomes, its);
                 self.answer(rank, waiter, reply);
             }
-            Some(outcome) => *outcome = Outcome::Known(reply),
+            Some(_) => {
+                self.shelf
+                    .replace(&outcomes, its, (seq, Outcome::Known(reply)));
+            }
         }
     }
 
     fn wait(&mut self, rank: usize, seq: u64, of: u64) {
-        match self.outcomes.get_mut(&(rank, of)) {
+        let outcomes = self.outcomes(rank, of);
+        let its = |(other, _): &(u64, Outcome)| *other == of;
+        match self.shelf.find(&outcomes, its) {
             None => self.answer(rank, seq, unknown()),
-            Some(Outcome::Known(reply)) => {
-                let reply = *reply;
-                self.outcomes.remove(&(rank, of));
+            Some((_, Outcome::Known(reply))) => {
+                self.shelf.remove(&outcomes, its);
                 self.answer(rank, seq, reply);
             }
-            Some(outcome) => *outcome = Outcome::AskedBy(seq),
+            Some(_) => {
+                self.shelf
+                    .replace(&outcomes, its, (of, Outcome::AskedBy(seq)));
+            }
         }
     }
 
     fn test(&mut self, rank: usize, seq: u64, of: u64) {
-        match self.outcomes.get(&(rank, of)) {
-            None => self.answer(rank, seq, unknown()),
-            Some(Outcome::Known(_)) => self.wait(rank, seq, of),
-            Some(_) => self.answer(rank, seq, pending()),
+        let outcomes = self.outcomes(rank, of);
+        match self.shelf.find(&outcomes, |(other, _)| *other == of) {
+            Some((_, Outcome::Open | Outcome::AskedBy(_))) => self.answer(rank, seq, pending()),
+            _ => self.wait(rank, seq, of),
         }
     }
 
     fn probe(&mut self, rank: usize, seq: u64, wanted: Wanted, now: bool) {
-        match self.matching[rank].find(wanted) {
-            Some(&(label, message)) => {
+        match self.matching[rank].find(&self.shelf, wanted) {
+            Some((label, message)) => {
                 self.answer(rank, seq, described(label, &message, status::DONE))
             }
             None if now => self.answer(rank, seq, pending()),
-            None => self.probes.push((rank, seq, wanted)),
+            None => {
+                self.require_room(self.shelf.push(&self.probes, (rank, seq, wanted)));
+            }
         }
     }
 
     fn tell_probe(&mut self, to: usize, label: Label, message: &Message) {
-        let asks = |probe: &(usize, u64, Wanted)| probe.0 == to && probe.2.takes(&label);
-        if let Some(place) = self.probes.iter().position(asks) {
-            let (rank, seq, _) = self.probes.swap_remove(place);
+        let asks = |probe: &Probe| probe.0 == to && probe.2.takes(&label);
+        if let Some((rank, seq, _)) = self.shelf.remove(&self.probes, asks) {
             self.answer(rank, seq, described(label, message, status::DONE));
         }
     }
 
-    fn answer(&self, rank: usize, seq: u64, reply: Reply) {
-        // SAFETY: the line lies in the arena; this desk is its only writer, and answers each request once.
+    fn answer(&mut self, rank: usize, seq: u64, reply: Reply) {
+        // SAFETY: the line lies in the arena; who has the desk is its only writer, and answers each request once.
         unsafe { (*self.arena.reply(rank, seq)).publish(seq, reply) };
-        let word = self.arena.base.word(self.arena.ack_at(rank, seq));
-        wake_sleepers(word, self.arena.sleeps(rank));
+        self.answered.push((rank, seq));
     }
 
     /// Take what is for other nodes: for each message the node, the head and the block, which is copied and given back;
     /// and the meetings.
     pub fn take(&mut self) -> (Vec<Carried>, Vec<Meeting>) {
+        if !self.has_outgoing() {
+            return (Vec::new(), Vec::new());
+        }
+        let taken = self.alone(|desk| {
+            let meetings = desk.shelf.take_all(&desk.meetings);
+            (desk.shelf.take_all(&desk.outbox), meetings)
+        });
+        let (messages, meetings) = taken.unwrap_or_default();
         let base = &self.arena.base;
         let copied = |message: Outgoing| {
             let mut bytes = vec![0; message.block.map_or(0, |(_, bytes)| bytes)];
@@ -392,11 +482,7 @@ impl Desk {
             }
             (message.node, message.head, bytes)
         };
-        let messages = std::mem::take(&mut self.outbox);
-        (
-            messages.into_iter().map(copied).collect(),
-            std::mem::take(&mut self.meetings),
-        )
+        (messages.into_iter().map(copied).collect(), meetings)
     }
 
     /// Take in a message of another node: its head, and its block where it has one.
@@ -407,7 +493,7 @@ impl Desk {
         let head = Head::unpacked(head).ok_or_else(|| io::Error::other("a head that is none"))?;
         let to = (head.to as usize)
             .checked_sub(self.places.first)
-            .filter(|&to| to < self.next.len())
+            .filter(|&to| to < self.matching.len())
             .ok_or_else(|| io::Error::other(format!("rank {} is not of this node", head.to)))?;
         if head.kind == ACK {
             let reply = Reply {
@@ -416,7 +502,7 @@ impl Desk {
                 tag: head.tag,
                 ..Reply::default()
             };
-            self.finish(to, head.seq, reply);
+            self.alone(|desk| desk.finish(to, head.seq, reply));
             return Ok(());
         }
         let place = self.keep(head.flags as u16, block)?;
@@ -435,7 +521,7 @@ impl Desk {
             block: place as u64,
             inline: head.inline,
         };
-        self.arrive(to, label, message);
+        self.alone(|desk| desk.arrive(to, label, message));
         Ok(())
     }
 
@@ -460,7 +546,7 @@ impl Desk {
     /// Where the window cannot be mapped.
     pub fn members(&mut self, slot: u32) -> io::Result<Vec<u32>> {
         let (_, window) = self.window(slot)?;
-        Ok(crate::group::members(window))
+        Ok(crate::meeting::members(window))
     }
 
     fn window(&mut self, slot: u32) -> io::Result<(&Arena, &Window)> {
@@ -473,7 +559,7 @@ impl Desk {
 
     /// Whether something is for other nodes.
     pub fn has_outgoing(&self) -> bool {
-        !self.outbox.is_empty() || !self.meetings.is_empty()
+        !self.shelf.is_bare(&self.outbox) || !self.shelf.is_bare(&self.meetings)
     }
 
     /// What other nodes need of the contributions of some members: headers and small ones, or the large ones.
@@ -510,7 +596,7 @@ impl Desk {
             for &member in members {
                 let half = meeting.half as usize;
                 window.write(arena.layout.header_at(half, member), cut(HEADER)?);
-                let bytes = crate::group::contributed(arena, window, half, member);
+                let bytes = crate::meeting::contributed(arena, window, half, member);
                 if bytes <= SMALL {
                     window.write(arena.layout.small_at(half, member), cut(bytes)?);
                 }
@@ -534,19 +620,28 @@ impl Desk {
     /// Where the window cannot be mapped.
     pub fn release(&mut self, slot: u32, round: u32) -> io::Result<()> {
         let (_, window) = self.window(slot)?;
-        crate::group::release(window, round);
+        crate::meeting::release(window, round);
         Ok(())
     }
 
     /// A number that stays the same as long as all ranks of this node wait or have ended and none can go on by itself;
-    /// None where one computes, can go on, or all have ended.
+    /// None where one computes, can go on, has the desk, or all have ended.
     pub fn stuck(&mut self) -> Option<u64> {
+        let arena = Arc::clone(&self.arena);
+        if !try_desk(arena.desk()) {
+            return None;
+        }
+        let _leaving = Leaving(&arena);
+        self.stamp()
+    }
+
+    fn stamp(&mut self) -> Option<u64> {
         if self.is_asked() || self.has_outgoing() {
             return None;
         }
         let mut stamp = 0_u64;
         let mut waits = false;
-        for rank in 0..self.next.len() {
+        for rank in 0..self.matching.len() {
             let told = self.arena.told(rank);
             let again = self.arena.epoch(rank).load(Ordering::SeqCst);
             if told.epoch.is_multiple_of(2) || told.epoch != again {
@@ -576,6 +671,17 @@ impl Desk {
     }
 }
 
+/// The meeting that a request is about.
+fn meeting(asked: &Request) -> Meeting {
+    Meeting {
+        group: asked.address as u32,
+        slot: asked.group,
+        half: asked.peer as u32,
+        phase: asked.tag as u32,
+        round: asked.bytes as u32,
+    }
+}
+
 /// Where the parts lie that a message between nodes has.
 fn parts(
     arena: &Arena,
@@ -585,13 +691,13 @@ fn parts(
 ) -> Vec<(usize, usize)> {
     let (layout, half) = (&arena.layout, meeting.half as usize);
     if meeting.phase > 0 {
-        let places = crate::group::places(arena, window, half);
+        let places = crate::meeting::places(arena, window, half);
         return members.iter().map(|&member| places[member]).collect();
     }
     let mut parts = Vec::new();
     for &member in members {
         parts.push((layout.header_at(half, member), HEADER));
-        let bytes = crate::group::contributed(arena, window, half, member);
+        let bytes = crate::meeting::contributed(arena, window, half, member);
         if bytes <= SMALL {
             parts.push((layout.small_at(half, member), bytes));
         }
@@ -622,88 +728,5 @@ fn unknown() -> Reply {
     Reply {
         status: status::UNKNOWN,
         ..Reply::default()
-    }
-}
-
-/// The head of a message between nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Head {
-    kind: u32,
-    from: u32,
-    to: u32,
-    tag: i32,
-    group: u32,
-    flags: u32,
-    seq: u64,
-    bytes: u64,
-    status: i32,
-    inline: [u8; INLINE],
-}
-
-impl Head {
-    fn packed(&self) -> [u8; HEAD] {
-        let mut head = [0; HEAD];
-        let words = [
-            self.kind,
-            self.from,
-            self.to,
-            self.tag as u32,
-            self.group,
-            self.flags,
-        ];
-        for (place, word) in words.iter().enumerate() {
-            head[place * 4..place * 4 + 4].copy_from_slice(&word.to_le_bytes());
-        }
-        head[24..32].copy_from_slice(&self.seq.to_le_bytes());
-        head[32..40].copy_from_slice(&self.bytes.to_le_bytes());
-        head[40..44].copy_from_slice(&self.status.to_le_bytes());
-        head[48..].copy_from_slice(&self.inline);
-        head
-    }
-
-    fn unpacked(head: &[u8]) -> Option<Self> {
-        let head: &[u8; HEAD] = head.try_into().ok()?;
-        let word =
-            |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-        let mut inline = [0; INLINE];
-        inline.copy_from_slice(&head[48..]);
-        Some(Self {
-            kind: word(0),
-            from: word(4),
-            to: word(8),
-            tag: word(12) as i32,
-            group: word(16),
-            flags: word(20),
-            seq: long(24),
-            bytes: long(32),
-            status: word(40) as i32,
-            inline,
-        })
-        .filter(|head| matches!(head.kind, SEND | ACK))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn heads_come_back_as_they_were() {
-        let head = Head {
-            kind: ACK,
-            from: 1,
-            to: 70_000,
-            tag: -5,
-            group: 9,
-            flags: 3,
-            seq: 1 << 40,
-            bytes: u64::MAX - 1,
-            status: -7,
-            inline: [3; INLINE],
-        };
-        assert_eq!(Head::unpacked(&head.packed()), Some(head));
-        assert_eq!(Head::unpacked(&[0; HEAD]), None);
-        assert_eq!(Head::unpacked(&[0; 3]), None);
     }
 }

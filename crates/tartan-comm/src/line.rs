@@ -41,7 +41,7 @@ pub mod status {
     pub const TOO_LONG: i32 = 1;
     /// Deferred, or not yet done.
     pub const PENDING: i32 = 2;
-    /// The proxy knows no such request.
+    /// There is no such request.
     pub const UNKNOWN: i32 = 3;
 }
 
@@ -122,7 +122,7 @@ impl RequestLine {
     /// Read the request of this number, if it was published (R2).
     ///
     /// # Safety
-    /// Only the proxy reads, and a line is not written again before it was answered.
+    /// Only who has the desk reads, and a line is not written again before it was answered.
     pub unsafe fn take(&self, seq: u64) -> Option<Request> {
         if self.seq.load(order(Need::TakeRequest, Ordering::Acquire)) != seq {
             return None;
@@ -135,7 +135,7 @@ impl ReplyLine {
     /// Write the words, then the acknowledgement with release (R3).
     ///
     /// # Safety
-    /// Only the proxy writes, once for each request.
+    /// Only who has the desk writes, once for each request.
     pub unsafe fn publish(&self, seq: u64, reply: Reply) {
         self.reply.set(reply);
         self.ack.store(seq, order(Need::Answer, Ordering::Release));

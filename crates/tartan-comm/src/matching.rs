@@ -1,11 +1,11 @@
-//! Which receive takes which message: pure.
+//! Which receive takes which message; nothing but the lists of a shelf is read or changed.
 //!
 //! A message goes to the oldest receive that takes it, a receive takes the oldest message that it can: so messages of one
 //! sender, receiver, group and tag keep their order.
 
-use std::collections::VecDeque;
-
 use crate::line::ANY;
+use crate::lists::LIST;
+use crate::shelf::{Full, List, Shelf};
 
 /// What a receive or a probe takes: numbers, or `ANY`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,66 +34,64 @@ impl Wanted {
 
 /// The messages and the receives of one rank that have not found each other. `M` and `R` are what hangs on them.
 pub struct Matching<M, R> {
-    messages: VecDeque<(Label, M)>,
-    receives: VecDeque<(Wanted, R)>,
+    messages: List<(Label, M)>,
+    receives: List<(Wanted, R)>,
 }
 
-impl<M, R> Default for Matching<M, R> {
-    fn default() -> Self {
+impl<M: Copy, R: Copy> Matching<M, R> {
+    /// The lists that begin here.
+    pub fn new(at: usize) -> Self {
         Self {
-            messages: VecDeque::new(),
-            receives: VecDeque::new(),
+            messages: List::new(at),
+            receives: List::new(at + LIST),
         }
     }
-}
 
-impl<M, R> Matching<M, R> {
     /// A message arrives: return it with the receive that takes it, or keep it.
-    pub fn arrive(&mut self, label: Label, message: M) -> Option<(M, R)> {
-        match self
-            .receives
-            .iter()
-            .position(|(wanted, _)| wanted.takes(&label))
+    ///
+    /// # Errors
+    /// Where there is no room to keep it.
+    pub fn arrive(&self, shelf: &Shelf, label: Label, message: M) -> Result<Option<(M, R)>, Full> {
+        if let Some((_, receive)) = shelf.remove(&self.receives, |(wanted, _)| wanted.takes(&label))
         {
-            Some(place) => self
-                .receives
-                .remove(place)
-                .map(|(_, receive)| (message, receive)),
-            None => {
-                self.messages.push_back((label, message));
-                None
-            }
+            return Ok(Some((message, receive)));
         }
+        shelf.push(&self.messages, (label, message))?;
+        Ok(None)
     }
 
     /// A receive is posted: return it with the message that it takes and its label, or keep it.
-    pub fn receive(&mut self, wanted: Wanted, receive: R) -> Option<(Label, M, R)> {
-        match self
-            .messages
-            .iter()
-            .position(|(label, _)| wanted.takes(label))
+    ///
+    /// # Errors
+    /// Where there is no room to keep it.
+    pub fn receive(
+        &self,
+        shelf: &Shelf,
+        wanted: Wanted,
+        receive: R,
+    ) -> Result<Option<(Label, M, R)>, Full> {
+        if let Some((label, message)) =
+            shelf.remove(&self.messages, |(label, _)| wanted.takes(label))
         {
-            Some(place) => {
-                let (label, message) = self.messages.remove(place)?;
-                Some((label, message, receive))
-            }
-            None => {
-                self.receives.push_back((wanted, receive));
-                None
-            }
+            return Ok(Some((label, message, receive)));
         }
+        shelf.push(&self.receives, (wanted, receive))?;
+        Ok(None)
     }
 
     /// The message that a receive would take now.
-    pub fn find(&self, wanted: Wanted) -> Option<&(Label, M)> {
-        self.messages.iter().find(|(label, _)| wanted.takes(label))
+    pub fn find(&self, shelf: &Shelf, wanted: Wanted) -> Option<(Label, M)> {
+        shelf.find(&self.messages, |(label, _)| wanted.takes(label))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arena::{Arena, Layout, PAGE};
+    use crate::lists::STOCK;
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     #[derive(Clone, Copy, Debug)]
     enum Event {
@@ -141,13 +139,16 @@ mod tests {
 
         #[test]
         fn as_the_oracle_matches(events in prop::collection::vec(event(), 0..40)) {
-            let mut matching = Matching::default();
+            let layout = Layout { ranks: 1, members: 1, heap: 4 * PAGE, half: PAGE };
+            let at = layout.heap_at(0);
+            let shelf = Shelf::new(Arc::new(Arena::new(layout).unwrap()), at, at + PAGE, 3 * PAGE);
+            let matching = Matching::new(at + STOCK);
             let mut found = Vec::new();
             for (number, event) in events.iter().enumerate() {
                 match *event {
-                    Event::Message(label) => found.extend(matching.arrive(label, number)),
+                    Event::Message(label) => found.extend(matching.arrive(&shelf, label, number).unwrap()),
                     Event::Receive(wanted) => {
-                        found.extend(matching.receive(wanted, number).map(|(_, m, r)| (m, r)));
+                        found.extend(matching.receive(&shelf, wanted, number).unwrap().map(|(_, m, r)| (m, r)));
                     }
                 }
             }

@@ -1,12 +1,13 @@
-//! The side of a rank: post requests, sleep until they are answered.
+//! The side of a rank: post requests and carry them out, sleep until they are answered.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use crate::arena::{Arena, Waiting, IN_BASE};
+use crate::desk::{Desk, Places};
 use crate::heap::{give_back, payload_at, Heap};
 use crate::line::{Reply, Request, RING};
-use crate::wait::{sleep_unless, wake_sleepers, TURN};
+use crate::wait::{comes_soon, sleep_unless, TURN};
 
 /// Why a wait has ended without what was waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,24 +28,24 @@ pub struct Rank {
     pub arena: Arc<Arena>,
     me: usize,
     seq: u64,
+    desk: Desk,
     heap: Heap,
-    spins: u32,
 }
 
 impl Rank {
-    /// The rank of this number on its node, which looks `spins` times for an answer before it sleeps.
-    pub fn new(arena: Arc<Arena>, me: usize, spins: u32) -> Self {
+    /// The rank of this number on its node.
+    pub fn new(arena: Arc<Arena>, places: Places, me: usize) -> Self {
         let layout = arena.layout;
         Self {
+            desk: Desk::new(Arc::clone(&arena), places),
             heap: Heap::new(layout.heap_at(me), layout.heap),
             arena,
             me,
             seq: 0,
-            spins,
         }
     }
 
-    /// Publish a request (R1) and return its number.
+    /// Publish a request (R1), carry it out, and return its number.
     ///
     /// # Errors
     /// Where all lines are in use and the wait for one is ended.
@@ -59,9 +60,9 @@ impl Rank {
         self.seq = seq;
         // SAFETY: the line is this rank's, and the request before in it was answered, as just seen.
         unsafe { (*self.arena.request(self.me, seq)).publish(seq, request) };
-        let bell = self.arena.doorbell();
-        bell.fetch_add(1, Ordering::SeqCst);
-        wake_sleepers(bell, self.arena.proxy_sleeps());
+        if !self.desk.serve_rank(self.me) {
+            return Err(Stop::Aborted);
+        }
         Ok(seq)
     }
 
@@ -107,13 +108,7 @@ impl Rank {
         waiting: &dyn Fn() -> Waiting,
         check: Check<'_>,
     ) -> Result<(), Stop> {
-        for _ in 0..self.spins {
-            if ready() {
-                return Ok(());
-            }
-            std::hint::spin_loop();
-        }
-        if ready() {
+        if comes_soon(ready) {
             return Ok(());
         }
         let told = waiting();

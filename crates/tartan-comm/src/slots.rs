@@ -4,9 +4,9 @@ use std::io;
 use std::sync::Arc;
 
 use crate::arena::{Arena, Window, ABORT, HEADER, IN_GROUP, PAGE, SIGNATURE, SMALL, WAIT};
-use crate::group::RELEASE;
 use crate::heap::BLOCK_HEADER;
 use crate::line::{flag, op, status, INLINE, RING};
+use crate::meeting::RELEASE;
 use crate::refusal;
 
 /// Addresses and sizes, as `tartan_comm.h` declares them.

@@ -25,6 +25,9 @@ pub enum Need {
     Arrive,
     Release,
     Released,
+    /// The desk is taken, and left to others (R2).
+    TakeDesk,
+    LeaveDesk,
     /// A block is given back, and seen to be free.
     GiveBack,
     Collect,

@@ -1,7 +1,40 @@
-//! Single words by which ranks agree: meetings, blocks in use, the abort word. Where they lie, others know.
+//! Single words by which ranks agree: who has the desk, meetings, blocks in use, the abort word. Where they lie, others know.
 
 use crate::sync::{order, AtomicU32, Need, Ordering};
-use crate::wait::wake_sleepers;
+use crate::wait::{comes_soon, sleep_while, wake, wake_sleepers, TURN};
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+/// Held, and others may sleep until it is free.
+const WANTED: u32 = 2;
+
+/// Take the desk; wait while another has it. False where `stop` says so before it is free.
+pub fn take_desk(desk: &AtomicU32, stop: impl Fn() -> bool) -> bool {
+    if comes_soon(|| try_desk(desk)) {
+        return true;
+    }
+    while desk.swap(WANTED, order(Need::TakeDesk, Ordering::Acquire)) != FREE {
+        if stop() {
+            return false;
+        }
+        sleep_while(desk, WANTED, TURN);
+    }
+    true
+}
+
+/// Take the desk if nobody has it.
+pub fn try_desk(desk: &AtomicU32) -> bool {
+    let strong = order(Need::TakeDesk, Ordering::Acquire);
+    desk.compare_exchange(FREE, HELD, strong, Ordering::Relaxed)
+        .is_ok()
+}
+
+/// Leave the desk to the others.
+pub fn leave_desk(desk: &AtomicU32) {
+    if desk.swap(FREE, order(Need::LeaveDesk, Ordering::Release)) == WANTED {
+        wake(desk);
+    }
+}
 
 /// Count a rank that has come to a round; return whether it is the last of `locals`.
 pub fn arrive(arrivals: &AtomicU32, locals: u32, round: u32) -> bool {

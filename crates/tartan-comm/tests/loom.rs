@@ -91,33 +91,27 @@ fn no_wake_is_lost() {
     holds_and_needs(sleep_and_wake, &[Need::SleeperFence, Need::WakerFence]);
 }
 
-/// R6 for the proxy: it looks at the bell, then for a request, and sleeps until the bell has changed.
-fn doorbell() {
-    let line = Arc::new(RequestLine::default());
-    let words = Arc::new((AtomicU32::new(0), AtomicU32::new(0)));
-    let (its_line, its_words) = (Arc::clone(&line), Arc::clone(&words));
-    let rank = thread::spawn(move || {
-        // SAFETY: the only writer.
-        unsafe { its_line.publish(1, Request::default()) };
-        its_words.0.fetch_add(1, Ordering::SeqCst);
-        wake_sleepers(&its_words.0, &its_words.1);
-    });
-    loop {
-        let bell = words.0.load(Ordering::SeqCst);
-        // SAFETY: the only reader.
-        if unsafe { line.take(1) }.is_some() {
-            break;
-        }
-        sleep_unless(&words.0, bell, &words.1, TURN, || {
-            words.0.load(Ordering::SeqCst) != bell
-        });
-    }
-    rank.join().unwrap();
+/// R2: two take the desk in turn, and see what the other has remembered there; no wake is lost.
+fn desk() {
+    let both = Arc::new((AtomicU32::new(0), Plain::new(0)));
+    let its = Arc::clone(&both);
+    let visit = |both: &(AtomicU32, Plain<u32>)| {
+        assert!(words::take_desk(&both.0, || false));
+        // SAFETY: this one has the desk.
+        unsafe { both.1.set(both.1.get() + 1) };
+        words::leave_desk(&both.0);
+    };
+    let other = thread::spawn(move || (visit(&its), visit(&its)));
+    visit(&both);
+    other.join().unwrap();
+    assert!(words::try_desk(&both.0));
+    // SAFETY: this one has the desk.
+    assert_eq!(unsafe { both.1.get() }, 3);
 }
 
 #[test]
-fn the_proxy_sleeps_through_no_request() {
-    holds_and_needs(doorbell, &[Need::SleeperFence, Need::WakerFence]);
+fn one_at_a_time_has_the_desk() {
+    holds_and_needs(desk, &[Need::TakeDesk, Need::LeaveDesk]);
 }
 
 /// R7: who sees the abort word by `has_reason` sees the reason.

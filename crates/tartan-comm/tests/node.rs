@@ -6,15 +6,25 @@ use std::thread;
 
 use tartan_comm::arena::{Arena, Layout, SMALL};
 use tartan_comm::desk::Places;
-use tartan_comm::group::{found, Failure, Group};
+use tartan_comm::group::{Failure, Group};
 use tartan_comm::line::{flag, op, status, Request, ANY};
+use tartan_comm::meeting::found;
 use tartan_comm::proxy::Proxy;
 use tartan_comm::rank::{Rank, Stop};
+use tartan_comm::words::take_desk;
 
 struct Node {
     arena: Arc<Arena>,
     proxy: Proxy,
     ranks: usize,
+}
+
+fn places(ranks: usize) -> Places {
+    Places {
+        node: vec![0; ranks],
+        me: 0,
+        first: 0,
+    }
 }
 
 fn node(ranks: usize) -> Node {
@@ -27,12 +37,7 @@ fn node(ranks: usize) -> Node {
     let arena = Arc::new(Arena::new(layout).unwrap());
     let all: Vec<u32> = (0..ranks as u32).collect();
     found(&arena.window(0).unwrap(), &all);
-    let places = Places {
-        node: vec![0; ranks],
-        me: 0,
-        first: 0,
-    };
-    let proxy = Proxy::start(Arc::clone(&arena), places, false).unwrap();
+    let proxy = Proxy::start(Arc::clone(&arena), places(ranks), false).unwrap();
     Node {
         arena,
         proxy,
@@ -46,7 +51,8 @@ impl Node {
             let work = &work;
             let start = |me| {
                 let arena = Arc::clone(&self.arena);
-                scope.spawn(move || work(me, &mut Rank::new(arena, me, 0)))
+                let mut rank = Rank::new(arena, places(self.ranks), me);
+                scope.spawn(move || work(me, &mut rank))
             };
             let threads: Vec<_> = (0..self.ranks).map(start).collect();
             threads.into_iter().map(|one| one.join().unwrap()).collect()
@@ -231,6 +237,49 @@ fn a_wait_ends_with_the_reason() {
 }
 
 #[test]
+fn a_rank_that_is_killed_at_the_desk_ends_as_any_other() {
+    let node = node(3);
+    let stops = node.run(|me, rank| {
+        if me == 2 {
+            assert!(take_desk(rank.arena.desk(), || false)); // and never leaves it
+            assert_eq!(node.proxy.stuck(), None);
+            rank.arena.abort(1, "rank 2 is lost");
+            return None;
+        }
+        let mut number = 0;
+        loop {
+            number += 1;
+            let asked = if me == 0 {
+                inline(1, 0, number)
+            } else {
+                receive(0, 0, 8)
+            };
+            if let Err(stop) = rank.ask(asked, &mut on) {
+                return Some(stop);
+            }
+        }
+    });
+    assert_eq!(stops, [Some(Stop::Aborted), Some(Stop::Aborted), None]);
+    assert_eq!(node.proxy.stuck(), None);
+    let taken = node.proxy.with(|desk| desk.take());
+    assert!(taken.0.is_empty() && taken.1.is_empty());
+}
+
+#[test]
+fn more_messages_than_the_desk_can_remember_end_all() {
+    let node = node(2);
+    let stops = node.run(|me, rank| {
+        let mut asked = inline(1 - me, 0, 5);
+        asked.flags |= flag::DEFER;
+        (0..10_000).find_map(|_| rank.post(asked, &mut on).err())
+    });
+    assert_eq!(stops, [Some(Stop::Aborted); 2]);
+    let (kind, text) = node.arena.reason().unwrap();
+    assert_eq!(kind, 3);
+    assert!(text.starts_with("more than 1024 messages"), "{text}");
+}
+
+#[test]
 fn ranks_that_wait_for_each_other_are_stuck() {
     let node = node(3);
     thread::scope(|scope| {
@@ -239,7 +288,7 @@ fn ranks_that_wait_for_each_other_are_stuck() {
         scope.spawn(move || {
             let mut last = None;
             loop {
-                let stamp = proxy.with(|desk| desk.stuck());
+                let stamp = proxy.stuck();
                 if stamp.is_some() && stamp == last {
                     return arena.abort(2, "stuck");
                 }

@@ -11,8 +11,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use tartan_comm::arena::{Arena, Layout, Window};
 use tartan_comm::desk::{Meeting, Places};
-use tartan_comm::group::{found, Failure, Group};
+use tartan_comm::group::{Failure, Group};
 use tartan_comm::line::{flag, op, Reply, Request, INLINE};
+use tartan_comm::meeting::found;
 use tartan_comm::proxy::Proxy;
 use tartan_comm::rank::{Rank, Stop};
 use tartan_comm::slots::{SlotMemory, CONSTANTS};
@@ -282,12 +283,22 @@ fn deferred(mut request: Request) -> Request {
 #[pymethods]
 impl CommRank {
     #[new]
-    fn new(arena: &CommArena, me: usize, spins: u32) -> Self {
-        Self {
-            rank: Mutex::new(Rank::new(Arc::clone(&arena.arena), me, spins)),
-            arena: Arc::clone(&arena.arena),
+    fn new(arena: &CommArena, nodes: Vec<u32>, rank: usize) -> PyResult<Self> {
+        let me = *nodes
+            .get(rank)
+            .ok_or_else(|| PyValueError::new_err("no rank of these"))?;
+        let first = nodes.iter().position(|&node| node == me).unwrap_or(rank);
+        let places = Places {
+            node: nodes,
+            me,
+            first,
+        };
+        let arena = Arc::clone(&arena.arena);
+        Ok(Self {
+            rank: Mutex::new(Rank::new(Arc::clone(&arena), places, rank - first)),
+            arena,
             broken: AtomicBool::new(false),
-        }
+        })
     }
 
     #[allow(clippy::too_many_arguments, reason = "the words of a line")]
@@ -618,6 +629,6 @@ impl CommProxy {
     }
 
     fn stuck(&self) -> Option<u64> {
-        self.proxy.with(tartan_comm::desk::Desk::stuck)
+        self.proxy.stuck()
     }
 }

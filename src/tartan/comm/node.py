@@ -1,4 +1,4 @@
-"""The node process: starts the CPU ranks of a node, watches them, runs the proxy and the leader, ends all together.
+"""The node process: starts CPU ranks and watches them, runs the proxy of slots and the leader, ends all together.
 
 Ranks are forks of it, made before it has a thread: they share its memory by inheritance, and start in milliseconds.
 """
@@ -261,7 +261,7 @@ class NodeProcess:
         return stamp
 
     def _notice_stop(self) -> None:
-        """Let all end after the proxy has ended the waits here."""
+        """Let all end after a rank or the proxy has ended the waits here."""
         reason = self._arena.reason()
         if reason is None or self._stopped:
             return

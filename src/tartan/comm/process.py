@@ -7,12 +7,11 @@ import threading
 from dataclasses import dataclass, field
 
 from tartan._native import CommArena, CommProxy, CommRank
-from tartan.base.machine import memory, usable_cores
+from tartan.base.machine import memory
 from tartan.comm.rank import RankCommunicator
 from tartan.comm.state import DEADLOCK, RankSeat, all_wait
 
 _TURN_SECONDS = 0.1
-_SPINS = 2000
 _MOST_ADDRESSES = 1 << 44
 _MOST_PINNED = 160 << 20
 _CALLS = {1: "send", 2: "recv", 3: "wait", 4: "test", 5: "probe", 100: "a collective", 101: "nothing: it has ended"}
@@ -49,10 +48,9 @@ def was_asked() -> bool:
     return _here.asked
 
 
-def enter(arena: CommArena, local: int, rank: int, nodes: tuple[int, ...]) -> tuple[RankCommunicator, CommRank]:
-    """Make this process a rank: number ``local`` of its node, ``rank`` of all; return its communicator and its line."""
-    n_local = nodes.count(nodes[rank])
-    line = CommRank(arena, local, _SPINS if n_local < usable_cores() else 0)
+def enter(arena: CommArena, rank: int, nodes: tuple[int, ...]) -> tuple[RankCommunicator, CommRank]:
+    """Make this process rank ``rank`` of all; return its communicator and its line."""
+    line = CommRank(arena, nodes, rank)
     _here.found = RankCommunicator(RankSeat(arena, line, rank, nodes), range(len(nodes)), 0, 0)
     return _here.found, line
 
@@ -89,7 +87,7 @@ def _alone() -> RankCommunicator:
     proxy = CommProxy(arena, [0], 0, 0)
     _here.kept += [arena, proxy]
     threading.Thread(target=_watch, args=(arena, proxy), name="tartan-alone", daemon=True).start()
-    return enter(arena, 0, 0, (0,))[0]
+    return enter(arena, 0, (0,))[0]
 
 
 def _watch(arena: CommArena, proxy: CommProxy) -> None:

@@ -126,7 +126,7 @@ def run_rank(program: Program, seat: RankPlace, report_to: socket.socket) -> NoR
     """Be a rank: run the program, report, and end the process."""
 
     def work() -> RankEnding:
-        communicator, line = enter(seat.arena, seat.local, seat.rank, seat.nodes)
+        communicator, line = enter(seat.arena, seat.rank, seat.nodes)
         rank = seat.rank
         report = _of_function(program.function, rank, communicator) if program.function else _of_script(program, rank)
         if report.failure is None:

@@ -1,4 +1,4 @@
-"""The communicator of a CPU rank: messages through the proxy of its node, collectives in the memory of its node."""
+"""The communicator of a CPU rank: messages and collectives in the memory of its node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rank has of its node: the memory, its line to the proxy, where the ranks are; and what failures mean."""
+"""What a rank has of its node: the memory, its line, where the ranks are; and what failures mean."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RankSeat:
     arena : CommArena
         The memory of the node.
     line : CommRank
-        By which the rank asks the proxy.
+        By which the rank asks.
     rank : int
         Its number among all ranks.
     nodes : tuple of int
