@@ -1,9 +1,9 @@
 //! Where payloads lie: blocks in a part of the arena that one process hands out and the receivers give back.
 //!
 //! The first word of a block says whether it is in use: the owner sets it before it publishes the block, the reader
-//! clears it with release when it has copied. The owner looks for cleared blocks when it needs room.
+//! clears it with release when it has copied. The owner looks for cleared blocks when it takes others.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use crate::arena::Window;
@@ -12,13 +12,19 @@ use crate::words;
 /// Bytes before the description of a payload: in use (u32), bytes of the description (u32).
 pub const BLOCK_HEADER: usize = 64;
 
-/// Hands out the blocks of one heap as a ring; the oldest goes first.
+/// Hands out the blocks of one heap, each as low as there is room: so memory is used again while it is in the caches.
 pub struct Heap {
-    start: usize,
-    bytes: usize,
-    /// Begin and size of blocks that may be in use, oldest first.
-    blocks: VecDeque<(usize, usize)>,
+    end: usize,
+    /// The bytes of the blocks that may be in use, by where they begin.
+    blocks: BTreeMap<usize, usize>,
+    /// Nothing below is free.
+    low: usize,
+    /// Blocks taken since one last looked which were given back.
+    taken: usize,
 }
+
+/// One looks which of n blocks were given back at the latest when n / 8 more were taken.
+const LOOK_EVERY: usize = 8;
 
 /// Where the payload begins in a block with a description of so many bytes.
 pub fn payload_at(description: usize) -> usize {
@@ -28,46 +34,58 @@ pub fn payload_at(description: usize) -> usize {
 impl Heap {
     pub fn new(start: usize, bytes: usize) -> Self {
         Self {
-            start,
-            bytes,
-            blocks: VecDeque::new(),
+            end: start + bytes,
+            blocks: BTreeMap::new(),
+            low: start,
+            taken: 0,
         }
     }
 
     /// Take a block of at least so many bytes, marked as in use; None where there is no room.
     pub fn take(&mut self, window: &Window, bytes: usize) -> Option<usize> {
-        self.collect(window);
         let bytes = bytes.next_multiple_of(64);
-        let place = self.place(bytes)?;
-        self.blocks.push_back((place, bytes));
+        self.taken += 1;
+        let mut place = None;
+        if LOOK_EVERY * self.taken < self.blocks.len() {
+            place = self.place(bytes);
+        }
+        let place = match place {
+            Some(place) => place,
+            None => {
+                self.collect(window);
+                self.place(bytes)?
+            }
+        };
+        self.blocks.insert(place, bytes);
         window.word(place).store(1, Ordering::Relaxed);
         Some(place)
     }
 
-    /// Forget the oldest blocks that were given back.
+    /// Forget the blocks that were given back.
     fn collect(&mut self, window: &Window) {
-        while let Some(&(at, _)) = self.blocks.front() {
-            if !words::is_free(window.word(at)) {
-                break;
+        let low = &mut self.low;
+        self.blocks.retain(|&at, _| {
+            let used = !words::is_free(window.word(at));
+            if !used {
+                *low = (*low).min(at);
             }
-            self.blocks.pop_front();
-        }
+            used
+        });
+        self.taken = 0;
     }
 
-    fn place(&self, bytes: usize) -> Option<usize> {
-        let end = self.start + self.bytes;
-        let (Some(&(first, _)), Some(&(last, size))) = (self.blocks.front(), self.blocks.back())
-        else {
-            return (bytes <= self.bytes).then_some(self.start);
-        };
-        let next = last + size;
-        if next > first {
-            if bytes <= end - next {
-                return Some(next);
+    /// The lowest place with so much room.
+    fn place(&mut self, bytes: usize) -> Option<usize> {
+        let mut at = self.low;
+        for (&begin, &size) in self.blocks.range(self.low..) {
+            if begin == self.low {
+                self.low += size;
+            } else if bytes <= begin - at {
+                return Some(at);
             }
-            return (bytes < first - self.start).then_some(self.start);
+            at = begin + size;
         }
-        (bytes < first - next).then_some(next)
+        (bytes <= self.end.saturating_sub(at)).then_some(at)
     }
 }
 
@@ -80,6 +98,7 @@ pub fn give_back(window: &Window, block: usize) {
 mod tests {
     use super::*;
     use crate::arena::{Arena, Layout};
+    use std::collections::VecDeque;
 
     fn arena() -> Arena {
         let layout = Layout {
@@ -122,5 +141,23 @@ mod tests {
         }
         assert_eq!(heap.take(&arena.base, 4096), Some(start));
         assert_eq!(heap.take(&arena.base, 1), None);
+    }
+
+    #[test]
+    fn what_was_given_back_is_used_again_beside_a_block_that_stays() {
+        let arena = arena();
+        let start = arena.layout.heap_at(0);
+        let mut heap = Heap::new(start, 4096);
+        let first = heap.take(&arena.base, 100).unwrap();
+        let kept = heap.take(&arena.base, 100).unwrap();
+        assert_eq!((first, kept), (start, start + 128));
+        give_back(&arena.base, first);
+        let mut last = None;
+        for _ in 0..100 {
+            let next = heap.take(&arena.base, 100).unwrap();
+            assert!(next < start + 3 * 128, "{}", next - start);
+            last.replace(next)
+                .inspect(|&block| give_back(&arena.base, block));
+        }
     }
 }
