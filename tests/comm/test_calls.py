@@ -399,7 +399,8 @@ def programs(draw):
     return size, draw(st.integers(1, min(size, 2))), draw(st.lists(step, min_size=1, max_size=6)), draw(st.booleans())
 
 
-@settings(max_examples=25, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
 @given(programs())
 def test_random_programs_give_what_they_must(program) -> None:
     size, n_nodes, steps, any_source = program
