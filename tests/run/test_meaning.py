@@ -92,11 +92,15 @@ def test_a_conversion_of_ones_own_overrides_the_declaration() -> None:
 @pytest.mark.slow
 def test_similarities_without_a_declaration() -> None:
     run = tartan.allpairs(Likeness(), POINTS)
-    for call in (run.dissimilarities, run.tree, run.outliers, run.cluster):
+    for call in (run.dissimilarities, run.tree, run.outliers, lambda: run.cluster(threshold=0.5)):
         with pytest.raises(ConfigError, match=r"declares no distance; say how they become distances, .*'max-s'"):
             call()
     found = run.embed("smacof", 2, random_state=0)
     assert found.recipe["matrix"]["similarity"] == "max-s"
+    clusters = cluster(run)
+    assert clusters.labels.tolist() == cluster(run, similarity="max-s").labels.tolist()
+    assert clusters.conversion == "max-s"
+    assert "no distance: pairs were measured by how far they are below the best one (max-s)" in clusters.notes[-1]
 
 
 @pytest.mark.slow

@@ -18,12 +18,16 @@ from tartan.analytics.clusters.number import number_of_clusters
 from tartan.analytics.clusters.outcome import Clustering, NumberCurve
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.matrix.kept import KeptPairs, kept_pairs
-from tartan.analytics.matrix.open import distance_of, folder_of
+from tartan.analytics.matrix.open import UNDECLARED, distance_of, folder_of
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.trees.hierarchy import clusters_at
 from tartan.comm.communicator import Communicator
 from tartan.errors import ConfigError
 from tartan.store.folder import RunFolder
+
+_UNDECLARED_NOTE = (
+    f"the application declares no distance: pairs were measured by how far they are below the best one ({UNDECLARED})"
+)
 
 
 def cluster(
@@ -61,7 +65,9 @@ def cluster(
     threshold : float, optional
         Clusters of a linkage up to this distance; of kept pairs, those up to it.
     similarity, transform, missing, output : optional
-        As for :func:`as_dissimilarities`. A conversion of your own sets the application's cut aside.
+        As for :func:`as_dissimilarities`. A conversion of your own sets the application's cut aside. Similarities of a
+        run for which none is declared are measured by how far they are below the best one ("max-s"), which a note
+        says; a threshold needs one.
     drop_failed : bool
         Leave out the items of a run that failed; they have the label -1. Where a run keeps pairs they always are.
     min_size : int
@@ -97,9 +103,18 @@ def cluster(
         if communicator is not None:
             raise ConfigError("ranks share the work on a matrix, and the run keeps pairs only; cluster without ranks")
         return _of_pairs(kept_pairs(folder, **ways), wanted, cut, watch)
+    notes: tuple[str, ...] = ()
+    if declared and folder is not None and threshold is None and _lacks_distance(folder, output):
+        ways["similarity"], notes = UNDECLARED, (_UNDECLARED_NOTE,)
     given = D if folder is None else folder
     matrix = as_dissimilarities(given, missing=missing, drop_failed=drop_failed, **ways)
-    return _in_places_of_the_run(_of_matrix(matrix, wanted, cut, watch), matrix)
+    found = _in_places_of_the_run(_of_matrix(matrix, wanted, cut, watch), matrix)
+    return replace(found, notes=(*found.notes, *notes))
+
+
+def _lacks_distance(folder: RunFolder, output: str | None) -> bool:
+    """Whether a run has similarities, and nobody says how they become distances."""
+    return folder.manifest.larger_is_nearer and folder.manifest.meaning(output).get("distance") is None
 
 
 def _in_places_of_the_run(found: Clustering, matrix: Dissimilarities) -> Clustering:

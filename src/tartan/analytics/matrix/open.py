@@ -34,6 +34,9 @@ from tartan.errors import ConfigError
 if TYPE_CHECKING:
     from tartan.store.folder import RunFolder
 
+# How similarities become distances where nobody says it and only their order counts.
+UNDECLARED = "max-s"
+
 
 def as_dissimilarities(
     D: Any,
@@ -306,7 +309,7 @@ def _with_meaning(run: RunFolder, options: _InputOptions) -> _InputOptions:
     said = run.manifest.meaning(options.output).get("distance")
     spread = (options.spread or asked == "spread") and near
     if said is None and spread:
-        said = "max-s"
+        said = UNDECLARED
     if said is None and near:
         raise ConfigError(
             f"{run.path} has similarities, and its application declares no distance; say how they become distances, "
