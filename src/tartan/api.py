@@ -74,7 +74,8 @@ def allpairs(
         Compare these pairs of indices only.
     reduce : dict, optional
         Keep less than the matrix: ``{"kind": "top-k", "k": 10, "largest": True}`` or
-        ``{"kind": "threshold", "threshold": 0.3, "largest": True}``.
+        ``{"kind": "threshold", "threshold": 0.3, "largest": True}``. Without ``"largest"`` large scores are kept if the
+        application says that they are similarities, else small ones.
     tile : int, optional
         Side of a chunk of the result; default: chosen by the memory and by what a pair costs.
     part : str, optional

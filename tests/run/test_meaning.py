@@ -89,6 +89,16 @@ def test_a_conversion_of_ones_own_overrides_the_declaration() -> None:
     assert cluster(run, 2).labels.max() == 1
 
 
+@pytest.mark.parametrize("limit", [{"kind": "top-k", "k": 1}, {"kind": "threshold", "threshold": 99.4}])
+def test_the_likest_pairs_are_kept_unless_others_are_asked_for(limit) -> None:
+    for said, largest in (({}, True), ({"largest": None}, True), ({"largest": False}, False)):
+        run = tartan.allpairs(Likeness(), POINTS, reduce=limit | said)
+        assert run.manifest.reduce is not None
+        assert run.manifest.reduce["largest"] is largest
+        pairs = run.pairs().read_all().to_pydict()
+        assert (pairs["i"][0], pairs["j"][0]) == ((0, 1) if largest else (0, 5 if limit["kind"] == "top-k" else 2))
+
+
 @pytest.mark.slow
 def test_similarities_without_a_declaration() -> None:
     run = tartan.allpairs(Likeness(), POINTS)

@@ -66,7 +66,7 @@ def execute(args: argparse.Namespace) -> int:
         options["against"] = args.against
     if args.pairs is not None:
         items, options["pairs"] = _pairs(args, application)
-    reduce = _reduction(args, application)
+    reduce = _reduction(args)
     if reduce is not None:
         options["reduce"] = reduce
     if args.part is not None:
@@ -89,7 +89,7 @@ def _triples(args: argparse.Namespace, application: Any, options: dict[str, Any]
     given = {"--against": args.against, "--pairs": args.pairs, "--part": args.part, "--order": args.order}
     refuse_of_pairs(given | {"--cluster": args.cluster or args.scheduler_file, "--parse-at": args.parse_at})
     finished = _is_finished(args.out)
-    keep = _reduction(args, application, triples=True)
+    keep = _reduction(args)
     run = tartan.alltuples(application, args.inputs, args.out, keep=keep, **options)
     return conclude(run, args, finished_before=finished)
 
@@ -104,14 +104,11 @@ def _say_what_is_left(run: Any, part: str) -> None:
     )
 
 
-def _reduction(args: argparse.Namespace, application: Any, *, triples: bool = False) -> dict[str, Any] | None:
-    largest = args.largest
-    if largest is None and not triples:
-        largest = bool(getattr(application, "similarity", False))
+def _reduction(args: argparse.Namespace) -> dict[str, Any] | None:
     if args.top_k is not None:
-        return {"kind": "top-k", "k": args.top_k, "largest": largest}
+        return {"kind": "top-k", "k": args.top_k, "largest": args.largest}
     if args.threshold is not None:
-        return {"kind": "threshold", "threshold": args.threshold, "largest": largest}
+        return {"kind": "threshold", "threshold": args.threshold, "largest": args.largest}
     return None
 
 

@@ -171,7 +171,7 @@ def request(
         given = _indices(pairs)
         workload = {"kind": "candidates", "file": "candidates.npy", "digest": digest(given)}
         candidates = np.sort(given, axis=1)
-    kept = None if reduce is None else reduction(reduce, output_dtypes(application))
+    kept = None if reduce is None else reduction(reduce, output_dtypes(application), bool(application.similarity))
     described = described or describe_application(application, registry)
     return Request(application, described, source, options, workload, candidates, kept)
 
@@ -220,8 +220,11 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def reduction(reduce: Any, dtypes: Mapping[str, np.dtype[Any]]) -> dict[str, Any]:
-    """Check what a run is to keep; return it with every entry that counts."""
+def reduction(reduce: Any, dtypes: Mapping[str, np.dtype[Any]], largest: bool) -> dict[str, Any]:
+    """Check what a run is to keep; return it with every entry that counts.
+
+    ``largest`` holds where nothing says whether large scores are the best.
+    """
     outputs = tuple(dtypes)
     example = 'write {"kind": "top-k", "k": 10, "largest": True} or {"kind": "threshold", "threshold": 0.3}'
     rule = dict(reduce) if isinstance(reduce, Mapping) else {}
@@ -238,7 +241,8 @@ def reduction(reduce: Any, dtypes: Mapping[str, np.dtype[Any]]) -> dict[str, Any
         rule["k"] = whole("k", rule["k"], 1, option="--k")
     else:
         rule["threshold"] = number("threshold", rule["threshold"], FINITE, option="--threshold")
-    return rule | {"largest": bool(rule.get("largest", False))}
+    asked = rule.get("largest")
+    return rule | {"largest": largest if asked is None else bool(asked)}
 
 
 def _indices(pairs: Any) -> np.ndarray:

@@ -103,10 +103,7 @@ def _kept(keep: Any, largest: bool, dtypes: Mapping[str, Any]) -> dict[str, Any]
             "all scores would be too many",
             context={"option": "keep"},
         )
-    rule = dict(keep) if isinstance(keep, Mapping) else keep
-    if isinstance(rule, dict) and rule.get("largest") is None:
-        rule["largest"] = largest
-    return reduction(rule, dtypes)
+    return reduction(keep, dtypes, largest)
 
 
 def refuse_of_pairs(given: Mapping[str, Any]) -> None:
