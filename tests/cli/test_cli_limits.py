@@ -26,7 +26,7 @@ def run_vectors(folder: Path, *words: str, before: str = "") -> subprocess.Compl
 
 @pytest.mark.slow
 def test_too_few_addresses_are_named(tmp_path: Path) -> None:
-    found = run_vectors(tmp_path, "-o", "run", before="ulimit -v 180000")
+    found = run_vectors(tmp_path, "-o", "run", before="ulimit -v 150000")
     last = found.stderr.strip().splitlines()[-1]
     assert found.returncode == 1
     assert "ulimit -v" in last or "memory" in last.lower()
