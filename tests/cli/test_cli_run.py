@@ -61,20 +61,16 @@ class TestRequest:
         assert api.loaded == ("phylogeny", {"k": "5", "unknown": "map", "a_b": "x=y"})
 
     @pytest.mark.parametrize(
-        ("words", "similarity", "reduce"),
+        ("words", "reduce"),
         [
-            (["--top-k", "10"], False, {"kind": "top-k", "k": 10, "largest": False}),
-            (["--top-k", "10"], True, {"kind": "top-k", "k": 10, "largest": True}),
-            (["--top-k", "10", "--smallest"], True, {"kind": "top-k", "k": 10, "largest": False}),
-            (["--threshold", "0.3", "--largest"], None, {"kind": "threshold", "threshold": 0.3, "largest": True}),
-            (["--threshold", "-1"], None, {"kind": "threshold", "threshold": -1.0, "largest": False}),
+            (["--top-k", "10"], {"kind": "top-k", "k": 10, "largest": None}),
+            (["--top-k", "10", "--smallest"], {"kind": "top-k", "k": 10, "largest": False}),
+            (["--threshold", "0.3", "--largest"], {"kind": "threshold", "threshold": 0.3, "largest": True}),
+            (["--threshold", "-1"], {"kind": "threshold", "threshold": -1.0, "largest": None}),
         ],
     )
-    def test_reductions(
-        self, command: Any, api: Any, words: list[str], similarity: bool | None, reduce: dict[str, Any]
-    ) -> None:
-        if similarity is not None:
-            api.application.similarity = similarity
+    def test_reductions(self, command: Any, api: Any, words: list[str], reduce: dict[str, Any]) -> None:
+        """Which end is kept, where nobody says so, is asked of the application behind the API, not here."""
         command("run", "vectors", "x", "-o", "r", *words)
         assert api.options["reduce"] == reduce
 
