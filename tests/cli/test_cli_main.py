@@ -135,6 +135,8 @@ class TestWrongUse:
             (["run", "vectors", "x", "-o", "r", "--top-k", "3", "--threshold", "1"], "not allowed with"),
             (["run", "vectors", "x", "-o", "r", "--wrokers", "2"], "--wrokers; did you mean --workers?"),
             (["resume", "r", "--tile", "5"], "unrecognized arguments: --tile"),
+            (["run", "vectors", "x", "-o", "r", "-v"], "tartan run: error: unrecognized arguments: -v"),
+            (["info", "r", "s"], "tartan info: error: unrecognized arguments: s"),
             (["simulate", "forensics", "d"], "-n"),
             (["simulate", "photos", "d", "-n", "3"], "invalid choice"),
             (["tree", "r", "--method", "ward"], "invalid choice"),

@@ -15,7 +15,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--photos", type=positive_int, default=48, metavar="N", help="photos to simulate; default: 48")
     add("--cameras", type=positive_int, default=4, metavar="N", help="cameras that took them; default: 4")
     add("--seed", type=count, default=1, metavar="S", help="the same seed, the same photos; default: 1")
-    add("--quiet", action="store_true", help="no progress")
+    add("-q", "--quiet", action="store_true", help="no progress")
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -67,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="processes that share the work, with --link mpi of each node; the map has the same bits for any",
     )
     add_link(parser)
-    add("--quiet", action="store_true", help="no progress and no summary")
+    add("-q", "--quiet", action="store_true", help="no progress and no summary")
 
 
 def execute(args: argparse.Namespace) -> int:

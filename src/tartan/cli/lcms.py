@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--checkpoint", type=Path, metavar="FILE", help="from which the same command resumes after a stop")
     add("--ranks", type=positive_int, metavar="P", help="processes that share the work; the same clusters for any")
     add_link(parser)
-    add("--quiet", action="store_true", help="no progress")
+    add("-q", "--quiet", action="store_true", help="no progress")
     add_settings(parser, "set a parameter of the clustering")
 
 

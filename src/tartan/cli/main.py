@@ -115,10 +115,11 @@ class _Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, unknown = super().parse_known_args(args, namespace)
-        for word in unknown:
-            if word.startswith("--"):
-                known = re.findall(r"--[a-z][a-z0-9-]*", self.format_usage())
-                self.error(f"unrecognized arguments: {word}{_meant(word.partition('=')[0], known)}")
+        if unknown:  # said here, by the parser of the command: the one above it would show its own usage
+            known = re.findall(r"--[a-z][a-z0-9-]*", self.format_usage())
+            options = [word.partition("=")[0] for word in unknown if word.startswith("--")]
+            meant = next(filter(None, (_meant(option, known) for option in options)), "")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
         return found, unknown
 
 

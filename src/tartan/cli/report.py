@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o", "--out", metavar="FILE.html", type=Path, help="the page; default: beside RUN, with .html for .tartan"
     )
     add_trust(parser, "open the items, and run the application, that RUN names")
-    parser.add_argument("--quiet", action="store_true", help="do not say where the page is")
+    parser.add_argument("-q", "--quiet", action="store_true", help="do not say where the page is")
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="tables: where rows without a value go; default: last",
     )
     add("--compression", metavar="C", help="tables: codec of the result, or none; default: that of the source")
-    add("--quiet", action="store_true", help="no progress and no summary")
+    add("-q", "--quiet", action="store_true", help="no progress and no summary")
 
 
 def execute(args: argparse.Namespace) -> int:

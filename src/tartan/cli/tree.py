@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="print how many splits only one of this tree and another one has (Robinson and Foulds)",
     )
-    add("--quiet", action="store_true", help="no progress and no summary")
+    add("-q", "--quiet", action="store_true", help="no progress and no summary")
 
 
 def execute(args: argparse.Namespace) -> int:

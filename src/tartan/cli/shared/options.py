@@ -61,7 +61,7 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
         choices=("storage", "compute", "auto"),
         help="where files are parsed that workers started with --resources storage=1 read; default: auto",
     )
-    add("--quiet", action="store_true", help="no progress and no summary")
+    add("-q", "--quiet", action="store_true", help="no progress and no summary")
 
 
 def add_trust(parser: argparse.ArgumentParser, what: str) -> None:

@@ -16,7 +16,7 @@ from tartan.errors import ConfigError
 def add_table_options(parser: argparse.ArgumentParser) -> None:
     """Add ``-o`` and ``--quiet``."""
     parser.add_argument("-o", "--out", metavar="FILE.tsv", type=Path, help="write the table here, not to stdout")
-    parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary")
 
 
 def require_folders(*files: Path | str | None) -> None:
