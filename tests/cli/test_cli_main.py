@@ -103,7 +103,8 @@ class TestHelp:
             for word in line.split()
             if word.startswith("-")
         }
-        assert explained - {"-h", "-o"} == OPTIONS[name]
+        assert explained - {"-h", "-o", "-q"} == OPTIONS[name]
+        assert ("-q" in explained) == ("--quiet" in explained)
 
     @pytest.mark.parametrize("name", OPTIONS)
     def test_explains_every_argument(self, command: Any, name: str) -> None:

@@ -117,9 +117,8 @@ class _Parser(argparse.ArgumentParser):
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:  # said here, by the parser of the command: the one above it would show its own usage
             known = re.findall(r"--[a-z][a-z0-9-]*", self.format_usage())
-            options = [word.partition("=")[0] for word in unknown if word.startswith("--")]
-            meant = next(filter(None, (_meant(option, known) for option in options)), "")
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+            named = [word for word in unknown if word.startswith("-")] or unknown
+            self.error(f"unrecognized arguments: {' '.join(named)}{_meant(named[0].partition('=')[0], known)}")
         return found, unknown
 
 
