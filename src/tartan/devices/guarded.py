@@ -84,7 +84,7 @@ class Guard(ABC):
         self.before_use([raw])
 
     def after_use(self, results: Sequence[np.ndarray]) -> None:
-        """Take note of arrays that an operation returned."""
+        """Take note of arrays that an operation wrote: not of views of what it was given."""
         return
 
     def to_host(self, raw: np.ndarray) -> np.ndarray:
@@ -124,7 +124,7 @@ class Guard(ABC):
         self.before_use(operands)
         results: list[np.ndarray] = []
         wrapped = self._close(function(*args, **kwargs), results)
-        self.after_use(results)
+        self.after_use([raw for raw in results if "out" in kwargs or not _is_view(raw, operands)])
         return wrapped
 
     def _open(self, value: Any, operands: list[np.ndarray], takes_host_arrays: bool) -> Any:
@@ -153,6 +153,10 @@ class Guard(ABC):
     def _forget(self, root_id: int, release: Callable[[], None]) -> None:
         self._roots.discard(root_id)
         release()
+
+
+def _is_view(raw: np.ndarray, operands: Sequence[np.ndarray]) -> bool:
+    return any(np.may_share_memory(raw, operand) for operand in operands)
 
 
 def root_of(raw: np.ndarray) -> np.ndarray:
