@@ -54,10 +54,25 @@ class ArrayPlace(NamedTuple):
         return math.prod(shape) * np.dtype(self.dtype).itemsize
 
 
+class ArrayHeld(NamedTuple):
+    """An array that lies outside the arena: a part of the source of a space. For threads of this process."""
+
+    array: np.ndarray
+
+    def view(self, arena: Arena) -> np.ndarray:
+        """Return it."""
+        return self.array
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of it."""
+        return self.array.nbytes
+
+
 class CallArgument(NamedTuple):
     """One array of a call: where it comes from, where it goes; one of them for what is only read or only written."""
 
-    before: ArrayPlace | None
+    before: ArrayPlace | ArrayHeld | None
     after: ArrayPlace | None
 
 

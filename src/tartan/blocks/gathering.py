@@ -11,7 +11,8 @@ from tartan.blocks.halo import pad
 from tartan.blocks.node_events import GatheredRange
 from tartan.blocks.sources import OpenSources
 from tartan.blocks.store import BlockStore
-from tartan.blocks.work import FROM_SOURCE, PartOrigin, RangeKey
+from tartan.blocks.work import FROM_SOURCE, PartOrigin, RangeKey, WorkOrder
+from tartan.core.pieces import PieceKey
 from tartan.core.space import shape_of, within
 from tartan.errors import ResourceError
 
@@ -71,6 +72,25 @@ class RangeGatherer:
         for rank, wanted in remote.items():
             parts = [target[within(origin.box, key.box)] for origin in wanted]
             self._count(bytes_from_ranks=self._fetch_parts(rank, wanted, parts))
+
+    def in_piece(self, key: RangeKey, origins: tuple[PartOrigin, ...]) -> PieceKey | None:
+        """Return the piece of this rank in which all of a range lies, so that nothing need be copied."""
+        if key.padding or len(origins) != 1:
+            return None
+        origin = origins[0]
+        return origin.key if origin.rank == self.rank and not origin.key.from_source else None
+
+    def in_source(self, order: WorkOrder, key: RangeKey) -> np.ndarray | None:
+        """Return a range where it lies, if that is the array that its space was made from; else None.
+
+        What is only read must lie in one piece, as it does wherever it is gathered: sums depend on that.
+        """
+        here = (self.rank, FROM_SOURCE)
+        if key.padding or any(one.key[:2] != (0, key.space) or one.rank not in here for one in order.origins[key]):
+            return None
+        array = self.sources[key.space].view(key.box)
+        is_read = any(one == ("read", key) for one in order.arguments)
+        return None if array is None or (is_read and not array.flags.c_contiguous) else array
 
     def copy_piece(self, space: int, origin: PartOrigin) -> None:
         """Fetch a piece from another rank, to have it here as well.

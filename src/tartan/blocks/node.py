@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tartan.blocks.calls import ARENA, ArrayPlace, CallArgument, SubtaskCall, run_subtask
+from tartan.blocks.calls import ARENA, ArrayHeld, ArrayPlace, CallArgument, SubtaskCall, run_subtask
 from tartan.blocks.gathering import FetchParts, RangeGatherer
 from tartan.blocks.node_events import BegunOrder, CallEnded, Copied, Filled, GatheredRange, Halt, error_of, too_small
 from tartan.blocks.origins import KnownOrigins
@@ -207,7 +207,7 @@ class BlockNode:
 
     def _lane_of(self, order: WorkOrder) -> SubtaskLane | None:
         """Return the device where a subtask runs; None for the CPU."""
-        return self._lane if self._functions[order.function].gpu is not None else None
+        return None if self._functions[order.function].gpu is None else self._lane
 
     def _keys_read(self, order: WorkOrder) -> set[Hashable]:
         keys: set[Hashable] = set()
@@ -271,7 +271,8 @@ class BlockNode:
         return len(self._begun) < n_workers + _FAR_AHEAD and self._store.has_free(self._needed_bytes(order))
 
     def _needed_bytes(self, order: WorkOrder) -> int:
-        ranges = [*order.origins, *(wanted for _, wanted in order.outputs())]
+        ranges = [wanted for wanted in order.origins if self._in_source(order, wanted) is None]
+        ranges += [wanted for _, wanted in order.outputs()]
         return sum(aligned(math.prod(one.shape) * self._dtype(one).itemsize) for one in ranges)
 
     def _is_done(self, order: WorkOrder) -> bool:
@@ -304,13 +305,13 @@ class BlockNode:
 
     def _place_arrays(self, begun: BegunOrder, fresh: dict[GatheredRange, tuple[PartOrigin, ...]]) -> bool:
         for wanted, origins in begun.order.origins.items():
-            if not self._place_range(begun, GatheredRange.of(wanted, origins), origins, fresh):
+            lies_here = self._in_source(begun.order, wanted) is not None
+            if not lies_here and not self._place_range(begun, GatheredRange.of(wanted, origins), origins, fresh):
                 return False
         for piece, wanted in begun.order.outputs():
             self._store.drop([piece])  # of an order that was given before and came to nothing here
-            if piece in self._store or not self._store.add(
-                piece, shape_of(wanted.box), self._dtype(wanted), forgettable=False
-            ):
+            shape, dtype = shape_of(wanted.box), self._dtype(wanted)
+            if piece in self._store or not self._store.add(piece, shape, dtype, forgettable=False):
                 return False
             begun.outputs.append(piece)
         return True
@@ -322,7 +323,7 @@ class BlockNode:
         origins: tuple[PartOrigin, ...],
         fresh: dict[GatheredRange, tuple[PartOrigin, ...]],
     ) -> bool:
-        held = self._whole_in_one(key.range, origins)
+        held = self._gatherer.in_piece(key.range, origins)
         if held is not None:
             placed = self._store.pin(held)
         elif key in self._store:
@@ -335,12 +336,10 @@ class BlockNode:
             begun.pinned.append(key if held is None else held)
         return placed
 
-    def _whole_in_one(self, key: RangeKey, origins: tuple[PartOrigin, ...]) -> PieceKey | None:
-        """Return the piece of this rank in which all of a range lies, so that nothing need be copied."""
-        if key.padding or len(origins) != 1:
-            return None
-        origin = origins[0]
-        return origin.key if origin.rank == self.rank and not origin.key.from_source else None
+    def _in_source(self, order: WorkOrder, key: RangeKey) -> np.ndarray | None:
+        """Return a range as it lies in the array that its space was made from, so that nothing need be copied."""
+        in_thread = self._functions[order.function].releases_gil and self._lane_of(order) is None
+        return self._gatherer.in_source(order, key) if in_thread else None
 
     def _undo(self, begun: BegunOrder, fresh: Iterable[GatheredRange]) -> None:
         for key in begun.pinned:
@@ -403,8 +402,11 @@ class BlockNode:
             after = ArrayPlace(*self._store.place(PieceKey(order.task, order.subtask, number)))
         return CallArgument(before, after)
 
-    def _place_of_range(self, order: WorkOrder, key: RangeKey) -> ArrayPlace:
-        held = self._whole_in_one(key, order.origins[key])
+    def _place_of_range(self, order: WorkOrder, key: RangeKey) -> ArrayPlace | ArrayHeld:
+        source = self._in_source(order, key)
+        if source is not None:
+            return ArrayHeld(source)
+        held = self._gatherer.in_piece(key, order.origins[key])
         if held is None:
             return ArrayPlace(*self._store.place(GatheredRange.of(key, order.origins[key])))
         part = within(key.box, order.origins[key][0].piece_box)

@@ -104,6 +104,13 @@ class SourceReader:
             self._check_chunks(box)
         return 0 if self.source.kind == "array" else target.nbytes
 
+    def view(self, box: Box) -> np.ndarray | None:
+        """Return the values of a box where they lie; None where they are not in memory, row after row."""
+        array = self.source.array
+        if array is None or not (array.flags.c_contiguous and array.flags.aligned):
+            return None
+        return array[tuple(slice(*interval) for interval in box)]
+
     def _check_chunks(self, box: Box) -> None:
         """Refuse a Zarr array of which a chunk that was read is newer than all of it was."""
         sides = self._values.shards or self._values.chunks
