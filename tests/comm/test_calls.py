@@ -53,8 +53,9 @@ both = pytest.mark.parametrize("sizes", [ONE, TWO, (1, 1, 1)], ids=str)
         np.array([(1, 2.0)], [("a", "i4"), ("b", "f8")]),
         np.array([True, False]),
         np.arange(20)[::3],
+        memoryview(np.arange(6, dtype=np.uint8))[::2],
     ],
-    ids=lambda array: f"{array.dtype.kind}{array.shape}",
+    ids=lambda array: f"{np.asarray(array).dtype.kind}{array.shape}",
 )
 def test_arrays_arrive_as_they_were(sizes, array) -> None:
     def call(ranks):
@@ -194,7 +195,15 @@ def test_collectives_with_large_and_small_arrays(sizes, n) -> None:
 
 @both
 def test_rows_without_bytes_are_counted(sizes) -> None:
-    assert run(sizes, lambda ranks: ranks.all_gather(np.empty((ranks.rank, 0))).shape) == [(3, 0)] * 3
+    def call(ranks):
+        rows, out = np.empty((ranks.rank, 0)), np.empty((3, 0))
+        assert ranks.all_gather(rows, out) is out
+        with pytest.raises(ConfigError, match="the result is"):
+            ranks.all_gather(rows, out[:2])
+        gathered = ranks.gather(rows, root=1)
+        return ranks.all_gather(rows).shape, None if gathered is None else gathered.shape
+
+    assert run(sizes, call) == [((3, 0), None), ((3, 0), (3, 0)), ((3, 0), None)]
 
 
 @pytest.mark.parametrize("sizes", [(5,), (2, 3), (1, 2, 2)], ids=str)
@@ -299,6 +308,19 @@ def test_a_rank_that_fails_ends_all(sizes) -> None:
         (lambda r: r.all_reduce(np.ones(2), out=np.ones(3)), r"the result is float64 \(2,\)"),
         (lambda r: r.all_to_all([np.ones(1)]), "1 parts for 3 ranks"),
         (lambda r: r.scatter(np.float64(1), root=r.rank), "cannot be divided"),
+        (lambda r: r.gather(np.ones(1), root=0.5), "rank 0.5 does not exist"),
+        (lambda r: r.broadcast(np.ones(1), "0"), "rank 0 does not exist"),
+        (lambda r: r.split("red"), "color"),
+        (lambda r: r.split(1.5), "color"),
+        (lambda r: r.split(0, key=2**63), "key"),
+        (lambda r: r.recv(0, 7, 5), "one source and one tag"),
+        (lambda r: r.recv(source=np.array([0, 1])), "does not exist"),
+        (lambda r: r.recv(tag=np.array([0, 1])), "is not a whole number"),
+        (lambda r: r.recv(memoryview(bytearray(6))[::2]), "not contiguous"),
+        (lambda r: r.send([[1], [2, 3]], to=0), "is no array"),
+        (lambda r: r.all_reduce(np.ma.array([1.0, 2.0], mask=[0, 1])), "would lose its mask"),
+        (lambda r: r.all_reduce(np.array(["a"])), "have no sum"),
+        (lambda r: r.reduce(np.zeros(2, [("a", "i4")]), "max"), "have no max"),
     ],
 )
 def test_bad_input_is_refused(call, match) -> None:

@@ -136,13 +136,15 @@ def require_same_input(communicator: Communicator | None, fingerprint: Callable[
             )
 
 
-def require_operation(op: str) -> None:
-    """Refuse unknown reductions."""
+def require_operation(op: str, dtype: np.dtype[Any] | None = None) -> None:
+    """Refuse unknown reductions, and those of what are no numbers; dates have a maximum."""
     if op not in ("sum", "max"):
         raise ConfigError(f"all_reduce takes 'sum' or 'max', not {op!r}")
+    if dtype is not None and dtype.kind not in ("biufcm" if op == "sum" else "biufcmM"):
+        raise ConfigError(f"arrays of {dtype} have no {op}; reduce numbers")
 
 
 def require_root(root: int, size: int) -> None:
     """Refuse ranks that do not exist."""
-    if not 0 <= root < size:
+    if not isinstance(root, int | np.integer) or not 0 <= root < size:
         raise ConfigError(f"rank {root} does not exist; there are {size}, from 0")

@@ -133,8 +133,8 @@ class Mailbox:
 
     def _wanted(self, source: int, tag: int) -> tuple[int, int]:
         self._state.require_own_process()
-        peer = ANY_SOURCE if source == ANY_SOURCE else self._peer("source", source)
-        return peer, ANY_TAG if tag == ANY_TAG else _tag(tag)
+        peer = ANY_SOURCE if _is_any(source, ANY_SOURCE) else self._peer("source", source)
+        return peer, ANY_TAG if _is_any(tag, ANY_TAG) else _tag(tag)
 
     def _sent(self, reply: Reply, to: int) -> None:
         status, _, tag, _, n_bytes, _, _ = reply
@@ -221,6 +221,10 @@ class Pending:
 def wait_all(requests: Iterable[Pending]) -> list[NDArray[Any] | None]:
     """Wait for several requests; return what each received, None for sends."""
     return [request.wait() for request in requests]
+
+
+def _is_any(number: int, mark: int) -> bool:
+    return isinstance(number, _WHOLE_NUMBER) and number == mark
 
 
 def _tag(tag: int) -> int:

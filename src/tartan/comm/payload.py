@@ -21,6 +21,8 @@ _ONE_DIMENSION = 1 << 8
 _LINE_KIND = (1 << 9) - 1
 _PLAIN_KINDS = "biufc"
 _SIGNATURE_BYTES = 112
+_READ_ONLY = "read-only; receive into a contiguous writable array"
+_SCATTERED = "not contiguous in the order of its rows; receive into a contiguous writable array"
 
 
 def given(data: Any) -> NDArray[Any]:
@@ -29,13 +31,19 @@ def given(data: Any) -> NDArray[Any]:
     Raises
     ------
     ConfigError
-        If it holds Python objects.
+        If it holds Python objects, has a mask, or is no array.
     """
     if isinstance(data, _BUFFERS):
-        data = np.frombuffer(data, np.uint8)
+        whole = not isinstance(data, memoryview) or data.c_contiguous
+        data = np.frombuffer(data if whole else data.tobytes(), np.uint8)
     elif type(data) is not np.ndarray and hasattr(data, "__cuda_array_interface__") and hasattr(data, "get"):
         data = data.get()
-    array = np.asarray(data)
+    elif isinstance(data, np.ma.MaskedArray):
+        raise ConfigError("a masked array would lose its mask; send its data and its mask, or data.filled(value)")
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        raise ConfigError(f"what is to be sent is no array: {error}") from None
     if array.dtype.hasobject:
         raise ConfigError(f"an array of {array.dtype} holds Python objects; send numbers, or bytes of a pickle")
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
@@ -56,6 +64,8 @@ def buffer(name: str, out: Any) -> NDArray[Any]:
     ConfigError
         If it is no writable array in the order of its rows, or of Python objects.
     """
+    if isinstance(out, memoryview) and not out.c_contiguous:
+        raise ConfigError(f"{name} is {_SCATTERED}")
     if isinstance(out, bytearray | memoryview):
         out = np.frombuffer(out, np.uint8)
     if not isinstance(out, np.ndarray):
@@ -63,8 +73,7 @@ def buffer(name: str, out: Any) -> NDArray[Any]:
     if out.dtype.hasobject:
         raise ConfigError(f"{name} has dtype {out.dtype}; Python objects cannot be received")
     if not out.flags.c_contiguous or not out.flags.writeable:
-        what = "read-only" if out.flags.c_contiguous else "not contiguous in the order of its rows"
-        raise ConfigError(f"{name} is {what}; receive into a contiguous writable array")
+        raise ConfigError(f"{name} is {_READ_ONLY if out.flags.c_contiguous else _SCATTERED}")
     return out
 
 

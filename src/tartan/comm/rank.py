@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan._native import CommFailure, CommGroup
+from tartan.base.checks import whole
 from tartan.comm.communicator import partition, require_operation, require_root
 from tartan.comm.messages import ANY_SOURCE, ANY_TAG, Mailbox, Pending, Status
 from tartan.comm.payload import Bytes, as_bytes, bundle, fitting, given, signature, unbundled
@@ -17,6 +18,7 @@ from tartan.errors import ConfigError
 
 _NOTHING: Bytes = np.empty(0, np.uint8)
 _FOLD_ITEMS = 1 << 15
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 class RankCommunicator:
@@ -128,7 +130,7 @@ class RankCommunicator:
         if array.ndim == 0:
             raise ConfigError("all_gather takes rows, and a single number has none; give an array of one number")
         call = signature("all_gather", array.dtype, array.shape[1:])
-        joined, places = self._exchange(call, as_bytes(array))
+        joined, places = self._exchange(call, _given_rows(array))
         return self._rows(array, joined, places, out, shared)
 
     def gather(self, rows: Any, root: int = 0, out: Any = None) -> NDArray[Any] | None:
@@ -138,7 +140,7 @@ class RankCommunicator:
         if array.ndim == 0:
             raise ConfigError("gather takes rows, and a single number has none; give an array of one number")
         call = signature(f"gather to {root}", array.dtype, array.shape[1:])
-        joined, places = self._exchange(call, as_bytes(array))
+        joined, places = self._exchange(call, _given_rows(array))
         return self._rows(array, joined, places, out, False) if self.rank == root else None
 
     def broadcast(self, array: Any, root: int = 0, *, out: Any = None, shared: bool = False) -> NDArray[Any]:
@@ -170,8 +172,8 @@ class RankCommunicator:
 
     def all_reduce(self, array: Any, op: str = "sum", *, out: Any = None, shared: bool = False) -> NDArray[Any]:
         """Return the element-wise "sum" or "max" over the ranks, taken in their order: the same bits on all."""
-        require_operation(op)
         mine = given(array)
+        require_operation(op, mine.dtype)
         call = signature(f"all_reduce {op}", mine.dtype, mine.shape)
         joined, places = self._exchange(call, as_bytes(mine))
         result, common = self._reduced(call, op, mine, places if mine.size else [], joined)
@@ -179,9 +181,9 @@ class RankCommunicator:
 
     def reduce(self, array: Any, op: str = "sum", root: int = 0, *, out: Any = None) -> NDArray[Any] | None:
         """Return the element-wise "sum" or "max" on one rank, None on the others."""
-        require_operation(op)
-        require_root(root, self.size)
         mine = given(array)
+        require_operation(op, mine.dtype)
+        require_root(root, self.size)
         call = signature(f"reduce {op} to {root}", mine.dtype, mine.shape)
         joined, places = self._exchange(call, as_bytes(mine))
         result, common = self._reduced(call, op, mine, places if mine.size else [], joined)
@@ -193,6 +195,8 @@ class RankCommunicator:
         A rank that gives None belongs to none.
         """
         state = self._state
+        whole("color", 0 if color is None else color, _LEAST, _MOST)
+        whole("key", key, _LEAST, _MOST)
         mine = np.array([[color is not None, color or 0, key, state.next_group]], np.int64)
         asked = self.all_gather(mine)
         colors = sorted({int(row[1]) for row in asked if row[0]})
@@ -242,11 +246,10 @@ class RankCommunicator:
         self, mine: NDArray[Any], joined: bool, places: list[tuple[int, int]], out: Any, shared: bool
     ) -> NDArray[Any]:
         """Return the rows that lie at some places, copied once or not at all."""
-        row_bytes = mine[:1].nbytes if len(mine) else int(np.prod(mine.shape[1:])) * mine.itemsize
-        total = sum(n_bytes for _, n_bytes in places)
+        row_bytes, total = _row_bytes(mine), sum(n_bytes for _, n_bytes in places)
         if row_bytes == 0:
-            rows = int(self.all_reduce(np.array(len(mine)))[()])
-            return np.empty((rows, *mine.shape[1:]), mine.dtype)
+            counts = [int(self._typed(place, np.dtype(np.int64), (1,))[0]) for place in places]
+            return _handed_out(np.empty((sum(counts), *mine.shape[1:]), mine.dtype), out, shared, True)
         shape = (total // row_bytes, *mine.shape[1:])
         if shared and joined:
             return _handed_out(self._typed((places[0][0], total), mine.dtype, shape), out, True, True)
@@ -280,17 +283,28 @@ class RankCommunicator:
             if len(parts) != self.size:
                 raise ConfigError(f"{len(parts)} parts for {self.size} ranks; give one for each")
             return [given(part) for part in parts]
-        whole = given(parts)
-        if whole.ndim == 0:
+        rows = given(parts)
+        if rows.ndim == 0:
             raise ConfigError("a single number cannot be divided among ranks; give an array, or one for each rank")
-        return [whole[start:stop] for start, stop in partition(len(whole), self.size)]
+        return [rows[start:stop] for start, stop in partition(len(rows), self.size)]
 
 
 def _reordered(out: Any, source: int, tag: int) -> tuple[Any, int, int]:
     """Return buffer, source and tag where the first argument may be the source."""
-    if isinstance(out, int | np.integer):
+    if not isinstance(out, int | np.integer):
+        return out, source, tag
+    if source == ANY_SOURCE or tag == ANY_TAG:
         return None, int(out), tag if source == ANY_SOURCE else source
-    return out, source, tag
+    raise ConfigError(f"rank {out} is given first, and {source} and {tag} after it; give one source and one tag")
+
+
+def _row_bytes(rows: NDArray[Any]) -> int:
+    return rows[:1].nbytes if len(rows) else int(np.prod(rows.shape[1:])) * rows.itemsize
+
+
+def _given_rows(rows: NDArray[Any]) -> Bytes:
+    """Return the bytes of some rows; how many there are where they have none."""
+    return as_bytes(rows if _row_bytes(rows) else np.array([len(rows)], np.int64))
 
 
 def _handed_out(view: NDArray[Any], out: Any, in_place: bool, own: bool) -> NDArray[Any]:
