@@ -12,7 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from tartan.comm.link_mpi import MpiLink, MpiPlace, mpi_place, pause_after, require_alike, without_mpi
+from tartan.comm.link_mpi import (
+    MpiLink,
+    MpiPlace,
+    mpi_place,
+    pause_after,
+    require_alike,
+    require_joined,
+    without_mpi,
+)
 from tartan.errors import ConfigError
 
 LIMIT_SECONDS = 120
@@ -24,6 +32,14 @@ def test_a_process_knows_its_place_by_the_environment() -> None:
     assert mpi_place(both) == MpiPlace(2, 3, "Open MPI")
     with pytest.raises(ConfigError, match="not started by mpiexec"):
         mpi_place({"PMI_RANK": "1"})
+
+
+def test_processes_of_mpiexec_that_would_all_do_the_same_are_refused() -> None:
+    two = {"PMI_RANK": "0", "PMI_SIZE": "2"}
+    with pytest.raises(ConfigError, match="has started 2 of these, and each would do all the work"):
+        require_joined(None, two)
+    for link, environment in [("loopback", two), ("mpi", two), (None, {}), (None, two | {"PMI_SIZE": "1"})]:
+        require_joined(link, environment)
 
 
 def test_ranks_are_no_processes_of_mpiexec() -> None:

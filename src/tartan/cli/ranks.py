@@ -31,7 +31,9 @@ def execute(args: argparse.Namespace) -> int:
     if args.link == "mpi":
         return _on_mpi(args)
     from tartan.comm.launch import run_script
+    from tartan.comm.link_mpi import require_joined
 
+    require_joined(args.link)
     ways = {"cpus": args.cpus, "nodes": args.nodes or 1, "groups": args.groups or 1}
     return _status(args, run_script(args.script, args.arguments, **ways))
 

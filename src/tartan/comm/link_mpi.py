@@ -65,6 +65,21 @@ def mpi_place(environment: Mapping[str, str] = os.environ) -> MpiPlace:
     )
 
 
+def require_joined(link: str | None, environment: Mapping[str, str] = os.environ) -> None:
+    """Refuse to be one of several processes of ``mpiexec`` of which each would do all the work, unless a link is named.
+
+    Raises
+    ------
+    ConfigError
+    """
+    sizes = [environment[size] for rank, size, _ in _RANKS if rank in environment and size in environment]
+    if link is None and sizes and sizes[0] != "1":
+        raise ConfigError(
+            f"mpiexec has started {sizes[0]} of these, and each would do all the work; join them by --link mpi, or let "
+            "each work for itself by --link loopback"
+        )
+
+
 def without_mpi(environment: Mapping[str, str]) -> dict[str, str]:
     """Return an environment without what ``mpiexec`` has added: a rank is no process of MPI."""
     begins = ("PMI_", "PMIX_", "OMPI_", "PRTE_", "HYDI_", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")

@@ -36,6 +36,8 @@ def asked_ranks(args: argparse.Namespace) -> AskedRanks | None:
         return None
     if args.link == "mpi":
         divide_threads(args.ranks)
+    from tartan.comm.link_mpi import require_joined
     from tartan.run.over_ranks import AskedRanks
 
+    require_joined(args.link)
     return AskedRanks(args.ranks, args.link)
