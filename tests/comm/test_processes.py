@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -60,6 +62,13 @@ def alive(pids: set[int]) -> set[int]:
     return found
 
 
+def require_ended(pids: set[int]) -> None:
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while alive(pids) and time.monotonic() < deadline:
+        pass
+    assert not alive(pids)
+
+
 @pytest.mark.parametrize("ways", [{"cpus": 3}, {"cpus": 3, "groups": 2}], ids=str)
 def test_ranks_return_what_their_function_returned(ways) -> None:
     def work(ranks):
@@ -107,6 +116,32 @@ def test_a_killed_rank_ends_all_within_a_second_and_is_named(ways) -> None:
     assert family(os.getpid()) <= before
 
 
+def test_what_a_lost_program_has_started_ends_with_it(tmp_path) -> None:
+    def work(ranks):
+        child = subprocess.Popen(["sleep", "1000"])
+        (tmp_path / str(ranks.rank)).write_text(str(child.pid))
+        ranks.barrier()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        comm.run(work, cpus=2)
+    pids = {int(path.read_text()) for path in tmp_path.iterdir()}
+    assert len(pids) == 2
+    require_ended(pids)
+
+
+def test_the_end_of_a_fork_is_not_that_of_its_rank() -> None:
+    def work(ranks, end):
+        pid = os.fork()
+        if pid == 0:
+            return end()
+        os.waitpid(pid, 0)
+        return float(ranks.all_reduce(np.ones(1))[0])
+
+    for end in (lambda: None, lambda: sys.exit(3), lambda: 1 / 0):
+        assert comm.run(partial(work, end=end), cpus=2) == [2.0, 2.0]
+
+
 def test_a_killed_node_process_ends_all_and_is_named() -> None:
     def work(ranks):
         ranks.barrier()
@@ -127,8 +162,12 @@ def test_ranks_that_wait_for_each_other_are_told_who_waits() -> None:
 
 def test_a_function_that_cannot_be_sent_is_refused() -> None:
     lock = threading.Lock()
-    with pytest.raises(ConfigError, match="cannot be sent to the ranks"):
+    with pytest.raises(ConfigError, match="the function cannot be sent between processes"):
         comm.run(lambda ranks: lock, cpus=2)
+    with pytest.raises(ConfigError, match="what rank 0 has returned cannot be sent between processes"):
+        comm.run(lambda ranks: threading.Lock(), cpus=2)
+    with pytest.raises(ConfigError, match="not 5"):
+        comm.run(5, cpus=2)
 
 
 def test_numbers_that_cannot_be() -> None:
@@ -137,6 +176,14 @@ def test_numbers_that_cannot_be() -> None:
             divided(*ways)
     with pytest.raises(ResourceError, match="use fewer"):
         divided(10_000_000, 1, 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+    try:
+        for ways in [(100, 1, 1), (1, 20, 1), (20, 1, 20)]:
+            with pytest.raises(ResourceError, match=r"open files, .* may have 200"):
+                divided(*ways)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert divided(3, 2, 2) == (0, 0, 1, 2, 2, 3)
 
 
@@ -149,8 +196,8 @@ world = comm.world()
 total = world.all_reduce(np.array([world.rank]))
 if sys.argv[1] == "sum" and world.rank == 0:
     print(world.size, int(total[0]), *sys.argv[1:])
-if sys.argv[1] == "exit" and world.rank == 1:
-    sys.exit(7)
+if sys.argv[1].startswith("exit") and world.rank == 1:
+    sys.exit(int(sys.argv[1][4:]))
 if sys.argv[1] == "raise" and world.rank == 1:
     raise KeyError("on purpose")
 if sys.argv[1] == "raise":
@@ -170,7 +217,8 @@ def command(tmp_path, *words, **ways):
 
 
 @pytest.mark.parametrize(
-    ("what", "status", "text"), [("sum", 0, ""), ("exit", 7, ""), ("raise", 1, "KeyError: 'on purpose'")]
+    ("what", "status", "text"),
+    [("sum", 0, ""), ("exit7", 7, ""), ("exit256", 1, ""), ("raise", 1, "KeyError: 'on purpose'")],
 )
 def test_the_command_runs_a_script(tmp_path, what, status, text) -> None:
     process = command(tmp_path, "--cpus", "3", what)
@@ -189,10 +237,7 @@ def test_the_end_of_the_command_ends_all(tmp_path, number) -> None:
     process.send_signal(number)
     process.communicate(timeout=LIMIT_SECONDS)
     assert process.returncode in (-number, 128 + number)
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while alive(pids) and time.monotonic() < deadline:
-        pass
-    assert not alive(pids)
+    require_ended(pids)
 
 
 def test_a_script_that_asks_for_nothing_is_warned_of(tmp_path) -> None:

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import pickle
+import resource
 import selectors
 import signal
 import socket
@@ -26,7 +27,7 @@ from tartan.base.machine import memory, thread_limits
 from tartan.comm.channel import Channel, ending
 from tartan.comm.communicator import partition
 from tartan.comm.node import GRACE_SECONDS, NodeTask
-from tartan.comm.program import Program, RankEnding, followed
+from tartan.comm.program import Program, RankEnding, followed, sendable
 from tartan.comm.rank import RankCommunicator
 from tartan.comm.slots import Kernel, SlotDevice, SlotPlan
 from tartan.comm.slots_gpu import GpuSlots
@@ -37,6 +38,7 @@ T = TypeVar("T")
 
 # What a rank takes at least: a Python process with NumPy, most of it shared with its node process.
 _RANK_BYTES = 32 << 20
+_OTHER_DESCRIPTORS = 40
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
     "from tartan.comm.node import main; main(int(sys.argv[1]))"
@@ -90,7 +92,8 @@ def run(  # the shape of a world, which callers name
     DeadlockError
         If all ranks wait for each other, or call different collectives.
     ConfigError
-        If the function cannot be pickled, a number is wrong, or the kernel does not compile or makes a wrong call.
+        If the function or what it returns cannot be pickled, a number is wrong, or the kernel does not compile or makes
+        a wrong call.
     DeviceError
         If there is no GPU for a kernel, or no CuPy.
     ResourceError
@@ -110,8 +113,10 @@ def run(  # the shape of a world, which callers name
     plan = _slot_plan(gpu, device, gpus, slots)
     if cpu is None and (plan is None or cpus):
         raise ConfigError(f"{cpus} CPU ranks have no function to run; give one, or a kernel and no CPU ranks (cpus)")
-    pickled = _sendable(cpu, "the function")
-    _sendable(plan, "the kernel")
+    if cpu is not None and not callable(cpu):
+        raise ConfigError(f"ranks run a function of their communicator, not {cpu!r} (cpu)")
+    pickled = sendable(cpu, "the function")
+    sendable(plan, "the kernel")
     n_slots = plan.gpus * plan.slots if plan else 0
     program, places = Program(pickled, tuple(modules)), divided(cpus, nodes, groups, n_slots=n_slots)
     reports = _Launch(program, places, grace_seconds, plan).supervise()
@@ -146,13 +151,6 @@ def _slot_plan(gpu: Kernel | None, device: SlotDevice | None, gpus: int, slots: 
     return SlotPlan(gpu, device, gpus, slots)
 
 
-def _sendable(what: Any, name: str) -> bytes:
-    try:
-        return bytes(cloudpickle.dumps(what))
-    except Exception as error:
-        raise ConfigError(f"{name} cannot be sent to the ranks: {type(error).__name__}: {error}") from error
-
-
 def divided(cpus: int, nodes: int, groups: int, *, n_slots: int = 0) -> tuple[int, ...]:
     """Return the leader of each rank: ranks are consecutive within a node and a memory group, slots after CPU ranks.
 
@@ -175,8 +173,20 @@ def divided(cpus: int, nodes: int, groups: int, *, n_slots: int = 0) -> tuple[in
         raise ResourceError(
             f"{cpus * nodes} ranks need at least {needed >> 20} MiB, and {available >> 20} MiB are available; use fewer"
         )
+    _require_descriptors(cpus * nodes, nodes * groups)
     sizes = [stop - start + n_slots for start, stop in partition(cpus, groups)] * nodes
     return tuple(itertools.chain.from_iterable([leader] * size for leader, size in enumerate(sizes)))
+
+
+def _require_descriptors(cpus: int, leaders: int) -> None:
+    """Refuse more ranks or nodes than this process, or a node process, can have open files for."""
+    needed = max(2 * (cpus // leaders) + leaders, leaders * (leaders + 1)) + _OTHER_DESCRIPTORS
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit != resource.RLIM_INFINITY and needed > limit:
+        raise ResourceError(
+            f"{cpus} ranks with {leaders} leaders need about {needed} open files, and a process may have {limit}; use "
+            "fewer, or raise the limit (ulimit -n)"
+        )
 
 
 def first_failure(reports: Sequence[RankEnding]) -> BaseException | None:
@@ -333,6 +343,8 @@ class _Launch:
         if not node.channel.closed:
             self._hear(node, node.channel.drain())
         if node.ended:
+            if any(report.failure is not None or report.lost for report in self._reports.values()):
+                node.kill()  # what its ranks have started
             node.gone()
             return
         reason = f"node process {node.number} {ending(node.status())}"

@@ -5,6 +5,7 @@ Ranks are forks of it, made before it has a thread: they share its memory by inh
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import pickle
@@ -234,6 +235,9 @@ class NodeProcess:
         self._selector.unregister(child.pidfd)
         if not child.channel.closed:
             self._hear(child, child.channel.drain())
+        if child.report is None or child.report.failure is not None:
+            with contextlib.suppress(ProcessLookupError):  # of a node that was launched, all are one group
+                os.killpg(child.pid, signal.SIGKILL)
         _, status = os.waitpid(child.pid, 0)
         child.lives = False
         os.close(child.pidfd)

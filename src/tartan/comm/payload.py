@@ -34,8 +34,8 @@ def given(data: Any) -> NDArray[Any]:
         If it holds Python objects, has a mask, or is no array.
     """
     if isinstance(data, _BUFFERS):
-        whole = not isinstance(data, memoryview) or data.c_contiguous
-        data = np.frombuffer(data if whole else data.tobytes(), np.uint8)
+        view = memoryview(data)
+        data = np.frombuffer(view if view.c_contiguous else view.tobytes(), np.uint8)
     elif type(data) is not np.ndarray and hasattr(data, "__cuda_array_interface__") and hasattr(data, "get"):
         data = data.get()
     elif isinstance(data, np.ma.MaskedArray):

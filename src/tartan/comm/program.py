@@ -26,7 +26,7 @@ from tartan.comm.link_mpi import without_mpi
 from tartan.comm.process import enter, was_asked
 from tartan.comm.slots import SlotPlan, run_slots
 from tartan.comm.state import LOST
-from tartan.errors import ClusterError, RankLostError, TartanError
+from tartan.errors import ClusterError, ConfigError, RankLostError, TartanError
 
 _GRACE_SECONDS = 0.4
 _SET_DEATH_SIGNAL = 1
@@ -43,6 +43,20 @@ class Program:
     modules: tuple[str, ...] = ()
     script: str = ""
     arguments: tuple[str, ...] = ()
+
+
+def sendable(what: Any, name: str) -> bytes:
+    """Return the pickle by which something travels between the ranks and the process that starts them.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be pickled.
+    """
+    try:
+        return bytes(cloudpickle.dumps(what))
+    except Exception as error:
+        raise ConfigError(f"{name} cannot be sent between processes: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -129,10 +143,11 @@ def run_rank(program: Program, seat: RankPlace, report_to: socket.socket) -> NoR
         communicator, line = enter(seat.arena, seat.rank, seat.nodes)
         rank = seat.rank
         report = _of_function(program.function, rank, communicator) if program.function else _of_script(program, rank)
-        if report.failure is None:
+        if report.failure is None and os.getpid() == process:
             line.end()
         return report
 
+    process = os.getpid()
     _reported(work, seat, report_to)
 
 
@@ -150,14 +165,15 @@ def run_gpu(plan: SlotPlan, gpu: int, seat: RankPlace, report_to: socket.socket)
 
 
 def _reported(work: Callable[[], RankEnding], seat: RankPlace, report_to: socket.socket) -> NoReturn:
-    status = 1
+    status, process = 1, os.getpid()
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         node = seat.nodes[seat.rank]
         threading.Thread(target=_watch, args=(report_to, seat.arena, node), name="tartan-watch", daemon=True).start()
         report = work()
-        status = report.exit_status if report.failure is None else 1
-        Channel(report_to).send(report)
+        status = 0 if report.failure is None else report.exit_status or 1
+        if os.getpid() == process:  # a fork of the rank ends here, too, and reports nothing
+            Channel(report_to).send(report)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -176,7 +192,8 @@ def _watch(report_to: socket.socket, arena: CommArena, node: int) -> None:
 
 def _of_function(function: bytes, rank: int, communicator: Any) -> RankEnding:
     try:
-        return RankEnding(rank, cloudpickle.dumps(cloudpickle.loads(function)(communicator)))
+        result = cloudpickle.loads(function)(communicator)
+        return RankEnding(rank, sendable(result, f"what rank {rank} has returned"))
     except SystemExit as stop:
         return _exited(rank, stop)
     except BaseException as error:
@@ -202,7 +219,7 @@ def _of_script(program: Program, rank: int) -> RankEnding:
 def _exited(rank: int, stop: SystemExit) -> RankEnding:
     if stop.code is None or stop.code == 0:
         return RankEnding(rank, cloudpickle.dumps(None), asked=was_asked())
-    code = stop.code if isinstance(stop.code, int) else 1
+    code = (stop.code & 0xFF if isinstance(stop.code, int) else 0) or 1  # what is no number is text, and 256 is no 0
     if not isinstance(stop.code, int):
         print(stop.code, file=sys.stderr)
     return RankEnding(rank, failure=f"it ended itself with exit status {code}", exit_status=code)
@@ -216,6 +233,8 @@ def _failed(rank: int, error: BaseException) -> RankEnding:
     except Exception:  # what users raise may hold anything
         pickled = b""
     text = traceback.format_exception_only(type(error), error)[0].strip()
+    if isinstance(error, TartanError):
+        text = f"{type(error).__name__}: {error}"
     return RankEnding(rank, failure=text, error=pickled)
 
 
