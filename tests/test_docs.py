@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tartan.application import Application
 from tartan.cli.main import build_parser, main
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -139,3 +140,22 @@ def test_parameters_of_the_applications_are_documented():
         section = text.split(f"## {app}:")[1].split("\n## ")[0]
         for parameter in builtin(app)().parameters():
             assert f"| `{parameter}` |" in section, f"{app}: {parameter}"
+
+
+def test_every_hook_of_an_application_is_declared_and_documented():
+    """What built-in applications use is open to all: the table of methods is that of the class, and the other way."""
+    table = _text("docs/applications.md").partition("**The methods**")[2].partition("**Parameters**")[0]
+    documented = set(re.findall(r"^\| `(\w+)", table, re.MULTILINE))
+    declared = {name for name in vars(Application) if not name.startswith("_")}
+    assert documented <= declared
+    attributes = {name for name in declared if not callable(getattr(Application, name))}
+    assert declared - attributes - documented == {"parameters"}
+
+
+@pytest.mark.parametrize("app", ["forensics", "microscopy", "phylogeny", "vectors"])
+def test_built_in_applications_define_no_hook_that_is_not_declared(app):
+    from tartan.apps import builtin
+
+    kind = builtin(app)
+    own = {name for name in vars(kind) if not name.startswith("_") and callable(getattr(kind, name))}
+    assert own <= set(vars(Application))

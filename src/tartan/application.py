@@ -122,17 +122,36 @@ class Application:
         """
         return data
 
-    # An application may define ``split(key, data)``, which takes the name and the bytes of a file that may hold several
-    # items, and returns a sequence of bytes, one of each item as ``parse`` takes it, or None where the file is one.
-    # The items are called ``file#0``, ``file#1`` and so on. It is called when the inputs are opened and when items are
-    # read; the same file gives the same items. A file for which it raises fails as one item.
+    def split(self, key: str, data: bytes) -> Sequence[bytes] | None:
+        """Take a file that may hold several items apart; default, and None: it is one item.
+
+        Called when the inputs are opened and when items are read; the same file gives the same items. They are called
+        ``file#0``, ``file#1`` and so on. A file for which it raises fails as one item.
+
+        Parameters
+        ----------
+        key : str
+            The name of the file.
+        data : bytes
+            What is in it.
+
+        Returns
+        -------
+        sequence of bytes, or None
+            One of each item, as ``parse`` takes it.
+        """
+        return None
 
     def preprocess(self, item: Any, xp: Any) -> Any:
         """Prepare one parsed item for comparison (on the device of ``xp``); default: nothing."""
         return item
 
-    # An application may define ``preprocess_block(items, xp)`` instead, which takes and returns a whole block of
-    # equal-sized items along axis 0, and returns rows that contain NaN for items that cannot be compared.
+    def preprocess_block(self, items: Any, xp: Any) -> Any:
+        """Prepare a block of items of equal size, along axis 0; where defined, it takes the place of ``preprocess``.
+
+        Rows that contain NaN are items that cannot be compared.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no preprocess_block")
 
     def check_block(self, items: np.ndarray) -> Sequence[str | None] | None:
         """Say of raw rows (m, ...) why each cannot be compared, None for one that can; default, and None: all can.
@@ -205,13 +224,24 @@ class Application:
         """Score a tile: ``left`` holds m items, ``right`` k items; return an (m, k) array or a dict of them."""
         raise NotImplementedError(f"{type(self).__name__} defines neither compare nor compare_pair")
 
-    # ``compare_pair(a, b)`` may be defined instead of ``compare``: one pair at a time, any Python callable,
-    # returning a number, or a dict of numbers.
+    def compare_pair(self, a: Any, b: Any) -> Any:
+        """Score one pair; may be defined instead of ``compare``, with any Python callable.
 
-    # For triples (``tartan.alltuples``) an application defines ``compare_triples(a, b, c, xp)``, which takes groups of
-    # m, k and l items and returns an (m, k, l) array, or a dict of them; or ``compare_triple(a, b, c)``, one triple at
-    # a time. One that compares nothing but triples may call the former ``compare``. Scores must not depend on the order
-    # of the three; only triples i < j < k count.
+        Returns a number, or a dict of numbers.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines neither compare nor compare_pair")
+
+    def compare_triples(self, a: Any, b: Any, c: Any, xp: Any) -> Any:
+        """Score all triples of three groups of m, k and l items (``tartan.alltuples``).
+
+        Returns an (m, k, l) array, or a dict of them. Scores must not depend on the order of the three; only triples
+        i < j < k count. An application that compares nothing but triples may call this ``compare``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines neither compare_triples nor compare_triple")
+
+    def compare_triple(self, a: Any, b: Any, c: Any) -> Any:
+        """Score one triple; may be defined instead of ``compare_triples``. Returns a number, or a dict of numbers."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither compare_triples nor compare_triple")
 
     def reverse(self, scores: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Return the scores of (b, a) from those of (a, b), element by element: every output that is ``directed``.
@@ -353,9 +383,8 @@ def _as_triple_application(app: Any) -> Application:
 
 def triple_comparison(app: Application) -> Callable[[Any, Any, Any, Any], Any] | None:
     """Return what compares three groups of items; None where nothing does."""
-    own = getattr(app, "compare_triples", None)
-    if callable(own):
-        return own  # type: ignore[no-any-return]
+    if defines(app, "compare_triples"):
+        return app.compare_triples
     given = type(app).compare is not Application.compare
     compare: Callable[..., Any] = app.compare
     return compare if given and _takes(compare, 4) and not _takes(compare, 3) else None
@@ -363,7 +392,7 @@ def triple_comparison(app: Application) -> Callable[[Any, Any, Any, Any], Any] |
 
 def compares_single_triples(app: Application) -> bool:
     """Whether the application compares one triple at a time."""
-    return callable(getattr(app, "compare_triple", None))
+    return defines(app, "compare_triple")
 
 
 def _takes(function: Callable[..., Any], n_arguments: int) -> bool:
@@ -379,7 +408,7 @@ def _takes(function: Callable[..., Any], n_arguments: int) -> bool:
 
 def splitter(app: Application) -> Callable[[str, bytes], Sequence[bytes] | None] | None:
     """Return how an application splits files into items; None where a file is an item."""
-    return getattr(app, "split", None)
+    return app.split if defines(app, "split") else None
 
 
 def stored_once(app: Application) -> bool:
@@ -407,7 +436,18 @@ def directed_outputs(app: Application) -> list[str]:
 
 def compares_pairs(app: Application) -> bool:
     """Whether the application compares one pair at a time."""
-    return callable(getattr(app, "compare_pair", None))
+    return defines(app, "compare_pair")
+
+
+def prepares_blocks(app: Application) -> bool:
+    """Whether the application prepares a block of items at once."""
+    return defines(app, "preprocess_block")
+
+
+def defines(app: Application, hook: str) -> bool:
+    """Whether an application has an optional method of its own."""
+    found = getattr(app, hook, None)
+    return callable(found) and getattr(found, "__func__", found) is not getattr(Application, hook)
 
 
 def _named_outputs(given: Any, example: str) -> Mapping[str, Any]:

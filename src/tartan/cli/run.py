@@ -114,13 +114,13 @@ def _reduction(args: argparse.Namespace) -> dict[str, Any] | None:
 
 def _pairs(args: argparse.Namespace, application: Any) -> tuple[Any, Any]:
     from tartan.cli.shared.pairs_file import read_pairs
-    from tartan.sources.items import join_sources, open_source
+    from tartan.run.inputs import open_items
+    from tartan.sources.items import join_sources
 
-    suffixes, split = application.item_suffixes, getattr(application, "split", None)
-    source = open_source(args.inputs, suffixes=suffixes, split=split)
+    source = open_items(application, args.inputs)
     if not args.against:
         return source, read_pairs(args.pairs, source.keys)
-    both = join_sources(source, open_source(args.against, suffixes=suffixes, split=split), allow_repeats=True)
+    both = join_sources(source, open_items(application, args.against), allow_repeats=True)
     return source, read_pairs(args.pairs, both.keys)
 
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tartan.application import splitter
 from tartan.base.checks import path_of
 from tartan.base.files import disk_errors
 from tartan.errors import ConfigError
 from tartan.options import RunOptions
 from tartan.run.healing import failed_items
+from tartan.run.inputs import open_items
 from tartan.run.meaning import declared_run
 from tartan.run.reopen import Given, refuse_other, reopened
 from tartan.run.request import Request
@@ -22,7 +22,7 @@ from tartan.run.result import Run
 from tartan.run.session import Ranks, RunSession
 from tartan.run.share import Share
 from tartan.run.statistics import collect_statistics
-from tartan.sources.items import join_sources, open_source
+from tartan.sources.items import join_sources
 from tartan.store.dense import plain_bytes, refuse_too_large
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
@@ -134,7 +134,7 @@ def extend(
         raise ConfigError(f"{path} compares {folder.manifest.workload['kind']}; only runs of all pairs take new items")
     old = reopened(folder, options, registry, given)
     refuse_other(folder, old)
-    new = open_source(items, suffixes=old.app.item_suffixes, split=splitter(old.app))
+    new = open_items(old.app, items)
     asked = replace(old, source=join_sources(old.source, new))
     with RunSession(asked, ranks) as session:
         session.expect(folder)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tartan.application import Application, compares_pairs, output_dtypes, stored_once
+from tartan.application import Application, compares_pairs, output_dtypes, prepares_blocks, stored_once
 from tartan.core.cache import Room
 from tartan.core.grid import Grid
 from tartan.core.run_sizing import RunSizing, rooms_of
@@ -200,7 +200,7 @@ def _check_ragged(grid: Grid, capacity: int, item_size: int, in_items: bool) -> 
 
 
 def _preprocesses(app: Application) -> bool:
-    return type(app).preprocess is not Application.preprocess or callable(getattr(app, "preprocess_block", None))
+    return type(app).preprocess is not Application.preprocess or prepares_blocks(app)
 
 
 def _parsed_fits(facts: ItemFacts) -> bool:

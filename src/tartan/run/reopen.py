@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tartan.application import Application, as_application, splitter
+from tartan.application import Application, as_application
 from tartan.errors import ConfigError, StoreError
 from tartan.options import RunOptions
+from tartan.run.inputs import open_items
 from tartan.run.request import Request
 from tartan.run.trust import require_consent
 from tartan.sources.files import FileSource
-from tartan.sources.items import Source, join_sources, open_source
+from tartan.sources.items import Source, join_sources
 from tartan.sources.paths import Location
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
@@ -79,7 +80,7 @@ def reopened(folder: RunFolder, options: RunOptions, registry: Registry, given: 
         _check_code(folder, trust=given.trust)
         application, described = load_application(about["source"], about["parameters"], registry, manifest.arity)
     if given.items is not None:
-        source = open_source(given.items, suffixes=application.item_suffixes, split=splitter(application))
+        source = open_items(application, given.items)
     else:
         source = open_inputs(folder.path, manifest, folder.items, application)
     return Request(application, described, source, options, manifest.workload, reduce=manifest.reduce)
@@ -147,7 +148,7 @@ def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, app: Ap
         named: list[str] | str | None = inputs.get("patterns") or inputs.get("path")
         if not named:
             raise ConfigError(f"{path} was computed from objects in memory; give them again with tartan.allpairs")
-        source = open_source(named, suffixes=app.item_suffixes, split=splitter(app))
+        source = open_items(app, named)
         if isinstance(source, FileSource) and items is not None and len(ends) == len(given) + 1:
             of_leaf = slice(ends[index], ends[index + 1])
             stamped = None
@@ -176,7 +177,7 @@ def locate_items(manifest: Manifest, items: ItemTable, app: Application) -> list
     given, ends = list(leaves(manifest.inputs)), _ends(manifest)
     found: list[Location | None] = []
     for index, inputs in enumerate(given):
-        source = open_source(inputs.get("patterns") or [], suffixes=app.item_suffixes, split=splitter(app))
+        source = open_items(app, inputs.get("patterns") or [])
         if not isinstance(source, FileSource):
             raise ConfigError("the items of this run are no files")
         of_leaf = slice(ends[index], ends[index + 1]) if len(ends) == len(given) + 1 else slice(None)

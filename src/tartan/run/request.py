@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from tartan.application import Application, as_application, directed_outputs, output_dtypes, splitter, stored_once
+from tartan.application import Application, as_application, directed_outputs, output_dtypes, stored_once
 from tartan.base.checks import FINITE, POSITIVE, number, one_of, whole
 from tartan.base.machine import package_version, tartan_version
 from tartan.base.progress import watched
 from tartan.core.workload import AllPairs, Candidates, Rectangle, Workload
 from tartan.errors import ConfigError, ItemError
 from tartan.options import RunOptions, parse_size
-from tartan.sources.items import Source, join_sources, local_files, open_source
+from tartan.run.inputs import open_items
+from tartan.sources.items import Source, join_sources, local_files
 from tartan.store.items import ItemTable
 from tartan.store.manifest import Manifest
 from tartan.store.pairs import digest
@@ -160,13 +161,12 @@ def request(
         If the application, an input or a parameter is wrong.
     """
     application = as_application(app)
-    suffixes, split = application.item_suffixes, splitter(application)
-    source = open_source(items, suffixes=suffixes, split=split)
+    source = open_items(application, items)
     workload: dict[str, Any] = {"kind": "all"}
     candidates = None
     if against is not None:
         workload = {"kind": "rectangle", "n_left": source.n_items}
-        source = join_sources(source, open_source(against, suffixes=suffixes, split=split), allow_repeats=True)
+        source = join_sources(source, open_items(application, against), allow_repeats=True)
     if pairs is not None:
         given = _indices(pairs)
         workload = {"kind": "candidates", "file": "candidates.npy", "digest": digest(given)}

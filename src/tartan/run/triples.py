@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tartan.application import as_application, output_dtypes, splitter
+from tartan.application import as_application, output_dtypes
 from tartan.base.checks import path_of
 from tartan.base.trace import Tracer
 from tartan.core.grid import Grid, Tile
@@ -18,6 +18,7 @@ from tartan.core.workload import AllPairs, Workload
 from tartan.errors import ConfigError, InternalError
 from tartan.options import RunOptions
 from tartan.run.healing import failed_items
+from tartan.run.inputs import open_items
 from tartan.run.plan import host_slots, sizing_of
 from tartan.run.probing import ask
 from tartan.run.reopen import refuse_other
@@ -29,7 +30,6 @@ from tartan.runtime.committer import TripleCommitter
 from tartan.runtime.execution import Execution
 from tartan.runtime.node import Node
 from tartan.runtime.triple_node import TripleNode
-from tartan.sources.items import open_source
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import Manifest
 from tartan.store.triple_keeper import TripleKeeper
@@ -75,7 +75,7 @@ def triple_request(
         )
     _refuse_options(options)
     kept = _kept(keep, bool(application.similarity is not False), output_dtypes(application))
-    source = open_source(items, suffixes=application.item_suffixes, split=splitter(application))
+    source = open_items(application, items)
     if source.n_items < LEAST_ITEMS:
         raise ConfigError(f"triples need at least 3 items, and there are {source.n_items}")
     described = described or describe_application(application, registry)

@@ -183,7 +183,7 @@ def _score_singly(
     for place in places:
         i, j, k = place
         try:
-            _put(scores, place, app.compare_triple(first[i], second[j], third[k]))  # type: ignore[attr-defined]
+            _put(scores, place, app.compare_triple(first[i], second[j], third[k]))
         except Exception as error:
             trace = "" if failures else traceback_of(error)
             failures.append(TripleFailure(_triple_at(part, place), reason_of(error), trace))

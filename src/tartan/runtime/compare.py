@@ -190,7 +190,7 @@ def compare_pairs(
         done = 0 if alone is None else _score_row(app, a, rights, columns, alone[row])
         for column in columns[done:]:
             try:
-                _put(scores, row, column, app.compare_pair(a, rights[column]))  # type: ignore[attr-defined]
+                _put(scores, row, column, app.compare_pair(a, rights[column]))
             except Exception as error:
                 failures.append(PairFailure(row, column, reason_of(error), "" if failures else traceback_of(error)))
     return scores, failures
@@ -201,7 +201,7 @@ def _score_row(app: Application, a: Any, rights: list[Any], columns: Sequence[in
 
     It ends at a pair that fails, and at scores that are no numbers or do not fit: those are looked at one by one.
     """
-    compare = app.compare_pair  # type: ignore[attr-defined]
+    compare = app.compare_pair
     values: list[Any] = []
     try:
         for column in columns:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tartan.application import Application, compares_pairs
+from tartan.application import Application, compares_pairs, prepares_blocks
 from tartan.base.reasons import reason_of, traceback_of
 from tartan.core.cache import Room
 from tartan.devices.protocol import Device
@@ -302,7 +302,7 @@ class DeviceLane:
     def _preprocess_into(self, place: Place, parsed: Any, target: Any, failures: dict[int, ItemFailure]) -> None:
         """Preprocess parsed items into their device slots; items that fail are noted, a good one takes their place."""
         xp = self._device.xp
-        if callable(getattr(self._app, "preprocess_block", None)):
+        if prepares_blocks(self._app):
             target[...] = prepare_rows(self._app, parsed, xp)
             return
         keys = self._wiring.source.keys[place.first : place.first + place.length]
@@ -388,7 +388,7 @@ class DeviceLane:
             found = compare_block(self._app, left, right, xp, self._dtypes, None)
             return {name: _cast(xp, xp.asarray(scores), self._dtypes[name]) for name, scores in found.items()}
         shape = (len(left), len(right))
-        pairs = [self._app.compare_pair(a, b) for a in left for b in right]  # type: ignore[attr-defined]
+        pairs = [self._app.compare_pair(a, b) for a in left for b in right]
         scores = {}
         for name, dtype in self._dtypes.items():
             values = [xp.asarray(pair[name] if isinstance(pair, Mapping) else pair) for pair in pairs]

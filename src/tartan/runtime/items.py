@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tartan.application import Application
+from tartan.application import Application, prepares_blocks
 from tartan.base.reasons import reason_of, traceback_of
 from tartan.errors import ConfigError, ResourceError, TartanError
 
@@ -59,7 +59,7 @@ def takes_rows(app: Application) -> bool:
     """Whether rows of an array can go to the application a block at a time: nothing looks at single items."""
     kind = type(app)
     describes = kind.describe_failure is not Application.describe_failure and not _checks_blocks(app)
-    if callable(getattr(app, "preprocess_block", None)):
+    if prepares_blocks(app):
         return not describes
     alone = kind.parse is not Application.parse or kind.preprocess is not Application.preprocess
     return not (alone or describes)
@@ -120,8 +120,8 @@ def prepare_item(app: Application, key: str, item: Any, xp: Any, asarray: bool) 
     """
 
     def prepare() -> Any:
-        if callable(getattr(app, "preprocess_block", None)) and isinstance(item, np.ndarray):
-            return app.preprocess_block(item[None], xp)[0]  # type: ignore[attr-defined]
+        if prepares_blocks(app) and isinstance(item, np.ndarray):
+            return app.preprocess_block(item[None], xp)[0]
         done = app.preprocess(item, xp)
         return np.asarray(done) if asarray and not hasattr(done, "dtype") else done
 
@@ -156,11 +156,10 @@ def _checks_blocks(app: Application) -> bool:
 
 def prepare_rows(app: Application, rows: Any, xp: Any) -> Any:
     """Preprocess a block of rows at once."""
-    block = getattr(app, "preprocess_block", None)
-    if block is None:
+    if not prepares_blocks(app):
         return rows
     with np.errstate(all="ignore"):
-        return block(rows, xp)
+        return app.preprocess_block(rows, xp)
 
 
 def _guarded(stage: str, key: str, call: Callable[[], Any], *, on_device: bool = False) -> Any:

@@ -287,7 +287,7 @@ def _time_compare(app: Any, item: Any, uniform: bool, dtypes: dict[str, str], si
     kinds = {name: np.dtype(dtype) for name, dtype in dtypes.items()}
     block = np.stack([item] * side) if uniform else [item] * side
     start = time.perf_counter()
-    if hasattr(app, "compare_pair"):
+    if compares_pairs(app):
         compare_pairs(app, block, block, kinds, 1)
     else:
         compare_block(app, block, block, np, kinds, None)
