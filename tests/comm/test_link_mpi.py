@@ -224,6 +224,20 @@ def test_the_end_of_mpiexec_ends_all(tmp_path, number) -> None:
 
 
 @pytest.mark.exhaustive
+def test_a_node_that_waits_for_others_ends_by_a_signal(tmp_path) -> None:
+    script = f"open({str(tmp_path / 'stands')!r}, 'w').close(); import time; time.sleep(1000)"
+    node = tartan("ranks", "--cpus", "2", "--link", "mpi", "script.py", "sum")
+    words = [*mpiexec(), "-n", "1", *node, ":", "-n", "1", sys.executable, "-c", script]
+    with start(words, tmp_path) as process:
+        while not (tmp_path / "stands").exists() or len(left_behind(tmp_path)) < 4:
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=LIMIT_SECONDS)
+    assert process.returncode != 0
+    require_nothing_left(tmp_path)
+
+
+@pytest.mark.exhaustive
 def test_nodes_with_other_options_are_refused(tmp_path) -> None:
     one, other = (tartan("ranks", "--cpus", cpus, "--link", "mpi", "script.py", "sum") for cpus in "23")
     status, out, err = ended([*mpiexec(), "-n", "1", *one, ":", "-n", "1", *other], tmp_path)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -72,13 +73,20 @@ def run_on_mpi(
     link = MpiLink(place, _description(cpus, command), patience_seconds=grace_seconds + _PATIENCE_SECONDS)
     received: list[int] = []
     node = NodeProcess(task, None)
-    with _signals_to(node, received):
+
+    def interrupt(number: int, _frame: object) -> None:
+        received.append(number)
+        node.interrupt()
+
+    with _signals(signal.SIG_DFL):  # while MPI begins, nothing else of this process runs
         try:
-            node.serve(link)
+            node.join(link)
         except ConfigError as error:
             if error.code == NODES_DIFFER and place.node:
                 raise SystemExit(error.exit_status) from None
             raise
+        with _signals(interrupt):
+            node.serve()
     reports = dict(node.reports)
     for parting in link.partings.values():
         reports |= {report.rank: report for report in pickle.loads(parting)}
@@ -96,16 +104,11 @@ def _description(cpus: int, command: Sequence[str]) -> dict[str, str]:
 
 
 @contextmanager
-def _signals_to(node: NodeProcess, received: list[int]) -> Iterator[None]:
-    """Pass Ctrl-C and SIGTERM on to the ranks."""
-
-    def interrupt(number: int, _frame: object) -> None:
-        received.append(number)
-        node.interrupt()
-
+def _signals(handler: Any) -> Iterator[None]:
+    """Handle Ctrl-C and SIGTERM so, where this is the main thread."""
     before = {}
     if threading.current_thread() is threading.main_thread():
-        before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

@@ -99,7 +99,6 @@ class NodeProcess:
         self._stopped = False
         self.reports: dict[int, program.RankEnding] = {}
         self.n_interrupts = self._n_passed_on = 0
-        self._begun = False
         plan = task.slots
         n_slots = plan.gpus * plan.slots if plan else 0
         for local in range(len(self._ranks) - n_slots):
@@ -145,7 +144,7 @@ class NodeProcess:
         for descriptor in self._task.links.values():
             os.close(descriptor)
 
-    def _join(self, link: NodeLink) -> None:
+    def join(self, link: NodeLink) -> None:
         """Join the other nodes, and let the ranks begin; end them where the nodes do not come together."""
         task = self._task
         self._leader = Leader(link, self._proxy, task.nodes, task.me, self._stop_here, self._waits)
@@ -159,12 +158,9 @@ class NodeProcess:
         for child in self._children:
             if task.held:
                 child.channel.send("begin")
-        self._begun = True
 
-    def serve(self, link: NodeLink | None) -> None:
+    def serve(self) -> None:
         """Supervise until all ranks have ended and, without a failure, those of other nodes have too."""
-        if link is not None:
-            self._join(link)
         for child in self._children:
             self._selector.register(child.pidfd, selectors.EVENT_READ, child)
             self._selector.register(child.channel, selectors.EVENT_READ, child)
@@ -197,15 +193,7 @@ class NodeProcess:
                     os.kill(child.pid, signal.SIGKILL)
 
     def interrupt(self) -> None:
-        """Let all ranks raise KeyboardInterrupt, from a signal handler of this process; the second time kills them.
-
-        Raises
-        ------
-        KeyboardInterrupt
-            Where the ranks have not begun.
-        """
-        if not self._begun:
-            raise KeyboardInterrupt
+        """Let all ranks raise KeyboardInterrupt, from a signal handler of this process; the second time kills them."""
         self.n_interrupts += 1
 
     def _pass_on(self, n_interrupts: int) -> None:
@@ -308,4 +296,6 @@ def main(descriptor: int) -> None:
         importlib.import_module(name)
     node = NodeProcess(task, launcher)
     sockets = {other: socket.socket(fileno=number) for other, number in task.links.items()}
-    node.serve(SocketLink(sockets) if sockets else None)
+    if sockets:
+        node.join(SocketLink(sockets))
+    node.serve()
