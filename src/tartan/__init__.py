@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         add,
         allpairs,
         alltuples,
+        fuse,
         open,  # noqa: A004
         over,
         resume,
@@ -36,6 +37,7 @@ __all__ = [
     "add",
     "allpairs",
     "alltuples",
+    "fuse",
     "open",
     "over",
     "resume",
@@ -45,7 +47,8 @@ __all__ = [
 ]
 
 _LAZY = (
-    "Run", "TripleRun", "add", "allpairs", "alltuples", "open", "over", "resume", "supported_tree", "top", "under",
+    "Run", "TripleRun", "add", "allpairs", "alltuples", "fuse", "open", "over", "resume", "supported_tree", "top",
+    "under",
 )  # fmt: skip
 
 

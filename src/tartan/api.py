@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tartan import apps
+from tartan.run.kept_rules import over, top, under
 from tartan.run.result import Run
 from tartan.run.triple_result import TripleRun
 
 if TYPE_CHECKING:
     from tartan.analytics import Tree
+    from tartan.apps.microscopy.fused_run import FusedParticle
     from tartan.run.cluster_run import ClusterWays
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "add",
     "allpairs",
     "alltuples",
+    "fuse",
     "open",
     "over",
     "resume",
@@ -230,35 +233,6 @@ trace, quiet
     return run
 
 
-def top(k: int, *, largest: bool | None = None, output: str | None = None) -> dict[str, Any]:
-    """Say that a run keeps the k best triples of each item; an argument for ``keep`` of ``alltuples``.
-
-    Parameters
-    ----------
-    k : int
-    largest : bool, optional
-        Whether large scores are the best. Default: they are, unless the application says that scores are distances
-        (``similarity = False``).
-    output : str, optional
-        The output that decides; default: the first.
-    """
-    return _rule({"kind": "top-k", "k": k, "largest": largest}, output)
-
-
-def over(threshold: float, *, output: str | None = None) -> dict[str, Any]:
-    """Say that a run keeps the triples with scores of a threshold and above; see ``top``."""
-    return _rule({"kind": "threshold", "threshold": threshold, "largest": True}, output)
-
-
-def under(threshold: float, *, output: str | None = None) -> dict[str, Any]:
-    """Say that a run keeps the triples with scores of a threshold and below; see ``top``."""
-    return _rule({"kind": "threshold", "threshold": threshold, "largest": False}, output)
-
-
-def _rule(rule: dict[str, Any], output: str | None) -> dict[str, Any]:
-    return rule if output is None else rule | {"output": output}
-
-
 def resume(
     path: str | Path,
     *,
@@ -449,6 +423,43 @@ def supported_tree(
     return support.supported_tree(
         Run(path), resampling, run_options(given), apps, method, output=output, transform=transform
     )
+
+
+def fuse(path: str | Path, out: str | Path | None = None) -> FusedParticle:
+    """Lay all particles of a run of microscopy onto each other.
+
+    Parameters
+    ----------
+    path : path
+        A finished run of all pairs.
+    out : path, optional
+        Folder in which points, poses, particles apart and correlation are written. Default: nothing is.
+
+    Returns
+    -------
+    FusedParticle
+        Of the largest group of particles that pairs connect. ``fusion.trusted`` says whether its poses mean anything.
+
+    Raises
+    ------
+    ConfigError
+        If the run is another application's, keeps less than all pairs or is not finished, if no pair connects two
+        particles that could be read, or if ``out`` holds a run.
+    StoreError
+        If the particles have changed since the run, or the system refuses to write.
+    """
+    from tartan.apps.microscopy.fused_run import fuse_run, require_motions
+    from tartan.run.contents import parsed_items
+    from tartan.run.exports import refuse_run_folder
+
+    run = open(path)
+    require_motions(run)
+    if out is not None:
+        refuse_run_folder(out, "the fusion")
+    fused = fuse_run(run, parsed_items(run.folder, apps))
+    if out is not None:
+        fused.write(Path(out))
+    return fused
 
 
 def open(path: str | Path) -> Run:  # noqa: A001 - tartan.open, as zarr.open

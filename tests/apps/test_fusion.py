@@ -18,6 +18,7 @@ from tartan.apps.microscopy.fusion import PairMotions, climb, fuse, groups, move
 from tartan.apps.microscopy.simulate import simulate
 from tartan.apps.vectors import Vectors
 from tartan.cli.main import main
+from tartan.errors import ConfigError
 
 Array = NDArray[np.float64]
 
@@ -289,3 +290,22 @@ def test_noise_is_said_and_not_drawn(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert json.loads(printed.out)["trusted"] is False
     assert "little more than by chance" in printed.err
     assert not (tmp_path / "out" / "fused.png").exists()
+
+
+def test_python_finds_what_the_command_line_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    simulate(tmp_path, 6, 1, localisations=2, density=0.9)
+    run = tartan.allpairs(Microscopy(), tmp_path / "particles.json", tmp_path / "run", quiet=True)
+    assert main(["fuse", str(run.path), "-o", str(tmp_path / "cli"), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    fused = tartan.fuse(run.path, tmp_path / "python")
+    assert (len(fused.points), len(fused.keys), len(fused.apart)) == (
+        said["n_points"],
+        said["n_particles"],
+        said["n_apart"],
+    )
+    names = ["apart.csv", "frc.csv", "fused.parquet", "particles.csv"]
+    assert {path.name for path in (tmp_path / "cli").iterdir()} >= {*names, "fused.png"}
+    for name in names:
+        assert (tmp_path / "python" / name).read_bytes() == (tmp_path / "cli" / name).read_bytes(), name
+    with pytest.raises(ConfigError, match="holds a run; choose another folder for the fusion"):
+        tartan.fuse(run.path, run.path)
