@@ -76,9 +76,9 @@ CASES: list[tuple[dict[str, Any], tartan.Application | None]] = [
 def test_loads_of_four_times_the_items_are_exact(
     options: dict[str, Any], app: tartan.Application | None, tmp_path: Path
 ) -> None:
-    small = measured(compute(tmp_path / "small", 16, app, **options))
-    large = compute(tmp_path / "large", 64, app, **options)
-    found = small.predict(OtherRun(n_items=64))
+    small = measured(compute(tmp_path / "small", 12, app, **options))
+    large = compute(tmp_path / "large", 48, app, **options)
+    found = small.predict(OtherRun(n_items=48))
     assert found.loads == large.stats["loads"]
     assert found.load_factor_bound == pytest.approx(large.stats["load_factor_bound"])
     assert small.predict().loads == small.stats["loads"]

@@ -44,7 +44,7 @@ def test_the_number_of_groups_of_any_contrast_is_found(n_groups: int, gap: float
 @pytest.mark.parametrize("oddity", ["", "copies", "single"])
 @pytest.mark.parametrize("gap", [0.02, 0.8])
 def test_a_small_group_beside_large_ones_counts(gap: float, oddity: str) -> None:
-    D, truth = groups(gap, np.linspace(5, 200, 20).astype(int).tolist(), 0, oddity)
+    D, truth = groups(gap, np.linspace(5, 200, 10).astype(int).tolist(), 0, oddity)
     assert number_of_clusters(as_dissimilarities(D)).chosen == len(np.unique(truth))
 
 
