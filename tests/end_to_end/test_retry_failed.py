@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -63,27 +64,17 @@ def test_another_changed_input_is_refused(broken: Path, command: Command, tmp_pa
 
 @pytest.mark.slow
 def test_killed_while_it_heals(numbers: Numbers, command: Command, start: Start, tmp_path: Path) -> None:
-    """The process that heals is killed when it is known to compare; a plain resume does the rest."""
-    import os
-
-    folder, run, log = numbers(N), tmp_path / "run", tmp_path / "log"
+    """The process that heals is killed while it compares; a plain resume does the rest."""
+    folder, run, fifo = numbers(N), tmp_path / "run", tmp_path / "fifo"
     (folder / "002.txt").write_text("none")
-    words = ("run", f"{APPLICATIONS}:Logged", folder, "-o", run, "--tile", 3, "--set", f"log={log}")
+    words = ("run", f"{APPLICATIONS}:Halting", folder, "-o", run, "--tile", 1)
     assert command(*words, "--workers", 1).status == 3
     (folder / "002.txt").write_text("2")
-    log.unlink()
-    os.mkfifo(log)
-    heals = start("resume", run, "--retry-failed", "--workers", 1)
-    reader = os.open(log, os.O_RDONLY)
-    try:
-        told = b""
-        while b"compare" not in told:
-            told += os.read(reader, 1 << 16)
-        heals.process.kill()
-        heals.process.wait()
-    finally:
-        os.close(reader)
-    log.unlink()
+    os.mkfifo(fifo)
+    heals = start("resume", run, "--retry-failed", "--workers", 1, env={"TARTAN_TEST_FIFO": str(fifo)})
+    assert fifo.read_text() == "halted"
+    heals.process.kill()
+    heals.process.wait()
     assert not tartan.open(run).finished
     assert command("resume", run, "--workers", 1).status == 0
     np.testing.assert_array_equal(tartan.open(run).matrix(diagonal=0.0), distances())
