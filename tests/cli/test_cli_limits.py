@@ -35,6 +35,14 @@ def test_too_few_addresses_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_run_within_too_few_addresses_is_refused_before_a_thread_begins(tmp_path: Path) -> None:
+    found = run_vectors(tmp_path, "-o", "run", before="ulimit -v 180000")
+    assert (found.returncode, found.stdout) == (1, "")
+    assert found.stderr.startswith("tartan: error: `ulimit -v` allows this process 180000 kB of addresses, and a run ")
+    assert found.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
 def test_an_empty_name_of_the_result_is_refused(tmp_path: Path) -> None:
     found = run_vectors(tmp_path, "-o", "")
     assert (found.returncode, found.stdout) == (2, "")

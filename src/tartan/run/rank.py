@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from tartan.application import Application
 from tartan.base.machine import memory, usable_cores
 from tartan.devices import open_device
 from tartan.devices.protocol import Device
+from tartan.errors import ResourceError
 from tartan.options import RunOptions
 from tartan.workers.executor import Executor
 from tartan.workers.start import open_executor
@@ -17,6 +19,7 @@ from tartan.workers.start import open_executor
 HOST_SHARE = 0.4
 DEVICE_SHARE = 0.8
 LEAST_HOST_BITS = 20
+LEAST_ADDRESS_BYTES = 250_000 * 1024
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,10 @@ def open_rank(app: Application, options: RunOptions, n_sharing: int = 1) -> Iter
     ------
     ConfigError, DeviceError
         If a device is unknown or not there.
+    ResourceError
+        If this process may have too few addresses for any run.
     """
+    _refuse_too_few_addresses()
     with contextlib.ExitStack() as stack:
         devices = []
         for name in options.device:
@@ -88,3 +94,13 @@ def _host_bytes(n_sharing: int) -> int:
     It is a power of two: what other programs use at the moment does not change how pairs are cut.
     """
     return 1 << max(int(memory().available_bytes * HOST_SHARE / n_sharing).bit_length() - 1, LEAST_HOST_BITS)
+
+
+def _refuse_too_few_addresses() -> None:
+    """Refuse a limit within which threads may fail to begin: one that does may leave its starter waiting."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if 0 <= limit < LEAST_ADDRESS_BYTES:
+        raise ResourceError(
+            f"`ulimit -v` allows this process {limit // 1024} kB of addresses, and a run needs at least "
+            f"{LEAST_ADDRESS_BYTES // 1024}; raise it (2 GB do), and bound the memory of a run by --host-cache instead"
+        )
