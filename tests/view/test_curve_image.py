@@ -10,13 +10,13 @@ import pytest
 from tartan.analytics import NumberCurve
 from tartan.errors import ConfigError
 from tartan.view.curve_drawing import require_drawing
-from tartan.view.curve_image import curve_svg, save_curve_image
+from tartan.view.curve_image import save_curve_image
 
 CURVE = NumberCurve(np.arange(2, 42), np.linspace(0.9, -0.05, 40), np.linspace(0.4, 0.5, 40), 0.1, 0.6, 0.25, 50)
 
 
-def test_the_chosen_number_stands_out() -> None:
-    root = ElementTree.fromstring(curve_svg(CURVE, title="a & b"))
+def test_the_chosen_number_stands_out(tmp_path) -> None:
+    root = ElementTree.parse(save_curve_image(CURVE, tmp_path / "c.svg", title="a & b")).getroot()
     radii = [float(disc.get("r", 0)) for disc in root.iter() if disc.tag.endswith("circle")]
     assert len(radii) == 40
     assert radii[0] > max(radii[1:])
@@ -25,9 +25,9 @@ def test_the_chosen_number_stands_out() -> None:
     assert "random points in one group, and 0.10 above" in words
 
 
-def test_no_number_stands_out() -> None:
+def test_no_number_stands_out(tmp_path) -> None:
     curve = NumberCurve(np.array([2, 3]), np.array([0.1, 0.2]), np.array([0.2, 0.2]), 0.1, 0.3, 0.0, 4)
-    assert "one cluster: no number stands out" in curve_svg(curve)
+    assert "one cluster: no number stands out" in save_curve_image(curve, tmp_path / "c.svg").read_text()
 
 
 def test_files_of_both_kinds(tmp_path) -> None:

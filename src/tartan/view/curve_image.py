@@ -78,11 +78,6 @@ def save_curve_image(curve: NumberCurve, path: str | Path, *, title: str = "") -
     return _drawing(curve, title).save(target)
 
 
-def curve_svg(curve: NumberCurve, *, title: str = "") -> str:
-    """Return the picture as SVG."""
-    return _drawing(curve, title).svg()
-
-
 def _drawing(curve: NumberCurve, title: str) -> CurveDrawing:
     frame = _CurveFrame(curve)
     return CurveDrawing(_lines(frame), _discs(frame), _texts(frame, title))
