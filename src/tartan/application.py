@@ -138,7 +138,7 @@ class Application:
         Returns
         -------
         sequence of bytes, or None
-            One of each item, as ``parse`` takes it.
+            One of each item, as ``parse`` takes it; an empty one for a file without items.
         """
         return None
 

@@ -296,7 +296,8 @@ def open_source(
     """
     source = _open(items, suffixes, max_item_bytes, split)
     if source.n_items == 0:
-        raise ConfigError(f"no items: {type(items).__name__} is empty; give at least one", code="no-input")
+        what = "the files hold none" if isinstance(source, FileSource) else f"{type(items).__name__} is empty"
+        raise ConfigError(f"no items: {what}; give at least one", code="no-input")
     return source
 
 

@@ -33,7 +33,8 @@ _PARTICLE = ("particle", "group", "id")
 def split_file(key: str, data: bytes) -> list[bytes] | None:
     """Return the particles of a file, each as ``read_particle`` takes it; None where it holds one.
 
-    A particle that cannot be read becomes a text that says why, so that it fails alone.
+    A particle that cannot be read becomes a text that says why, so that it fails alone. The truth of simulated
+    particles holds none.
 
     Raises
     ------
@@ -205,12 +206,18 @@ def _of_json(data: bytes) -> list[Points | str]:
     except json.JSONDecodeError as error:
         raise ValueError(f"it is no JSON: {error}") from None
     if isinstance(value, dict) and isinstance(value.get("particles"), list):
-        return _each(value["particles"])
+        return [] if _is_truth(value) else _each(value["particles"])
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return _each(value)
     if isinstance(value, list) and not value:
         raise ValueError("it holds no particle")
     return _each([value])
+
+
+def _is_truth(value: Mapping[str, Any]) -> bool:
+    """Whether a file is what ``tartan simulate microscopy`` writes beside its particles: sites, and motions of all."""
+    motions = value["particles"]
+    return "sites" in value and all(isinstance(one, dict) and set(one) == {"angle", "translation"} for one in motions)
 
 
 def _of_csv(data: bytes) -> list[Points | str]:
