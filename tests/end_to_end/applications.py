@@ -53,7 +53,7 @@ class Logged(Distances):
     Parameters
     ----------
     log : str
-        The file; "" for none. A FIFO makes it a signal to whoever waits for the run to be somewhere.
+        The file; "" for none.
     """
 
     def __init__(self, log: str = "") -> None:
