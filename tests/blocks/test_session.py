@@ -555,9 +555,10 @@ def test_a_task_of_nothing() -> None:
             s.run("a task")  # type: ignore[arg-type]
 
 
-def test_what_is_read_stays_where_other_parts_are_written() -> None:
+def test_what_is_read_stays_where_other_parts_are_written(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(12.0))
     with session() as s:
-        A, found = s.space(np.arange(12.0), block=4), s.space(shape=3, block=1)
+        A, found = s.space(tmp_path / "a.npy", block=4), s.space(shape=3, block=1)
         wants = lambda i: (A.read[A.block(i)], found.write[i])  # noqa: E731
         total = task(lambda a, out: out.__setitem__(..., a.sum()), A.grid, wants)
         assert s.run(total).hits == 0
