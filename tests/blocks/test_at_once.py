@@ -138,14 +138,10 @@ def test_needs_and_what_ranks_hold_are_those_of_single_subtasks(name: str, sessi
         units = task.demand.units[task.demand.starts[k] : task.demand.starts[k + 1]]
         assert len(units) == len(jobs[k].parts)
         needs = directory.needs(jobs[k])
-        assert sorted(task.demand.sizes[units].tolist()) == sorted(needs.values())
+        sizes = [sum(size for (key, _), size in needs.items() if key == wanted) for wanted in jobs[k].parts]
+        assert sorted(task.demand.sizes[units].tolist()) == sorted(sizes)
         for rank in range(N_RANKS):
-            held = sum(
-                directory.spaces[wanted.space].dtype.itemsize * int(np.prod([b - a for a, b in part.box]))
-                for wanted, parts in jobs[k].parts.items()
-                for part in parts
-                if rank in directory.holders.get(part.key, ())
-            )
+            held = sum(size for (_, part), size in needs.items() if directory.has(rank, part))
             assert task.held[rank, units].sum() == held
 
 

@@ -12,6 +12,7 @@ from tartan.core.affinity import TaskNeeds, moved_bytes
 from tartan.core.assignment import Assignment, assign
 from tartan.core.block_bounds import halo_bound, moved_bound, product_bound
 from tartan.core.block_replay import BlockNetwork, BlockOptions, BlockPrediction, BlockRank, BlockReplay
+from tartan.core.block_stealing import StealChance
 from tartan.core.block_workloads import BlockWorkload, lu_of_blocks, product_of_blocks, stencil_of_blocks
 from tartan.core.shares_of_grid import layouts, whole_shares
 from tartan.errors import ConfigError, InternalError
@@ -139,6 +140,37 @@ def test_unlike_ranks_steal_and_end_together(steal: str) -> None:
     assert found.bytes_moved > alone.bytes_moved
     known = [replace(rank, guess=None) for rank in unlike]
     assert BlockReplay(workload, known, network, BlockOptions(steal=None)).run().seconds <= 1.1 * 64 / 3.25
+
+
+def test_shares_stay_where_ranks_are_nearly_equal() -> None:
+    """What a task could gain is chance, and blocks are larger than halos; a rank that is half as fast is relieved."""
+    workload = stencil_of_blocks((8, 8), 100, 5, 4, 4.0, 1.0)
+    found = {}
+    for name, speeds in {"equal": (1.0, 1.05, 0.93, 1.1), "unlike": (1.0, 1.0, 0.5, 1.0)}.items():
+        ranks = [BlockRank(1e4 * speed, guess=1.0) for speed in speeds]
+        for steal in (None, "difference"):
+            found[name, steal] = BlockReplay(workload, ranks, BlockNetwork(1e9), BlockOptions(steal=steal)).run()  # type: ignore[arg-type]
+    assert found["equal", "difference"] == found["equal", None]
+    assert found["unlike", "difference"].steals > 0
+    assert found["unlike", "difference"].seconds < 0.75 * found["unlike", None].seconds
+
+
+def test_ranks_steal_only_what_an_idle_core_can_compute() -> None:
+    chance = StealChance(8, 1.0, 1.0, 16.0, n_busy=2)
+    assert [replace(chance, n_cores=cores).pays(4, 0.0) for cores in (1, 2, 3, float("inf"))] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+
+
+def test_what_is_stolen_is_worth_its_way() -> None:
+    """Over a link on which a block takes as long as its work, nothing is stolen."""
+    workload = stencil_of_blocks((8, 8), 100, 5, 2, 4.0, 1.0)
+    ranks = [BlockRank(1e4 * speed, guess=1.0) for speed in (1.0, 1.0, 0.6, 1.0)]
+    found = {rate: BlockReplay(workload, ranks, BlockNetwork(rate)).run().steals for rate in (4e3, 1e9)}
+    assert found[4e3] == 0 < found[1e9]
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tartan.base.machine import usable_cores
 from tartan.blocks import letters
 from tartan.blocks.crew import LocalCrew
 from tartan.blocks.fetch import RangeClient
@@ -137,6 +138,8 @@ class ClusterCrew:
         self.device_bytes = float(options.devices.cache or math.inf)
         self.on_cpu = "cpu" in options.devices.names
         self.on_device = any(name != "cpu" for name in options.devices.names)
+        shares_cores = options.n_sharing > 1 and not self.on_device
+        self.n_cores = float(usable_cores()) if shares_cores else math.inf
         self._events: queue.SimpleQueue[CrewEvent] = queue.SimpleQueue()
         self._letters = letters.Letters()
         self._lock = threading.Lock()

@@ -50,6 +50,10 @@ class BlockCrew(Protocol):
     def on_device(self) -> bool:
         """Whether a rank has a device that is not the CPU."""
 
+    @property
+    def n_cores(self) -> float:
+        """Cores that all ranks share; infinity where each has its own, or that is not known here."""
+
     def n_workers(self, rank: int) -> int | None:
         """Return how many subtasks a rank runs at a time; None where it may have all orders at once."""
 
@@ -94,6 +98,7 @@ class LocalCrew:
 
     ranks = (0,)
     travels = False
+    n_cores = math.inf
 
     def __init__(
         self,

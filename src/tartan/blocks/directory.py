@@ -151,9 +151,14 @@ class BlockDirectory:
             self.holders.pop(key, None)
             self.boxes.pop(key, None)
 
-    def needs(self, job: SubtaskJob) -> dict[RangeKey, float]:
-        """Return the ranges that a subtask reads, with their bytes."""
-        return {key: float(self.spaces[key.space].dtype.itemsize * size_of(key.box)) for key in job.parts}
+    def needs(self, job: SubtaskJob) -> dict[tuple[RangeKey, PiecePart], float]:
+        """Return the parts of the ranges that a subtask reads, with their bytes."""
+        parts = [(key, part) for key, found in job.parts.items() for part in found]
+        return {(key, part): float(self.spaces[key.space].dtype.itemsize * size_of(part.box)) for key, part in parts}
+
+    def has(self, rank: int, part: PiecePart) -> bool:
+        """Return whether a rank has what a part of a range comes from."""
+        return rank in self.holders.get(part.key, ())
 
     def owners(self, space: Space) -> np.ndarray:
         """Return the rank that has each block of a space, -1 where none has."""

@@ -6,6 +6,7 @@ fault is tried once more, on another rank where there is one.
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,8 @@ from tartan.blocks.work import (
     RankGone,
     WorkOrder,
 )
-from tartan.core.affinity import Steal, stolen
+from tartan.core.affinity import Steal, missing_weight, stolen
+from tartan.core.block_stealing import StealChance
 from tartan.core.pieces import PieceKey, PiecePart
 from tartan.errors import ClusterError, RankLostError, SubtaskError
 
@@ -41,6 +43,10 @@ _MOST_INPUT_FAILURES = 20
 _FAREWELL_TICKS = 20
 _AHEAD, _FAR_AHEAD = 3, 8
 """Orders that a rank has besides those that run; the latter as long as others could not take half of what is left."""
+_LOOKED_AT = 8
+"""Subtasks of a queue that a thief looks at, for each that it takes."""
+_SLOW_LINK = 1.25e8
+"""Bytes a second that a steal must pay at."""
 
 JobKey = tuple[int, int]
 
@@ -139,6 +145,7 @@ class BlockExecution:
         self._sent_functions: set[tuple[int, int]] = set()
         self._told = ToldRanges()
         self._error: Exception | None = None
+        self._began = time.monotonic()
 
     def run(self, keys: Sequence[JobKey], owners: Sequence[int], job_of: Callable[[JobKey], SubtaskJob]) -> None:
         """Run jobs, each on the rank chosen for it.
@@ -222,17 +229,35 @@ class BlockExecution:
         return bool(self._queues[rank])
 
     def _take_from_others(self, thief: int, steal: Steal) -> None:
-        """Move half of what is left of the longest queue, where its rank would come to it much later."""
-        victim = max(self._queues, key=lambda rank: len(self._queues[rank]))
-        n_left = len(self._queues[victim])
-        if victim == thief or n_left < 2 or self._given[thief]:
+        """Move subtasks from the queue of the rank that would end last, where the task ends sooner by it."""
+        victims = [rank for rank in self._queues if self._queues[rank] and rank != thief]
+        if not victims or self._given[thief]:
             return
-        needs = lambda key: self._directory.needs(self._job(key))  # noqa: E731
-        taken = stolen(self._queues[victim], n_left // 2, needs, self._reached[thief], self._reached[victim], steal)
-        keys = set(taken)
-        self._queues[victim] = deque(key for key in self._queues[victim] if key not in keys)
-        self._queues[thief].extend(taken)
-        self.totals.steals += len(taken)
+        elapsed = time.monotonic() - self._began
+        seconds = {rank: elapsed / max(1, self.totals.ranks[rank]) for rank in self._queues}
+        left = {rank: len(self._queues[rank]) + len(self._given[rank]) for rank in victims}
+        victim = max(victims, key=lambda rank: left[rank] * seconds[rank])
+        thief_seconds = seconds[thief] if self.totals.ranks[thief] else min(seconds.values())
+        busy = sum(min(len(given), self._crew.n_workers(rank) or 1) for rank, given in self._given.items())
+        chance = StealChance(left[victim], thief_seconds, seconds[victim], elapsed, busy, self._crew.n_cores)
+        queue = self._queues[victim]
+        count = chance.count(len(queue))
+        if count < 1 or not chance.pays(count, 0.0):
+            return
+        needs = {key: self._directory.needs(self._job(key)) for key in [*queue][-_LOOKED_AT * count :]}
+        units = {unit for found in needs.values() for unit in found}
+        there, kept = ({unit for unit in units if self._is_at(rank, *unit)} for rank in (thief, victim))
+        taken = stolen([*needs], count, needs.__getitem__, there, kept, steal)
+        fetched = {unit: size for key in taken for unit, size in needs[key].items()}
+        if chance.pays(count, missing_weight(fetched, there) / _SLOW_LINK):
+            keys = set(taken)
+            self._queues[victim] = deque(key for key in queue if key not in keys)
+            self._queues[thief].extend(taken)
+            self.totals.steals += len(taken)
+
+    def _is_at(self, rank: int, wanted: RangeKey, part: PiecePart) -> bool:
+        """Whether a rank has a part of a range, or will fetch it."""
+        return wanted in self._reached[rank] or self._directory.has(rank, part)
 
     def _give(self, job: SubtaskJob, rank: int) -> None:
         missing = self._directory.missing(job.inputs())

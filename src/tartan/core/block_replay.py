@@ -17,6 +17,7 @@ import numpy as np
 
 from tartan.core.affinity import Steal, stolen
 from tartan.core.assignment import Affinity, Assignment
+from tartan.core.block_stealing import StealChance
 from tartan.core.block_workloads import BlockWorkload, TaskOfBlocks, needs_of
 from tartan.core.placement import Place
 from tartan.core.subtask_order import PieceOrder
@@ -268,6 +269,7 @@ class _ReplayedTask:
         self._serial = 0
         self._there = np.full(cluster.held.shape, np.inf)
         self._events: list[tuple[float, int, int, int]] = []
+        self._began = cluster.now
 
     def run(self) -> None:
         """Replay the task; the clock of the cluster stands at its end then."""
@@ -358,15 +360,20 @@ class _ReplayedTask:
         if steal is None or not victims:
             return
         victim = max(victims, key=lambda rank: (rank.left / rank.about.speed, -rank.number))
-        share = thief.about.speed / (thief.about.speed + victim.about.speed)
-        count = min(len(victim.queue), int(victim.left * share))
+        demand, work = self._task.demand, float(self._task.work[victim.queue[0]])
+        chance = StealChance(
+            victim.left,
+            work / thief.about.speed,
+            work / victim.about.speed,
+            self._cluster.now - self._began,
+        )
+        count = chance.count(len(victim.queue))
         if count < 1:
             return
-        demand = self._task.demand
         last = list(victim.queue)[-8 * count :]
         there = [self._reached(rank) for rank in (thief, victim)]
         taken = stolen(last, count, lambda piece: needs_of(demand, piece), there[0], there[1], steal)
-        if not self._pays(thief, victim, taken[0]):
+        if not chance.pays(count, self._missing(thief, taken) / self._cluster.network.link_bytes_per_second):
             return
         gone = {*taken}
         victim.queue = deque(piece for piece in victim.queue if piece not in gone)
@@ -376,15 +383,11 @@ class _ReplayedTask:
         thief.unfetched.extend(taken)
         self._advance(thief)
 
-    def _pays(self, thief: _Computing, victim: _Computing, piece: int) -> bool:
-        """Whether a thief would end a piece, with what it must fetch for it, before its victim has ended all."""
-        demand, cluster = self._task.demand, self._cluster
-        units = demand.units[demand.starts[piece] : demand.starts[piece + 1]]
-        units = units[np.isinf(self._there[thief.number, units])]
-        missing = float((demand.sizes[units] - cluster.held[thief.number, units]).sum())
-        work = float(self._task.work[piece])
-        there = missing / cluster.network.link_bytes_per_second + work / thief.about.speed * thief.about.lanes
-        return there < (len(victim.queue) + victim.n_running / 2) * work / victim.about.speed
+    def _missing(self, rank: _Computing, pieces: list[int]) -> float:
+        """Return the bytes that a rank must fetch for pieces."""
+        units = np.unique(self._task.demand.part(np.array(pieces)).units)
+        units = units[np.isinf(self._there[rank.number, units])]
+        return float((self._task.demand.sizes[units] - self._cluster.held[rank.number, units]).sum())
 
     def _reached(self, rank: _Computing) -> set[Hashable]:
         """Return the units that a rank holds or is bound to fetch."""
