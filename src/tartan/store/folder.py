@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +15,8 @@ from tartan.base.files import FileWriter, disk_errors, is_parquet, remove_abando
 from tartan.base.lock import WRITERS_NAME, FolderLock, SharedLock
 from tartan.base.zarr_input import refuse_unsafe
 from tartan.core.ledger import FAILED_ITEM, NOT_COMPUTED
-from tartan.errors import ConfigError, CorruptResultError, DiskFullError, StoreError
-from tartan.store import dense, healing, manifest
+from tartan.errors import ConfigError, DiskFullError, StoreError
+from tartan.store import dense, healing, manifest, statistics
 from tartan.store.claims import NAME as CLAIMS_NAME
 from tartan.store.claims import Claims, settle
 from tartan.store.dense import Dense
@@ -40,14 +39,10 @@ from tartan.store.writers import (
     keep_statistics,
     still_true,
     writers_failures,
-    writers_statistics,
 )
 
 if TYPE_CHECKING:
     import zarr
-
-COUNTED = "counted_writers"
-"""In ``stats.json``: writers whose statistics were added, in case their own could not be removed."""
 
 
 class RunFolder(Ledger):
@@ -321,18 +316,7 @@ class RunFolder(Ledger):
     @property
     def stats(self) -> dict[str, Any]:
         """Statistics that the last ``write_stats`` recorded; empty before."""
-        return {name: value for name, value in self._recorded_stats().items() if name != COUNTED}
-
-    def _recorded_stats(self) -> dict[str, Any]:
-        try:
-            stats: dict[str, Any] = json.loads((self.path / STATISTICS_NAME).read_bytes())
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError) as error:
-            raise _no_statistics(self.path, str(error)) from error
-        if not isinstance(stats, dict):
-            raise _no_statistics(self.path, "it is no JSON object")
-        return stats
+        return statistics.recorded(self.path)
 
     def extend(self, n_items: int, items: ItemTable | None = None, inputs: Mapping[str, Any] | None = None) -> None:
         """Start a new generation of ``n_items`` items in all: the old ones first, then the new ones.
@@ -449,22 +433,18 @@ class RunFolder(Ledger):
         counted : iterable of str, optional
             Writers whose statistics are in these, and count no more.
         """
-        said = dict(stats) | ({COUNTED: sorted(counted)} if counted else {})
-        text = json.dumps(said, indent=1, default=manifest.plain) + "\n"
-        self._write_access().replace(self._place / STATISTICS_NAME, [text.encode()])
+        self._write_access().replace(self._place / STATISTICS_NAME, [statistics.encoded(stats, counted)])
 
     def write_stats_of(self, name: str, stats: Mapping[str, Any]) -> None:
         """Replace the statistics of one of several writers that does not see this folder; ``name`` is its own."""
         place = self.path / WRITERS_NAME / name
         with disk_errors(place):
             place.mkdir(exist_ok=True)
-        text = json.dumps(dict(stats), indent=1, default=manifest.plain) + "\n"
-        self._write_access().replace(place / STATISTICS_NAME, [text.encode()])
+        self._write_access().replace(place / STATISTICS_NAME, [statistics.encoded(stats)])
 
     def writers_stats(self) -> dict[str, dict[str, Any]]:
         """Return the statistics of several writers that are not added to those of the run yet, by writer."""
-        counted = self._recorded_stats().get(COUNTED, ())
-        return {name: stats for name, stats in writers_statistics(self.path).items() if name not in counted}
+        return statistics.of_writers(self.path)
 
     def forget_writers_stats(self, names: Iterable[str]) -> None:
         """Remove statistics of several writers, which have been added up; the caller holds the lock."""
@@ -505,11 +485,4 @@ def _healing(folder: Path) -> StoreError:
         f"{folder}` first",
         code="healing",
         context={"path": str(folder)},
-    )
-
-
-def _no_statistics(folder: Path, why: str) -> CorruptResultError:
-    return CorruptResultError(
-        f"{folder}/stats.json cannot be read: {why}; remove it: only the record of what the run cost is lost",
-        context={"path": f"{folder}/stats.json"},
     )

@@ -1,0 +1,57 @@
+"""What a run cost: ``stats.json``, of the run or of one of several writers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tartan.errors import CorruptResultError
+from tartan.store import manifest
+from tartan.store.writers import STATISTICS_NAME, writers_statistics
+
+_COUNTED = "counted_writers"
+"""Writers whose statistics were added, in case their own could not be removed."""
+
+
+def encoded(stats: Mapping[str, Any], counted: Iterable[str] = ()) -> bytes:
+    """Return the file of some statistics, in which those of ``counted`` writers are added up."""
+    said = dict(stats) | ({_COUNTED: sorted(counted)} if counted else {})
+    return (json.dumps(said, indent=1, default=manifest.plain) + "\n").encode()
+
+
+def recorded(folder: Path) -> dict[str, Any]:
+    """Return the statistics of a run; empty where there are none.
+
+    Raises
+    ------
+    CorruptResultError
+        If they cannot be read.
+    """
+    return {name: value for name, value in _read(folder).items() if name != _COUNTED}
+
+
+def of_writers(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the statistics of several writers that are not added to those of the run yet, by writer."""
+    counted = _read(folder).get(_COUNTED, ())
+    return {name: stats for name, stats in writers_statistics(folder).items() if name not in counted}
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    try:
+        stats: dict[str, Any] = json.loads((folder / STATISTICS_NAME).read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise _damaged(folder, str(error)) from error
+    if not isinstance(stats, dict):
+        raise _damaged(folder, "it is no JSON object")
+    return stats
+
+
+def _damaged(folder: Path, why: str) -> CorruptResultError:
+    return CorruptResultError(
+        f"{folder}/stats.json cannot be read: {why}; remove it: only the record of what the run cost is lost",
+        context={"path": f"{folder}/stats.json"},
+    )
