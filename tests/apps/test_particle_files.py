@@ -244,3 +244,17 @@ def test_damaged_files_are_read_or_refused(whole: bytes, changes: list[tuple[int
 def test_any_bytes_are_read_or_refused(data: bytes, key: str) -> None:
     with contextlib.suppress(ItemError):
         split_file(key, data)
+
+
+@pytest.mark.parametrize(
+    ("key", "data"),
+    [
+        ("a.json", b"[]"),
+        ("a.json", b'{"particles": []}'),
+        ("a.json", b'{"sites": [], "particles": []}'),
+        ("a.mat", saved({"particles": np.empty((1, 0), object)})),
+    ],
+)
+def test_a_file_of_no_particles_fails_as_one_item(key: str, data: bytes) -> None:
+    with pytest.raises(ItemError, match="it holds no particle"):
+        split_file(key, data)

@@ -104,7 +104,15 @@ def _packed(particle: Points | str) -> bytes:
 
 
 def _each(values: Sequence[Any]) -> list[Points | str]:
-    """Read particles one by one; one that cannot be read becomes its reason."""
+    """Read particles one by one; one that cannot be read becomes its reason.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    if len(values) == 0:
+        raise ValueError("it holds no particle")
     found: list[Points | str] = []
     for value in values:
         try:
@@ -207,17 +215,17 @@ def _of_json(data: bytes) -> list[Points | str]:
         raise ValueError(f"it is no JSON: {error}") from None
     if isinstance(value, dict) and isinstance(value.get("particles"), list):
         return [] if _is_truth(value) else _each(value["particles"])
-    if isinstance(value, list) and value and isinstance(value[0], dict):
+    if isinstance(value, list) and (not value or isinstance(value[0], dict)):
         return _each(value)
-    if isinstance(value, list) and not value:
-        raise ValueError("it holds no particle")
     return _each([value])
 
 
 def _is_truth(value: Mapping[str, Any]) -> bool:
     """Whether a file is what ``tartan simulate microscopy`` writes beside its particles: sites, and motions of all."""
     motions = value["particles"]
-    return "sites" in value and all(isinstance(one, dict) and set(one) == {"angle", "translation"} for one in motions)
+    if "sites" not in value or not motions:
+        return False
+    return all(isinstance(one, dict) and set(one) == {"angle", "translation"} for one in motions)
 
 
 def _of_csv(data: bytes) -> list[Points | str]:
