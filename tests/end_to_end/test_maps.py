@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -111,12 +112,18 @@ def test_real_proteomes_added_to_a_run_are_placed_on_its_map(tmp_path: Path, com
     assert (picture == (230, 159, 0)).all(axis=2).any()  # the colour of the second kind of points
 
 
-def grown(numbers: Numbers, tmp_path: Path, command: Command, *words: object) -> tuple[Path, Any]:
-    """Return a run of eight numbers that keeps a map, after two more were added."""
+def mapped(numbers: Numbers, tmp_path: Path, command: Command) -> Path:
+    """Return a run of eight numbers that keeps a map."""
     run = tmp_path / "run"
     assert command("run", f"{APPLICATIONS}:Distances", numbers(8), "-o", run, "--quiet").status == 0
     assert command("embed", run, "-o", tmp_path / "m", "--dim", 1, "--method", "smacof", "--quiet").status == 0
     assert json.loads(command("info", run, "--json").out)["map"]["n_fitted"] == 8
+    return run
+
+
+def grown(numbers: Numbers, tmp_path: Path, command: Command, *words: object) -> tuple[Path, Any]:
+    """Return a run of eight numbers that keeps a map, after two more were added."""
+    run = mapped(numbers, tmp_path, command)
     return run, command("add", run, numbers(2, "new", 8), *words)
 
 
@@ -127,6 +134,31 @@ def test_new_numbers_lie_where_they_must(numbers: Numbers, tmp_path: Path, comma
     found = tartan.open(run).map
     assert found is not None
     np.testing.assert_allclose(np.abs(np.diff(found.points[:, 0])), 1.0, atol=1e-3)
+
+
+def test_python_adds_as_the_command_does(
+    numbers: Numbers, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same scores, the same map, and the same words where the map cannot be extended."""
+    first, new = mapped(numbers, tmp_path, command), numbers(2, "new", 8)
+    copies = {name: Path(shutil.copytree(first, tmp_path / name)) for name in ("by-hand", "failing", "failing-by-hand")}
+    assert command("add", first, new, "--quiet").status == 0
+    one, other = tartan.open(first), tartan.add(copies["by-hand"], new, trust=True, quiet=True)
+    np.testing.assert_array_equal(one.matrix(), other.matrix())
+    assert one.map is not None
+    assert other.map is not None
+    np.testing.assert_array_equal(one.map.points, other.map.points)
+
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(tartan.Run, "extend_map", broken)
+    done = command("add", copies["failing"], new, "--trust", "--json")
+    with pytest.warns(RuntimeWarning) as warned:
+        tartan.add(copies["failing-by-hand"], new, trust=True, quiet=True)
+    problem = json.loads(done.out)["map"]["error"]
+    assert problem == "ZeroDivisionError: a defect"
+    assert f"its map was not extended: {problem};" in str(warned[0].message)
 
 
 def test_the_map_is_left_alone_when_asked_and_extended_by_hand(
