@@ -314,6 +314,8 @@ def test_a_rank_that_fails_ends_all(sizes) -> None:
         (lambda r: r.split(1.5), "color"),
         (lambda r: r.split(0, key=2**63), "key"),
         (lambda r: r.recv(0, 7, 5), "one source and one tag"),
+        (lambda r: r.recv(status={}), "status is {}; give a comm.Status"),
+        (lambda r: comm.wait_all([r.isend(np.ones(1), to=r.rank), 5]), "5 is no request"),
         (lambda r: r.recv(source=np.array([0, 1])), "does not exist"),
         (lambda r: r.recv(tag=np.array([0, 1])), "is not a whole number"),
         (lambda r: r.recv(memoryview(bytearray(6))[::2]), "not contiguous"),

@@ -83,6 +83,8 @@ class Mailbox:
 
     def recv(self, out: Any, source: int, tag: int, status: Status | None) -> NDArray[Any]:
         """Wait for a message; return it, in ``out`` where that is given."""
+        if status is not None and not isinstance(status, Status):
+            raise ConfigError(f"status is {status!r}; give a comm.Status()")
         into = None if out is None else buffer("out", out)
         wanted = self._wanted(source, tag)
         try:
@@ -219,8 +221,18 @@ class Pending:
 
 
 def wait_all(requests: Iterable[Pending]) -> list[NDArray[Any] | None]:
-    """Wait for several requests; return what each received, None for sends."""
-    return [request.wait() for request in requests]
+    """Wait for several requests; return what each received, None for sends.
+
+    Raises
+    ------
+    ConfigError
+        If one is no request; none is waited for then.
+    """
+    asked = list(requests)
+    for request in asked:
+        if not isinstance(request, Pending):
+            raise ConfigError(f"{request!r} is no request; give what isend and irecv return")
+    return [request.wait() for request in asked]
 
 
 def _is_any(number: int, mark: int) -> bool:
