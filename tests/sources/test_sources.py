@@ -311,6 +311,12 @@ class TestArrays:
         with pytest.raises(ConfigError, match="cannot be opened"):
             open_source(tmp_path / "a.npy")
 
+    @pytest.mark.parametrize(("data", "says"), [(b"", "it is empty"), (b"hello", "does not begin as a .npy file does")])
+    def test_what_is_no_npy_is_never_advised_to_be_unpickled(self, data: bytes, says: str, tmp_path: Path) -> None:
+        (tmp_path / "a.npy").write_bytes(data)
+        with pytest.raises(ConfigError, match=says):
+            open_source(tmp_path / "a.npy")
+
     @pytest.mark.parametrize("array", [np.zeros((0, 3)), []])
     def test_no_rows_are_refused(self, array: Any) -> None:
         with pytest.raises(ConfigError, match="no items"):

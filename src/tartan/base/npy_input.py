@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+_MAGIC, _ARCHIVE = b"\x93NUMPY", b"PK\x03\x04"
+
 
 def open_npy(path: str | os.PathLike[str]) -> np.ndarray:
     """Map an array from a file, without reading its values.
@@ -19,6 +21,10 @@ def open_npy(path: str | os.PathLike[str]) -> np.ndarray:
     ValueError
         If it is no array, or one of objects.
     """
+    with open(path, "rb") as file:
+        begin = file.read(len(_MAGIC))
+    if not begin.startswith((_MAGIC, _ARCHIVE)):  # NumPy takes it for a pickle, and would advise to load that
+        raise ValueError(f"it does not begin as a .npy file does, but with {begin!r}" if begin else "it is empty")
     try:
         array: Any = np.load(path, mmap_mode="r", allow_pickle=False)
     except (EOFError, SyntaxError, tokenize.TokenError, TypeError, KeyError, OverflowError, MemoryError) as error:
