@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 os.environ["TARTAN_FSYNC"] = "0"  # no test cuts the power, and a busy disk takes seconds to be forced
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what starts in the background of a shell ignores Ctrl-C
 STATE = tempfile.TemporaryDirectory(prefix="tartan-tests-")  # runs of tests are not sealed with the user's own key
 os.environ["XDG_STATE_HOME"] = STATE.name
 

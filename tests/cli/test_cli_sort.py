@@ -20,7 +20,7 @@ def values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_raw_files_by_a_glob(command: Any, values: Any) -> None:
-    shown = command("sort", "?.bin", "out.npy", "--dtype", "int64", "--memory", "1GB", "--threads", "1")
+    shown = command("sort", "?.bin", "out.npy", "--dtype", "int64", "--memory", "8GB", "--threads", "1")
     assert (shown.status, shown.out) == (0, "")
     assert "5 k records, 40 kB in" in shown.err
     assert shown.err.endswith("result in out.npy\n")
