@@ -47,11 +47,11 @@ from tartan.core.messages import (
     Want,
     Welcome,
 )
+from tartan.core.owners import ChunkOwners
 from tartan.core.rank_state import PlannedRegion, RankSpeeds, RankState
-from tartan.core.region import Region, covering
+from tartan.core.region import Region
 from tartan.core.stealing import split_off
 
-NOBODY = -1
 #: A rank that waits for the slowest of its panel takes work from it when that one would end much later: by this share
 #: of the time that the run will still take. Ranks are no longer in step then, and load more.
 RELIEF_SHARE = 0.25
@@ -80,15 +80,12 @@ class Coordinator:
     ----------
     epoch : int
         Raised whenever a rank comes or goes.
-    pairs_left : int
-        Pairs of chunks that are not committed.
     """
 
     def __init__(self, setup: CoordinatorSetup) -> None:
         self._setup = setup
-        self._pairs = setup.pairs.astype(np.int64)
-        self._owner = np.full(self._pairs.shape, NOBODY, dtype=np.int32)
-        self._divider = Divider(self._pairs, setup.chunk, circle=setup.circle)
+        self._chunks = ChunkOwners(setup.pairs)
+        self._divider = Divider(self._chunks.pairs, setup.chunk, circle=setup.circle)
         self._ranks: dict[int, RankState] = {}
         self._numbers: dict[str, int] = {}
         self._returned: deque[Region] = deque()
@@ -103,7 +100,6 @@ class Coordinator:
         self._out: list[Outgoing] = []
         self.counts = CoordinatorCounts()
         self.epoch = 0
-        self.pairs_left = int(self._pairs.sum())
 
     # -- questions -------------------------------------------------------------------------------------------
 
@@ -111,6 +107,11 @@ class Coordinator:
     def n_welcomed(self) -> int:
         """Ranks that have come, those included that have gone; one that came again counts once."""
         return len(self._welcomed)
+
+    @property
+    def pairs_left(self) -> int:
+        """Pairs of chunks that are not committed."""
+        return self._chunks.pairs_left
 
     @property
     def finished(self) -> bool:
@@ -138,7 +139,7 @@ class Coordinator:
     def granted(self, peer: str) -> list[Region]:
         """Return what a rank was granted and has not committed: after its loss, what to look up in the ledger."""
         number = self._numbers.get(peer)
-        return [] if number is None else covering(self._mine(number))
+        return [] if number is None else self._chunks.granted_to(number)
 
     # -- events ----------------------------------------------------------------------------------------------
 
@@ -231,16 +232,11 @@ class Coordinator:
         """Take a rank out; its work goes back."""
         rank = self._ranks[self._numbers.pop(peer)]
         self._commit(committed)
-        mine = self._mine(rank.number)
-        self._owner[mine] = NOBODY
-        self._returned.extend([*covering(mine), *(planned.region for planned in rank.plan)])
+        granted = self._chunks.take_back(rank.number)
+        self._returned.extend([*granted, *(planned.region for planned in rank.plan)])
         del self._ranks[rank.number]
         self._speeds.remove(rank.number)
         self._change_view()
-
-    def _mine(self, number: int) -> np.ndarray:
-        mine: np.ndarray = (self._owner == number) & (self._pairs > 0)
-        return mine
 
     def _change_view(self) -> None:
         self.epoch += 1
@@ -256,36 +252,25 @@ class Coordinator:
     def _send(self, peer: str, message: ToRank) -> None:
         self._out.append(Outgoing(peer, message))
 
-    # -- the table -------------------------------------------------------------------------------------------
+    # -- plans -----------------------------------------------------------------------------------------------
 
     def _commit(self, runs: Iterable[Run]) -> None:
-        for row, first, end in runs:
-            for column in range(first, end):
-                count = int(self._pairs[row, column])
-                owner = self._ranks.get(int(self._owner[row, column]))
-                if owner is not None:
-                    owner.granted_pairs -= count
-                self.pairs_left -= count
-                self._pairs[row, column] = 0
-                self._owner[row, column] = NOBODY
-
-    def _weight(self, region: Region) -> int:
-        return int(self._pairs[region.area].sum())
+        for number, count in self._chunks.commit(runs).items():
+            if number in self._ranks:
+                self._ranks[number].granted_pairs -= count
 
     def _add_to_plan(self, rank: RankState, regions: Iterable[Region]) -> None:
         """Plan regions for a rank, less what was committed since they were made."""
-        left = [PlannedRegion(part) for region in regions for part in covering(self._pairs > 0, region)]
+        left = [PlannedRegion(part) for region in regions for part in self._chunks.left_of(region)]
         rank.plan.extend(left)
-        rank.planned_pairs += sum(self._weight(planned.region) for planned in left)
+        rank.planned_pairs += sum(self._chunks.weight(planned.region) for planned in left)
 
     def _take_back(self, victim: RankState, thief: int, regions: Sequence[Region]) -> None:
         """A victim gave up regions: plan them for the thief."""
         victim.thief = None
         victim.barren = not regions
-        parts = [part for region in regions for part in covering(self._mine(victim.number), region)]
-        for part in parts:
-            self._owner[part.area][self._mine(victim.number)[part.area]] = NOBODY
-            victim.granted_pairs -= self._weight(part)
+        parts = self._chunks.take_back(victim.number, regions)
+        victim.granted_pairs -= sum(map(self._chunks.weight, parts))
         if parts and thief in self._ranks:
             self.counts.steals += 1
             self.counts.shed += 1
@@ -357,7 +342,7 @@ class Coordinator:
         while rank.plan and budget > 0 and not (regions and self._leashed(rank)):
             region = self._next_region(rank, budget)
             if region is not None:
-                budget -= self._weight(region)
+                budget -= self._chunks.weight(region)
                 regions.append(region)
         return regions
 
@@ -379,16 +364,15 @@ class Coordinator:
         if lines == 1 and len(first.band) > 1 and self._is_end(rank, first):
             first, rest = first.cut_band(max(1, len(first.band) // 2))
             rank.plan.appendleft(PlannedRegion(rest, position))
-        weight = self._weight(first)
+        weight = self._chunks.weight(first)
         rank.planned_pairs -= weight
         rank.granted_pairs += weight
-        wanted = self._pairs[first.area] > 0
-        self._owner[first.area][wanted] = rank.number
+        self._chunks.grant(first, rank.number)
         return first if weight else None
 
     def _lines(self, region: Region, budget: float, position: int | None) -> int:
         axis = 0 if region.stays == "rows" else 1
-        weights = self._pairs[region.area].sum(axis=axis)
+        weights = self._chunks.pairs[region.area].sum(axis=axis)
         weights = weights[::-1] if region.backwards else weights
         lines = int(np.searchsorted(np.cumsum(weights), budget)) + 1
         if position is not None:
@@ -399,7 +383,7 @@ class Coordinator:
         """Whether a grant would take so long that others could end before it."""
         speed, total = self._speed(rank), self._speeds.total
         slower = max(1.0, total / len(self._ranks) / speed)  # what a slow rank holds, others would end much sooner
-        return self._weight(region) / speed > END_SHARE * self.pairs_left / total / slower
+        return self._chunks.weight(region) / speed > END_SHARE * self.pairs_left / total / slower
 
     # -- the leash -------------------------------------------------------------------------------------------
 
@@ -448,7 +432,7 @@ class Coordinator:
         for number, regions in shares.items():
             rank = self._ranks[number]
             rank.plan.extend(PlannedRegion(region, self._position_of(region)) for region in regions)
-            rank.planned_pairs += sum(map(self._weight, regions))
+            rank.planned_pairs += sum(map(self._chunks.weight, regions))
         self._position += len(self._divider.beyond)
         return any(shares.values())
 
@@ -487,7 +471,7 @@ class Coordinator:
         kept, taken = split_off(
             [*positions],
             amount,
-            self._pairs,
+            self._chunks.pairs,
             thief=thief.band,
             victim=victim.band,
             affinity=self._setup.affinity,
@@ -496,7 +480,7 @@ class Coordinator:
             return False
         last = victim.plan[-1].position
         victim.plan = deque(PlannedRegion(region, positions.get(region, last)) for region in kept)
-        victim.planned_pairs -= sum(map(self._weight, taken))
+        victim.planned_pairs -= sum(map(self._chunks.weight, taken))
         self._add_to_plan(thief, taken)
         return True
 
