@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from tartan.application import Application
 from tartan.workers.executor import Executor
 from tartan.workers.processes import ProcessExecutor
 from tartan.workers.threads import ThreadExecutor
 
 
-def open_executor(
-    application: Any,
-    n_workers: int,
-    *,
-    in_processes: bool | None = None,
-) -> Executor:
+def open_executor(application: Application, n_workers: int, *, in_processes: bool | None = None) -> Executor:
     """Start the executor that an application asks for.
 
     Parameters
@@ -32,7 +26,7 @@ def open_executor(
         If the application cannot travel to processes.
     """
     if in_processes is None:
-        in_processes = not getattr(application, "releases_gil", False)
+        in_processes = not application.releases_gil
     if in_processes:
         return ProcessExecutor(application, n_workers)
     return ThreadExecutor(application, n_workers)
