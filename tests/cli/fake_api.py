@@ -27,6 +27,7 @@ class FakeRun:
     n_pairs: int = 45
     n_pairs_done: int = 45
     n_pairs_failed: int = 0
+    found_finished: bool = False
     stats: dict[str, Any] = field(default_factory=lambda: dict(FULL_STATS))
     failures: list[Failure] = field(default_factory=list)
     keys: list[str] = field(default_factory=lambda: [f"{i}.fa" for i in range(10)])

@@ -11,7 +11,6 @@ import pytest
 from fake_api import FULL_STATS, FakeRun
 
 from tartan.core.ledger import Failure
-from tartan.errors import CorruptResultError, RunNotFoundError
 from tartan.options import Size
 
 
@@ -152,7 +151,7 @@ class TestResult:
 
     @pytest.mark.parametrize("words", [("run", "vectors", "x", "-o", "r"), ("resume", "r")])
     def test_finished_run_says_so(self, command: Any, api: Any, words: tuple[str, ...]) -> None:
-        api.opened = FakeRun()
+        api.opened, api.run = FakeRun(), FakeRun(found_finished=True)
         shown = command(*words)
         assert shown.status == 0
         assert shown.err.startswith("tartan: x.tartan is finished already; nothing to do\n")
@@ -165,11 +164,6 @@ class TestResult:
     def test_unfinished_run_goes_on(self, command: Any, api: Any) -> None:
         api.opened = FakeRun(n_pairs_done=44)
         assert "finished already" not in command("run", "vectors", "x", "-o", "r").err
-
-    @pytest.mark.parametrize("error", [RunNotFoundError("none"), CorruptResultError("bad")])
-    def test_what_cannot_be_opened_is_left_to_the_run(self, command: Any, api: Any, error: Exception) -> None:
-        api.opened = error
-        assert command("run", "vectors", "x", "-o", "r").status == 0
 
 
 class TestInfo:

@@ -223,3 +223,16 @@ def test_one_item_may_be_far_larger_than_those_that_were_looked_at() -> None:
     run = tartan.allpairs(lambda a, b: float(len(a) - len(b)), [np.zeros(size) for size in sizes], workers=1)
     expected = np.triu(np.subtract.outer(sizes, sizes), 1).astype(np.float32)
     np.testing.assert_array_equal(run.matrix(diagonal=0), expected + expected.T)
+
+
+def test_a_run_says_whether_its_call_found_it_finished(tmp_path: Path) -> None:
+    items, out = [1.0, 2.0, 4.0], tmp_path / "run"
+    for expected in (False, True):
+        run = tartan.allpairs(abs_difference, items, out, workers=1)
+        assert (run.found_finished, run.finished) == (expected, True)
+    assert tartan.allpairs(abs_difference, items, out, workers=1, part="1/2").found_finished
+    assert not tartan.open(out).found_finished
+
+
+def abs_difference(a: float, b: float) -> float:
+    return abs(a - b)

@@ -21,7 +21,7 @@ from tartan.cli.shared.output import conclude, describe_parts
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add = parser.add_argument
-    add("app", metavar="APP", help="forensics, phylogeny, vectors, or file.py:NAME")
+    add("app", metavar="APP", help="forensics, microscopy, phylogeny, vectors, or file.py:NAME")
     add("inputs", metavar="INPUT", nargs="+", help="files, folders, quoted globs, URLs, one .npy or Zarr array")
     add("-o", "--out", metavar="RUN", required=True, help="folder of the result")
     add_settings(parser, "set a parameter of the application")
@@ -71,11 +71,10 @@ def execute(args: argparse.Namespace) -> int:
         options["reduce"] = reduce
     if args.part is not None:
         options["part"] = args.part
-    finished = _is_finished(args.out)
     run = tartan.allpairs(application, items, args.out, application_source=source, **options)
     if args.part is None:
-        return conclude(run, args, finished_before=finished)
-    status = conclude(run, args, finished_before=finished, parts=describe_parts(run))
+        return conclude(run, args, finished_before=run.found_finished)
+    status = conclude(run, args, finished_before=run.found_finished, parts=describe_parts(run))
     if not args.quiet:
         _say_what_is_left(run, args.part)
     return status
@@ -88,10 +87,8 @@ def _triples(args: argparse.Namespace, application: Any, options: dict[str, Any]
 
     given = {"--against": args.against, "--pairs": args.pairs, "--part": args.part, "--order": args.order}
     refuse_of_pairs(given | {"--cluster": args.cluster or args.scheduler_file, "--parse-at": args.parse_at})
-    finished = _is_finished(args.out)
-    keep = _reduction(args)
-    run = tartan.alltuples(application, args.inputs, args.out, keep=keep, **options)
-    return conclude(run, args, finished_before=finished)
+    run = tartan.alltuples(application, args.inputs, args.out, keep=_reduction(args), **options)
+    return conclude(run, args, finished_before=run.found_finished)
 
 
 def _say_what_is_left(run: Any, part: str) -> None:
@@ -122,13 +119,3 @@ def _pairs(args: argparse.Namespace, application: Any) -> tuple[Any, Any]:
         return source, read_pairs(args.pairs, source.keys)
     both = join_sources(source, open_items(application, args.against), allow_repeats=True)
     return source, read_pairs(args.pairs, both.keys)
-
-
-def _is_finished(path: str) -> bool:
-    import tartan
-    from tartan.errors import TartanError
-
-    try:
-        return tartan.open(path).finished
-    except TartanError:  # nothing there, or nothing whole: the run itself says what is wrong with it
-        return False

@@ -70,14 +70,16 @@ def start(
             asked.check_files()
         with kind(asked, ranks) as session:
             if share is not None:
-                session.execute_share(path, share)
+                finished = session.execute_share(path, share)
             else:
                 folder = session.folder(path)
                 if folder.finished:
                     kind.mend(folder, thorough=False)
-                if not folder.finished:
+                finished = folder.finished
+                if not finished:
                     session.execute(folder)
         run = kind.result(path)
+        run.found_finished = finished
         # Readers of the result hold the folder, even after the run itself is gone.
         weakref.finalize(run.folder, stack.pop_all().close)
     return run

@@ -38,6 +38,12 @@ class Run(Analyses, Conversions):
     ----------
     folder : RunFolder or path
 
+    Attributes
+    ----------
+    found_finished : bool
+        Whether the call that made it (``tartan.allpairs``, ``tartan.alltuples``) had nothing to compute, because the
+        run was finished.
+
     Raises
     ------
     RunNotFoundError
@@ -48,6 +54,8 @@ class Run(Analyses, Conversions):
     >>> run = tartan.open("spectra.tartan")                                   # doctest: +SKIP
     >>> matrix = run.matrix()                                                 # doctest: +SKIP
     """
+
+    found_finished = False
 
     def __init__(self, folder: RunFolder | str | Path) -> None:
         self.folder = folder if isinstance(folder, RunFolder) else RunFolder.open(folder)

@@ -303,8 +303,13 @@ class RunSession:
     def _merge(self, folder: RunFolder) -> None:
         merge_parts(folder)
 
-    def execute_share(self, path: Path, share: Share) -> None:
+    def execute_share(self, path: Path, share: Share) -> bool:
         """Compute one part of a run, beside other processes that compute other parts; the first one creates the folder.
+
+        Returns
+        -------
+        bool
+            Whether the whole run was finished already.
 
         Raises
         ------
@@ -322,8 +327,10 @@ class RunSession:
         folder = folder or self._opened_again(path)
         with Waiting(share, JOIN_SECONDS, quiet=quiet) as waiting, joined(folder, share, waiting):
             chunks = share.chunks(folder)
-            if folder.counts(chunks)[NOT_COMPUTED]:
-                self.compute(folder, chunks)
+            if not folder.counts(chunks)[NOT_COMPUTED]:
+                return folder.finished
+            self.compute(folder, chunks)
+        return False
 
     def compute(self, folder: RunFolder, share: Sequence[Chunk] | None = None) -> None:
         """Compute what a folder lacks, or what it lacks of some chunks; the caller may write to it."""
