@@ -172,20 +172,13 @@ def predict_cluster(
     fail : int
         Nodes that are lost on the way, in equal intervals; one always stays.
     """
-    nodes, homes = variant.nodes, variant.homes
+    nodes = variant.nodes
     first = max(0, variant.alone - 1)
     speeds = [cluster.speeds[(first + k) % len(cluster.speeds)] for k in range(nodes)]
     chunk = max(1, workload.n_items // max(LINES, isqrt(2 * CHUNKS_A_NODE * nodes)))
     pairs = chunk_pairs(Grid(workload.n_items, chunk, 0, chunk, chunk), workload)
     ranks = [_node(costs, machine, speed) for speed in speeds]
-    ideal = workload.n_pairs / sum(rank.speed for rank in ranks)
-    fail = min(fail, nodes - 1)
-    options = ClusterOptions(
-        homes=homes and nodes > 1,
-        hops=variant.hops if nodes > 1 else 0,
-        losses=tuple((ideal * (k + 1) / (fail + 1), k * nodes // fail) for k in range(fail)),
-        ahead_seconds=max(0.01, min(2.0, ideal / 200)),
-    )
+    options = _options(variant, workload.n_pairs / sum(rank.speed for rank in ranks), min(fail, nodes - 1))
     network = ClusterNetwork(
         costs.item_bytes,
         costs.file_bytes,
@@ -198,7 +191,7 @@ def predict_cluster(
     return ClusterRow(
         name=name,
         nodes=nodes,
-        homes=homes,
+        homes=variant.homes,
         seconds=found.seconds,
         storage_load_factor=found.storage_load_factor,
         storage_load_factor_bound=found.storage_load_factor_bound,
@@ -217,6 +210,17 @@ def predict_cluster(
         hops=variant.hops,
         hop_shares=found.hops,
         alone=variant.alone,
+    )
+
+
+def _options(variant: ClusterVariant, seconds: float, fail: int) -> ClusterOptions:
+    """Return how a replay goes that takes so many seconds at the best, and loses so many nodes."""
+    nodes = variant.nodes
+    return ClusterOptions(
+        homes=variant.homes and nodes > 1,
+        hops=variant.hops if nodes > 1 else 0,
+        losses=tuple((seconds * (k + 1) / (fail + 1), k * nodes // fail) for k in range(fail)),
+        ahead_seconds=max(0.01, min(2.0, seconds / 200)),
     )
 
 

@@ -28,6 +28,7 @@ from tartan.core.ledger import NOT_COMPUTED
 from tartan.core.region import Region
 from tartan.core.verdict import FailureRules
 from tartan.errors import ClusterError, RunCancelledError, StoreError, TartanError
+from tartan.options import RunOptions
 from tartan.run.cluster_rank import ENTRY, STORAGE_RESOURCE, RankJob, identity_of
 from tartan.run.oversight import RanksOversight
 from tartan.run.session import TRACE_NAME, RunSession, folder_grid
@@ -198,23 +199,12 @@ def _alone(folder: RunFolder, seconds: float) -> Iterator[None]:
 def _drive(
     session: RunSession, folder: RunFolder, ways: ClusterWays, coordinator: Coordinator, summary: Summary
 ) -> None:
-    options = session.asked.options
-    run = f"run-{secrets.token_hex(4)}"
-    quiet_options = replace(options, quiet=True)
-    asked = replace(session.asked, options=quiet_options)
-    total = folder.pairs.n_pairs
+    """Have the ranks compute what a folder lacks."""
+    asked, run = session.asked, f"run-{secrets.token_hex(4)}"
     with contextlib.ExitStack() as stack:
         stack.enter_context(folder.join(run, {"what": "the driver of a run on several ranks"}))
-        progress = stack.enter_context(Progress(total, total - folder.n_left, quiet=options.quiet))
+        watch = _open_watch(stack, folder, asked.options, coordinator)
         engine = stack.enter_context(ways.engine(run))
-        rules = FailureRules(options.on_error, options.max_failures)
-        oversight = RanksOversight(folder, rules, progress, coordinator)
-        watch = Watch(
-            oversight.report_of_rank,
-            partial(_committed, folder),
-            stack.enter_context(_ranks_file(folder)).write,
-            lambda text: progress.say(f"tartan: {text}"),
-        )
         depot = Depot(
             folder,
             asked.source,
@@ -225,20 +215,10 @@ def _drive(
             log=watch.lost,
         )
         stack.callback(depot.close)
-        job = RankJob(
-            str(folder.path.resolve()),
-            run,
-            asked,
-            max(1, ways.n_local),
-            ways.n_expected,
-            depot=depot.address,
-            parse_at=ways.parse_at,
-            sizes=size_sample(asked.source, session.facts),
-        )
         driver = Driver(
             engine,
             coordinator,
-            dump(job),
+            dump(_rank_job(session, folder, ways, run, depot.address)),
             watch,
             summary,
             patience_seconds=ways.patience_seconds,
@@ -254,8 +234,36 @@ def _drive(
             with cancel_on_signals(cancel):
                 driver.run()
         finally:
-            if options.trace:
+            if asked.options.trace:
                 _write_trace(folder, tracer, summary)
+
+
+def _open_watch(stack: contextlib.ExitStack, folder: RunFolder, options: RunOptions, coordinator: Coordinator) -> Watch:
+    """Return what the driver tells of its ranks: reports to be judged, what was committed, what is shown."""
+    total = folder.pairs.n_pairs
+    progress = stack.enter_context(Progress(total, total - folder.n_left, quiet=options.quiet))
+    rules = FailureRules(options.on_error, options.max_failures)
+    return Watch(
+        RanksOversight(folder, rules, progress, coordinator).report_of_rank,
+        partial(_committed, folder),
+        stack.enter_context(_ranks_file(folder)).write,
+        lambda text: progress.say(f"tartan: {text}"),
+    )
+
+
+def _rank_job(session: RunSession, folder: RunFolder, ways: ClusterWays, run: str, depot: str) -> RankJob:
+    """Return what every rank is given."""
+    asked = replace(session.asked, options=replace(session.asked.options, quiet=True))
+    return RankJob(
+        str(folder.path.resolve()),
+        run,
+        asked,
+        max(1, ways.n_local),
+        ways.n_expected,
+        depot=depot,
+        parse_at=ways.parse_at,
+        sizes=size_sample(asked.source, session.facts),
+    )
 
 
 def _write_trace(folder: RunFolder, tracer: Tracer, summary: Summary) -> None:
