@@ -74,8 +74,7 @@ class Phylogeny(Application):
     or on the number of threads. A proteome in which no string of length k - 2 occurs twice (few proteins, and a k that
     is too large for them) has a vector of rounding errors, and fails as an item.
 
-    ``compare`` uses all cores, or merges the vectors on a GPU where they are. There the distances are those of the CPU
-    within 1e-9.
+    ``compare`` uses all cores, or the GPU where the vectors are. There the distances are those of the CPU within 1e-8.
 
     References
     ----------
