@@ -168,7 +168,8 @@ def opened_triples(path: str | Path) -> TripleRun | None:
 
 
 _MEANINGFUL = {
-    "path", "manifest", "outputs", "keys", "n_items", "finished", "failures", "larger_is_nearer", "folder",
+    "path", "manifest", "outputs", "keys", "n_items", "finished", "found_finished", "failures", "larger_is_nearer",
+    "folder",
 }  # fmt: skip
 
 
