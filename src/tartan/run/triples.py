@@ -25,10 +25,11 @@ from tartan.run.reopen import refuse_other
 from tartan.run.request import Request, reduction
 from tartan.run.session import Left, RunSession
 from tartan.run.triple_result import TripleRun
-from tartan.runtime.boxes import TripleCost, probe_triples
+from tartan.runtime.boxes import probe_triples
 from tartan.runtime.committer import TripleCommitter
 from tartan.runtime.execution import Execution
 from tartan.runtime.node import Node
+from tartan.runtime.tasks import ProbedCost
 from tartan.runtime.triple_node import TripleNode
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import Manifest
@@ -222,7 +223,7 @@ class TripleSession(RunSession):
         args = (self.facts.substitute, self.facts.form is not None, dtypes, most)
         outcome = ask(self.rank.executor, probe_triples, *args, timeout=self._options.tile_timeout_seconds)
         found = outcome.value if isinstance(outcome, Completed) else None
-        if not isinstance(found, TripleCost) or found.seconds < SLOW_TRIPLE_SECONDS or found.n_triples < 2:
+        if not isinstance(found, ProbedCost) or found.seconds < SLOW_TRIPLE_SECONDS or found.n_compared < 2:
             return 0.0
         power = 10.0
         while power > found.seconds:

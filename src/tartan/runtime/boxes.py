@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,9 +20,11 @@ from tartan.core.grid import Tile
 from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, NOT_COMPUTED
 from tartan.core.triples import Box
 from tartan.errors import CompareError
+from tartan.runtime.codec import nbytes_of
 from tartan.runtime.compare import MOST_LISTED, check_scores, copy_scores
 from tartan.runtime.host import HostItems, Place
 from tartan.runtime.parts import WHOLE_TILE
+from tartan.runtime.tasks import ProbedCost, cost_of_one_more
 from tartan.store.keeper import Rows
 from tartan.store.triple_keeper import Bars, TripleRule
 from tartan.workers.executor import WorkerContext
@@ -264,35 +267,17 @@ def _triple_at(part: BoxPart, place: Sequence[int]) -> Triple:
 
 
 PROBE_SIDES = (1, 1, 2, 4, 8, 16)
-PROBE_SECONDS = 0.25
 PROBE_BYTES = 16 << 20
-
-
-class TripleCost(NamedTuple):
-    """What one more triple costs, in seconds, and how many were compared to learn it."""
-
-    seconds: float
-    n_triples: int
 
 
 def probe_triples(
     context: WorkerContext, item: Any, uniform: bool, dtypes: dict[str, str], most_triples: int
-) -> TripleCost:
-    """Measure what one more triple costs, on copies of one item; see ``probe_compare``."""
-    shortest, seconds, measured, n_triples = float("inf"), 0.0, 1, 0
-    start = time.perf_counter()
-    n_bytes = int(getattr(item, "nbytes", 0))
-    for side in PROBE_SIDES:
-        if n_triples + side**3 > most_triples or (side > 1 and side * n_bytes > PROBE_BYTES):
-            break
-        seconds = _time_box(context.application, item, uniform, dtypes, side)
-        n_triples += side**3
-        if side == 1:
-            shortest = seconds = min(shortest, seconds)
-        measured = side
-        if time.perf_counter() - start > PROBE_SECONDS:
-            break
-    return TripleCost(seconds if measured == 1 else max(0.0, seconds - shortest) / (measured**3 - 1), n_triples)
+) -> ProbedCost:
+    """Measure what one more triple costs, on copies of one item; see ``cost_of_one_more``."""
+    most_side = max(1, PROBE_BYTES // max(1, nbytes_of(item)))
+    sides = [side for side in PROBE_SIDES if side <= most_side]
+    call = partial(_time_box, context.application, item, uniform, dtypes)
+    return cost_of_one_more(call, sides, 3, most_triples)
 
 
 def _time_box(app: Application, item: Any, uniform: bool, dtypes: dict[str, str], side: int) -> float:

@@ -6,8 +6,9 @@ Arguments are small and picklable: addresses and shapes, never contents (but for
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -253,34 +254,53 @@ PROBE_SECONDS = 0.25
 PROBE_BYTES = 64 << 20
 
 
-class PairCost(NamedTuple):
-    """What one more pair costs, in seconds, and how many pairs were compared to learn it."""
+class ProbedCost(NamedTuple):
+    """What one more pair or triple costs, in seconds, and how many were compared to learn it."""
 
     seconds: float
-    n_pairs: int
+    n_compared: int
 
 
 def probe_compare(
     context: WorkerContext, item: Any, uniform: bool, dtypes: dict[str, str], most_pairs: int
-) -> PairCost:
-    """Measure what one more pair costs, on copies of one item.
+) -> ProbedCost:
+    """Measure what one more pair costs, on copies of one item; see ``cost_of_one_more``."""
+    most_side = max(1, PROBE_BYTES // max(1, nbytes_of(item)))
+    sides = [side for side in PROBE_SIDES if side <= most_side]
+    call = partial(_time_compare, context.application, item, uniform, dtypes)
+    return cost_of_one_more(call, sides, 2, most_pairs)
 
-    Calls grow until they take long enough to tell the cost of a pair from that of a call, or until ``most_pairs`` have
-    been compared. The first call of anything is slow, so it is made twice where that is allowed.
+
+def cost_of_one_more(call: Callable[[int], float], sides: Sequence[int], arity: int, most: int) -> ProbedCost:
+    """Measure what one more pair or triple costs.
+
+    Calls grow until they take long enough to tell the cost of one more from that of a call, or until ``most`` have been
+    compared. The first call of anything is slow, so it is made twice where that is allowed.
+
+    Parameters
+    ----------
+    call : callable
+        Compares every item of one group with every item of the others; gets the items of a group, returns seconds.
+    sides : sequence of int
+        Items of a group, call after call; the first ones are 1.
+    arity : int
+        Groups.
+    most : int
     """
-    shortest, seconds, measured, n_pairs = float("inf"), 0.0, 1, 0
+    shortest, seconds, measured, n_compared = float("inf"), 0.0, 1, 0
     start = time.perf_counter()
-    for side in PROBE_SIDES:
-        if n_pairs + side**2 > most_pairs or (side > 1 and side * nbytes_of(item) > PROBE_BYTES):
+    for side in sides:
+        if n_compared + side**arity > most:
             break
-        seconds = _time_compare(context.application, item, uniform, dtypes, side)
-        n_pairs += side**2
+        seconds = call(side)
+        n_compared += side**arity
         if side == 1:
             shortest = seconds = min(shortest, seconds)
         measured = side
         if time.perf_counter() - start > PROBE_SECONDS:
             break
-    return PairCost(seconds if measured == 1 else max(0.0, seconds - shortest) / (measured**2 - 1), n_pairs)
+    more = max(0.0, seconds - shortest) / (measured**arity - 1) if measured > 1 else seconds
+    return ProbedCost(more, n_compared)
 
 
 def _time_compare(app: Any, item: Any, uniform: bool, dtypes: dict[str, str], side: int) -> float:
