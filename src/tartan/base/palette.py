@@ -5,6 +5,7 @@ Nothing here draws. A map takes numbers between 0 and 1 to 8-bit colours; NaN is
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, Literal
 
 import numpy as np
@@ -53,6 +54,19 @@ def colours(values: NDArray[np.floating], palette: PaletteName = "viridis") -> N
     table = _table(palette)
     clipped = np.clip(np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0), 0.0, 1.0)
     return table[np.rint(clipped * (len(table) - 1)).astype(np.intp)]
+
+
+def value_colours(
+    values: NDArray[np.floating], limits: tuple[float, float], palette: PaletteName = "viridis"
+) -> NDArray[np.uint8]:
+    """Map values between two limits to colours; what is not finite has the first one."""
+    low, high = limits
+    return colours((np.where(np.isfinite(values), values, low) - low) / (high - low), palette)
+
+
+def hex_colour(colour: Iterable[int]) -> str:
+    """Return a colour as pages write it: ``#0072b2``."""
+    return "#" + "".join(f"{int(channel):02x}" for channel in colour)
 
 
 def value_limits(values: NDArray[np.floating], *, cut: float = 1.0) -> tuple[float, float]:

@@ -66,8 +66,6 @@ class DaskEngine(Station):
         ``module:function`` that every rank runs, with its engine.
     patience_seconds : float
         Silence of the driver after which a rank ends.
-    clock : callable
-        Returns the time in seconds by which silence is measured.
     """
 
     def __init__(
@@ -77,9 +75,8 @@ class DaskEngine(Station):
         *,
         entry: str,
         patience_seconds: float = PATIENCE_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client, self._entry, self._patience_seconds, self._clock = client, entry, patience_seconds, clock
+        self._client, self._entry, self._patience_seconds = client, entry, patience_seconds
         scheduler = str(client.scheduler.address)
         super().__init__(run, DRIVER, Capabilities(elastic=True, survives_loss=True, encrypted=_encrypted(scheduler)))
         self.credentials = credentials_of(client.security, secrets.token_bytes(32))
@@ -104,7 +101,7 @@ class DaskEngine(Station):
 
     def silence_seconds(self, peer: str) -> float:
         """Return how long nothing came from a rank; infinite where it never joined."""
-        return self._clock() - self._heard.get(peer, float("-inf"))
+        return time.monotonic() - self._heard.get(peer, float("-inf"))
 
     def expel(self, peer: str, reason: str) -> None:
         """End the membership of a rank, soon."""
@@ -211,14 +208,14 @@ class DaskEngine(Station):
             view = self._roll.join(about.name)
         except ClusterError as error:
             return {"refused": str(error)}
-        self._heard[about.name] = self._clock()
+        self._heard[about.name] = time.monotonic()
         self._courier.addresses = {**self._courier.addresses, about.name: about.address}
         self._publish(view)
         return {"data": self._directory()}
 
     def _beat(self, name: str, epoch: int) -> Mapping[str, Any]:
         if name in self._roll.view.members:
-            self._heard[name] = self._clock()
+            self._heard[name] = time.monotonic()
         return {"data": self._directory()} if epoch < self._roll.view.epoch else {}
 
     def _hear_scheduler(self, event: Any) -> None:

@@ -27,6 +27,7 @@ TICK_SECONDS = 0.5
 FAREWELL_SECONDS = 20.0
 PATIENCE_SECONDS = 60.0
 JOB_PIECE_BYTES = 900_000
+JOB_SECONDS = 60.0
 MOST_TRACE_BYTES = 256 << 20
 """Of one rank."""
 
@@ -385,11 +386,11 @@ def _tell_clock(call: Call) -> bytes:
     return wire.encode(time.perf_counter_ns())
 
 
-def fetch_job(engine: ClusterEngine, timeout_seconds: float = 60.0) -> bytes:
+def fetch_job(engine: ClusterEngine) -> bytes:
     """Fetch what a rank must know to begin."""
     job = bytearray()
     while True:
-        piece = engine.request(DRIVER, "job", wire.encode(len(job)), timeout_seconds=timeout_seconds)
+        piece = engine.request(DRIVER, "job", wire.encode(len(job)), timeout_seconds=JOB_SECONDS)
         job += piece
         if len(piece) < JOB_PIECE_BYTES:
             return bytes(job)

@@ -20,6 +20,9 @@ from tartan.core.workload import Workload
 
 Needed = Callable[[Tile], bool]
 
+#: Tiles of a segment of the quadrant order.
+QUADRANT_TILES = 1024
+
 
 @dataclass
 class Segment:
@@ -239,13 +242,13 @@ def _last_uses(grid: Grid, segment: Segment) -> dict[int, int]:
     return uses
 
 
-def quadrant_order(grid: Grid, workload: Workload, needed: Needed, tiles_per_segment: int = 1024) -> Iterator[Segment]:
+def quadrant_order(grid: Grid, workload: Workload, needed: Needed) -> Iterator[Segment]:
     """Visit the tiles depth first in quadrants, as the Rocket paper does (its section 4.2)."""
     segment = Segment(0)
     for tile in _quadrants(grid, 0, grid.n_strips, 0, grid.n_strips):
         if needed(tile):
             segment.append(tile)
-            if len(segment.tiles) == tiles_per_segment:
+            if len(segment.tiles) == QUADRANT_TILES:
                 yield segment
                 segment = Segment(segment.index + 1)
     if segment.tiles:

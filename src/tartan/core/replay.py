@@ -396,7 +396,6 @@ def replay(
     grid: Grid | None = None,
     order: str = "panel",
     chunk: int | None = None,
-    pair_bytes: int = PAIR_BYTES,
     seed: int = 0,
 ) -> ReplayResult:
     """Predict a run on a described machine.
@@ -407,7 +406,7 @@ def replay(
     machine : Machine
     workload : Workload, optional
         Default all pairs of ``costs.n_items``.
-    grid, order, chunk, pair_bytes
+    grid, order, chunk
         As ``describe``.
     seed : int
         For the stage times that have a spread.
@@ -418,5 +417,5 @@ def replay(
     the run, in the same sequence.
     """
     workload = workload or AllPairs(costs.n_items)
-    setup = describe(workload, costs, machine, grid=grid, order=order, chunk=chunk, pair_bytes=pair_bytes)
+    setup = describe(workload, costs, machine, grid=grid, order=order, chunk=chunk)
     return Replay(setup, costs, machine, seed).run()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tartan.base.palette import colours, value_limits
+from tartan.base.palette import value_colours, value_limits
 from tartan.run.describe import described
 from tartan.store.downsample import block_means
 
@@ -34,10 +34,8 @@ def matrix_png(run: Any) -> bytes | None:
     from PIL import Image
 
     values = block_means(run, _SIDE)
-    low, high = value_limits(values)
-    known = np.isfinite(values)
-    pixels = colours((np.where(known, values, low) - low) / (high - low))
-    pixels[~known] = _UNKNOWN
+    pixels = value_colours(values, value_limits(values))
+    pixels[~np.isfinite(values)] = _UNKNOWN
     cell = max(1, _SIDE // max(values.shape))
     picture = io.BytesIO()
     Image.fromarray(pixels.repeat(cell, 0).repeat(cell, 1)).save(picture, format="PNG", optimize=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tartan.base.files import whole_file
-from tartan.base.palette import GROUP_COLOURS, colours
+from tartan.base.palette import GROUP_COLOURS, colours, hex_colour
 from tartan.view.page import png_uri, render
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def write_blocks_report(path: str | Path, title: str, figures: Mapping[str, str]
     ranks, counts = np.unique(flat, return_counts=True)
     shades = dict(zip(ranks.tolist(), _shades(ranks), strict=True))
     legend: list[dict[str, Any]] = [
-        {"name": f"rank {rank}" if rank >= 0 else "on no rank", "colour": "#{:02x}{:02x}{:02x}".format(*shades[rank]),
+        {"name": f"rank {rank}" if rank >= 0 else "on no rank", "colour": hex_colour(shades[rank]),
          "blocks": count}
         for rank, count in zip(ranks.tolist(), counts.tolist(), strict=True)
     ]  # fmt: skip

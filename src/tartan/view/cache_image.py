@@ -10,18 +10,17 @@ from pathlib import Path
 
 from tartan.view.curve_drawing import (
     BOTTOM,
-    GRID,
     HEIGHT,
     INK,
     LEFT,
     RIGHT,
-    SOFT,
     TOP,
     WIDTH,
     CurveDrawing,
     Disc,
     Line,
     Words,
+    axes,
 )
 from tartan.view.page import printable
 
@@ -48,8 +47,9 @@ def save_cache_image(curves: Sequence[DrawnCurve], path: str | Path) -> Path:
     ConfigError
         For another ending.
     """
-    lines, discs, texts = _frame(min(place[0] for curve in curves for place in curve.places))
     least = min(min(place[0] for curve in curves for place in curve.places), _SHARES[0])
+    lines, texts = _frame(least)
+    discs: list[Disc] = []
     for number, curve in enumerate(curves):
         colour = _COLOURS[number % len(_COLOURS)]
         places = [_at(place, least) for place in sorted(curve.places)]
@@ -67,14 +67,8 @@ def _at(place: tuple[float, float], least: float) -> tuple[float, float]:
     return LEFT + (WIDTH - LEFT - RIGHT) * share, HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * efficiency
 
 
-def _frame(first: float) -> tuple[list[Line], list[Disc], list[Words]]:
-    least = min(first, _SHARES[0])
-    lines: list[Line] = []
-    texts: list[Words] = [(float(LEFT), 20.0, "system efficiency, predicted by replay", "l", INK)]
-    for level in _LEVELS:
-        y = _at((1.0, level), least)[1]
-        lines.append((LEFT, y, WIDTH - RIGHT, y, GRID, 1.0))
-        texts.append((LEFT - 8.0, y, f"{level:.0%}", "r", SOFT))
-    texts += [(_at((share, 0.0), least)[0], HEIGHT - BOTTOM + 14.0, f"{share:.0%}", "m", SOFT) for share in _SHARES]
-    texts.append(((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 14.0, "items that the cache holds", "m", SOFT))
-    return lines, [], texts
+def _frame(least: float) -> tuple[list[Line], list[Words]]:
+    levels = [(_at((1.0, level), least)[1], f"{level:.0%}") for level in _LEVELS]
+    ticks = [(_at((share, 0.0), least)[0], f"{share:.0%}") for share in _SHARES]
+    lines, texts = axes(levels, ticks, "items that the cache holds")
+    return lines, [(float(LEFT), 20.0, "system efficiency, predicted by replay", "l", INK), *texts]

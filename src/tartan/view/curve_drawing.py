@@ -22,6 +22,16 @@ Disc = tuple[float, float, float, str]
 Words = tuple[float, float, str, str, str]
 
 
+def axes(
+    levels: Sequence[tuple[float, str]], ticks: Sequence[tuple[float, str]], below: str
+) -> tuple[list[Line], list[Words]]:
+    """Return the lines of levels, and what is written beside them, below ticks, and below all: (place, text) each."""
+    lines: list[Line] = [(LEFT, y, WIDTH - RIGHT, y, GRID, 1.0) for y, _ in levels]
+    texts: list[Words] = [(LEFT - 8.0, y, text, "r", SOFT) for y, text in levels]
+    texts += [(x, HEIGHT - BOTTOM + 14.0, text, "m", SOFT) for x, text in ticks]
+    return lines, [*texts, ((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 14.0, below, "m", SOFT)]
+
+
 @dataclass
 class CurveDrawing:
     """What lies on a sheet of ``WIDTH`` x ``HEIGHT``."""

@@ -12,15 +12,17 @@ import numpy as np
 from tartan.errors import ConfigError
 from tartan.view.curve_drawing import (
     BOTTOM,
-    GRID,
     HEIGHT,
     INK,
     LEFT,
     RIGHT,
-    SOFT,
     TOP,
     WIDTH,
     CurveDrawing,
+    Disc,
+    Line,
+    Words,
+    axes,
     require_drawing,
 )
 from tartan.view.page import printable
@@ -56,12 +58,13 @@ class _CurveFrame:
     def y(self, value: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value - self.low) / (self.high - self.low)
 
-    def ticks(self) -> list[int]:
+    def ticks(self) -> list[tuple[float, str]]:
         numbers: list[int] = self.curve.numbers.tolist()
-        return numbers[:: -(-len(numbers) // _MOST_TICKS)]
+        return [(self.x(number), str(number)) for number in numbers[:: -(-len(numbers) // _MOST_TICKS)]]
 
-    def levels(self) -> list[float]:
-        return [round(float(level), 1) for level in np.arange(self.low, 1.01, 0.2)]
+    def levels(self) -> list[tuple[float, str]]:
+        levels = [round(float(level), 1) for level in np.arange(self.low, 1.01, 0.2)]
+        return [(self.y(level), f"{level:.1f}") for level in levels]
 
 
 def save_curve_image(curve: NumberCurve, path: str | Path, *, title: str = "") -> Path:
@@ -80,13 +83,13 @@ def save_curve_image(curve: NumberCurve, path: str | Path, *, title: str = "") -
 
 def _drawing(curve: NumberCurve, title: str) -> CurveDrawing:
     frame = _CurveFrame(curve)
-    return CurveDrawing(_lines(frame), _discs(frame), _texts(frame, title))
+    lines, texts = axes(frame.levels(), frame.ticks(), "number of clusters")
+    head, *foot = _texts(curve, title)
+    return CurveDrawing([*lines, *_lines(frame)], _discs(frame), [head, *texts, *foot])
 
 
-def _lines(frame: _CurveFrame) -> list[tuple[float, float, float, float, str, float]]:
-    curve, right = frame.curve, WIDTH - RIGHT
-    lines: list[tuple[float, float, float, float, str, float]]
-    lines = [(LEFT, frame.y(level), right, frame.y(level), GRID, 1.0) for level in frame.levels()]
+def _lines(frame: _CurveFrame) -> list[Line]:
+    curve, lines = frame.curve, list[Line]()
     drawn = (
         (curve.by_chance + curve.margin, _FAINT, 1.0),
         (curve.by_chance, _CHANCE, 1.5),
@@ -98,7 +101,7 @@ def _lines(frame: _CurveFrame) -> list[tuple[float, float, float, float, str, fl
     return lines
 
 
-def _discs(frame: _CurveFrame) -> list[tuple[float, float, float, str]]:
+def _discs(frame: _CurveFrame) -> list[Disc]:
     curve = frame.curve
     found = []
     for k, value in zip(curve.numbers.tolist(), curve.silhouettes.tolist()):
@@ -106,16 +109,12 @@ def _discs(frame: _CurveFrame) -> list[tuple[float, float, float, str]]:
     return found
 
 
-def _texts(frame: _CurveFrame, title: str) -> list[tuple[float, float, str, str, str]]:
-    curve = frame.curve
+def _texts(curve: NumberCurve, title: str) -> list[Words]:
+    """Return the title, then what the lines are."""
     verdict = f"{curve.chosen} clusters" if curve.chosen > 1 else "one cluster: no number stands out"
     named = f"{printable(title)[:60]}: {verdict}" if title else verdict
-    texts = [(float(LEFT), 20.0, named, "l", INK)]
-    texts += [(LEFT - 8.0, frame.y(level), f"{level:.1f}", "r", SOFT) for level in frame.levels()]
-    texts += [(frame.x(k), HEIGHT - BOTTOM + 14.0, str(k), "m", SOFT) for k in frame.ticks()]
-    texts.append(((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 14.0, "number of clusters", "m", SOFT))
-    texts.append((float(LEFT), 42.0, f"mean silhouette, measured from {curve.level:.4g}", "l", _LINE))
-    texts.append(
-        (float(WIDTH - RIGHT), 42.0, f"random points in one group, and {curve.margin:.2f} above", "r", _CHANCE)
-    )
-    return texts
+    return [
+        (float(LEFT), 20.0, named, "l", INK),
+        (float(LEFT), 42.0, f"mean silhouette, measured from {curve.level:.4g}", "l", _LINE),
+        (float(WIDTH - RIGHT), 42.0, f"random points in one group, and {curve.margin:.2f} above", "r", _CHANCE),
+    ]

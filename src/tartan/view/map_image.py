@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.base.files import whole_file
+from tartan.base.palette import hex_colour
 from tartan.errors import ConfigError
 from tartan.view.page import printable
 from tartan.view.scene import Scene
@@ -35,8 +36,8 @@ _NAME_LENGTH, _NAME_SIZE = 24, 12
 _PAPER, _INK, _SOFT = (255, 255, 255), (29, 30, 34), (91, 93, 102)
 
 
-def write_map_image(scene: Scene, path: str | Path, *, number: int = 0, width: int = 1200, height: int = 900) -> Path:
-    """Write a picture of one map; the suffix says whether PNG or SVG.
+def write_map_image(scene: Scene, path: str | Path) -> Path:
+    """Write a picture of a map; the suffix says whether PNG or SVG.
 
     Raises
     ------
@@ -45,9 +46,9 @@ def write_map_image(scene: Scene, path: str | Path, *, number: int = 0, width: i
     """
     target = Path(path)
     if target.suffix.lower() == ".svg":
-        data = map_svg(scene, number=number, width=width, height=height).encode()
+        data = map_svg(scene).encode()
     elif target.suffix.lower() == ".png":
-        data = map_png(scene, number=number, width=width, height=height)
+        data = map_png(scene)
     else:
         raise ConfigError(f"{target}: pictures of maps are .png or .svg")
     with whole_file(target) as unfinished:
@@ -55,11 +56,11 @@ def write_map_image(scene: Scene, path: str | Path, *, number: int = 0, width: i
     return target
 
 
-def map_png(scene: Scene, *, number: int = 0, width: int = 1200, height: int = 900) -> bytes:
-    """Return a picture of one map as PNG, with a legend where there are several clusters."""
+def map_png(scene: Scene, *, width: int = 1200, height: int = 900) -> bytes:
+    """Return a picture of the first map as PNG, with a legend where there are several clusters."""
     from PIL import Image, ImageDraw
 
-    places, order = _places(scene, number, width, height)
+    places, order = _places(scene, width, height)
     fine = Image.new("RGB", (width * _FINER, height * _FINER), _PAPER)
     draw = ImageDraw.Draw(fine)
     for a, b in scene.segments().tolist():
@@ -124,8 +125,8 @@ def _names(scene: Scene, places: Floats, order: NDArray[np.int64], width: int) -
     return found
 
 
-def map_svg(scene: Scene, *, number: int = 0, width: int = 1200, height: int = 900, standalone: bool = True) -> str:
-    """Return a picture of one map as SVG; the label of the point under the cursor is shown.
+def map_svg(scene: Scene, *, width: int = 1200, height: int = 900, standalone: bool = True) -> str:
+    """Return a picture of the first map as SVG; the label of the point under the cursor is shown.
 
     With ``standalone=False`` it is a part of an HTML page: as wide as the page, without a name space.
 
@@ -136,13 +137,13 @@ def map_svg(scene: Scene, *, number: int = 0, width: int = 1200, height: int = 9
     """
     if scene.n > MAX_SVG_POINTS:
         raise ConfigError(f"an SVG of {scene.n:,} points is too much for viewers; write a .png")
-    places, order = _places(scene, number, width, height)
+    places, order = _places(scene, width, height)
     shades, radii = _shades(scene, places), _radii(scene)
     of_file = f'xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" ' if standalone else ""
     parts = [
         f'<svg {of_file}viewBox="0 0 {width} {height}" font-family="system-ui, sans-serif" font-size="14">',
         f'<rect width="{width}" height="{height}" fill="#fff"/>',
-        f'<text x="{_MARGIN}" y="24" fill="{_hex(_INK)}">{_xml(_short(scene.title, 90))}</text>',
+        f'<text x="{_MARGIN}" y="24" fill="{hex_colour(_INK)}">{_xml(_short(scene.title, 90))}</text>',
     ]
     for a, b in scene.segments().tolist():
         if np.isfinite(places[[a, b]]).all():
@@ -151,18 +152,18 @@ def map_svg(scene: Scene, *, number: int = 0, width: int = 1200, height: int = 9
     for i in order.tolist():
         x, y = places[i, :2].round(1).tolist()
         parts.append(
-            f'<circle cx="{x}" cy="{y}" r="{radii[i]:.3g}" fill="{_hex(shades[i])}">'
+            f'<circle cx="{x}" cy="{y}" r="{radii[i]:.3g}" fill="{hex_colour(shades[i])}">'
             f"<title>{_xml(_tooltip(scene, i))}</title></circle>"
         )
     for name, x, y, leftward in _names(scene, places, order, width):
         anchor = "end" if leftward else "start"
         at = f'x="{x:.1f}" y="{y + 4:.1f}" font-size="{_NAME_SIZE}" text-anchor="{anchor}"'
-        parts.append(f'<text {at} fill="{_hex(_SOFT)}">{_xml(name)}</text>')
+        parts.append(f'<text {at} fill="{hex_colour(_SOFT)}">{_xml(name)}</text>')
     for line, (name, colour) in enumerate(_legend(scene)):
         x, y = width - _LEGEND, 53 + line * _LINE
         if colour is not None:
-            parts.append(f'<circle cx="{x + 5}" cy="{y}" r="5" fill="{_hex(colour)}"/>')
-        parts.append(f'<text x="{x + 18}" y="{y + 5}" fill="{_hex(_INK)}">{_xml(name)}</text>')
+            parts.append(f'<circle cx="{x + 5}" cy="{y}" r="5" fill="{hex_colour(colour)}"/>')
+        parts.append(f'<text x="{x + 18}" y="{y + 5}" fill="{hex_colour(_INK)}">{_xml(name)}</text>')
     return "\n".join([*parts, "</svg>\n"])
 
 
@@ -172,12 +173,12 @@ def _tooltip(scene: Scene, i: int) -> str:
     return label if len(scene.clusters) < 2 else f"{label}, {scene.clusters[int(scene.cluster_of[i])].label}"
 
 
-def _places(scene: Scene, number: int, width: int, height: int) -> tuple[Floats, NDArray[np.int64]]:
+def _places(scene: Scene, width: int, height: int) -> tuple[Floats, NDArray[np.int64]]:
     """Return x, y and depth (0 far to 1 near) in pixels, and the visible points from far to near."""
-    points = scene.maps[number].points
+    points = scene.maps[0].points
     known = np.asarray(np.isfinite(points).all(axis=1))
     if not known.any():
-        raise ConfigError(f"the map {scene.maps[number].title!r} has no point with a place")
+        raise ConfigError(f"the map {scene.maps[0].title!r} has no point with a place")
     seen = points - points[known].mean(axis=0)
     seen = _turned(seen, known) if points.shape[1] == 3 else np.column_stack([seen, np.zeros(len(seen))])
     low, high = seen[known].min(axis=0), seen[known].max(axis=0)
@@ -246,7 +247,3 @@ def _short(text: str, limit: int) -> str:
 
 def _xml(text: str) -> str:
     return escape(printable(text))
-
-
-def _hex(colour: Any) -> str:
-    return "#" + "".join(f"{int(value):02x}" for value in colour)

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from tartan.base.format import format_number
 from tartan.base.palette import colours, value_limits
 from tartan.view.dendrogram import branches
-from tartan.view.matrix_image import indexed, matrix_pixels
+from tartan.view.matrix_image import indexed, matrix_pixels, stretches
 from tartan.view.page import one_line, png_uri, render
-from tartan.view.scene import group_colour
+from tartan.view.scene import group_colours
 
 MAX_NAMED: Final = 70
 _MAX_TREE: Final = 600
@@ -98,21 +98,12 @@ def _bar() -> str:
     return png_uri(indexed(Image.fromarray(colours(np.linspace(0, 1, 240))[None, :, :])))
 
 
-def group_colours(groups: Sequence[str]) -> dict[str, str]:
-    """Return a colour for each group, in the order of their first members, as maps have them."""
-    return {name: "#{:02x}{:02x}{:02x}".format(*group_colour(k)) for k, name in enumerate(dict.fromkeys(groups))}
-
-
 def _strip(groups: Sequence[str], step: float, colour_of: Mapping[str, str]) -> list[tuple[float, float, str, str]]:
     """Return (top, height, colour, name) of every stretch of one group."""
-    found: list[tuple[float, float, str, str]] = []
-    start = 0
-    for row in range(1, len(groups) + 1):
-        if row == len(groups) or groups[row] != groups[start]:
-            colour, name = colour_of[groups[start]], one_line(groups[start], _NAME)
-            found.append((round(start * step, 2), round((row - start) * step, 2), colour, name))
-            start = row
-    return found
+    return [
+        (round(first * step, 2), round((after - first) * step, 2), colour_of[name], one_line(name, _NAME))
+        for name, first, after in stretches(groups)
+    ]
 
 
 def _tree(joined: NDArray[np.float64], step: float) -> str:

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from tartan.base.files import whole_file
 from tartan.base.format import format_number
-from tartan.base.palette import PaletteName, colours, value_limits
+from tartan.base.palette import PaletteName, colours, value_colours, value_limits
 from tartan.errors import ConfigError
 from tartan.store.downsample import DENSE_SIDE, block_means
-from tartan.view.scene import group_colour
+from tartan.view.scene import group_colours
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -39,6 +39,8 @@ _HATCH: Final = ((208, 208, 211), (168, 168, 173))
 _LABEL_CHARACTERS: Final = 22
 _LEAST_BORDERED: Final = 6  # pixels
 _BORDER: Final = (255, 255, 255)
+
+Stretch = tuple[str, int, int]
 
 
 def save_matrix_image(
@@ -128,7 +130,7 @@ def draw_matrix(
         raise ConfigError(f"{len(groups)} group labels do not fit a matrix of shape {values.shape}")
     bounds = limits or value_limits(values)
     pixels = matrix_pixels(values, bounds, palette)
-    layout = _Frame.of(pixels, title, _runs_of(groups or []))
+    layout = _Frame.of(pixels, title, [(_clipped(name), a, b) for name, a, b in stretches(groups or [])])
     canvas = Image.new("RGB", layout.size, (255, 255, 255))
     pen = ImageDraw.Draw(canvas)
     canvas.paste(Image.fromarray(pixels), (layout.left, layout.top))
@@ -158,10 +160,10 @@ class _Frame:
     height: int
     scale: float  # pixels per row
     size: tuple[int, int]
-    groups: list[tuple[str, int, int]]
+    groups: list[Stretch]
 
     @classmethod
-    def of(cls, pixels: NDArray[np.uint8], title: str, groups: list[tuple[str, int, int]]) -> _Frame:
+    def of(cls, pixels: NDArray[np.uint8], title: str, groups: list[Stretch]) -> _Frame:
         height, width = pixels.shape[:2]
         font = _font(14)
         label = max((font.getlength(name) for name, _, _ in groups), default=0.0)
@@ -180,9 +182,8 @@ def matrix_pixels(
     target: int = _TARGET,
 ) -> NDArray[np.uint8]:
     """Return the pixels of a matrix, (height, width, 3): small ones blown up towards ``target``, gaps hatched."""
-    low, high = bounds
     known = np.isfinite(values)
-    painted = colours((np.where(known, values, low) - low) / (high - low), palette)
+    painted = value_colours(values, bounds, palette)
     cell = max(1, target // max(values.shape))
     pixels = painted.repeat(cell, 0).repeat(cell, 1)
     unknown = (~known).repeat(cell, 0).repeat(cell, 1)
@@ -202,16 +203,18 @@ def _has_gaps(values: NDArray[np.floating]) -> bool:
     return bool(unknown.any())
 
 
-def _runs_of(groups: Sequence[str]) -> list[tuple[str, int, int]]:
+def stretches(groups: Sequence[str]) -> list[Stretch]:
     """Return (label, first row, row after the last) of every stretch of equal labels."""
-    stretches: list[tuple[str, int, int]] = []
-    for row, name in enumerate(groups):
-        text = name if len(name) <= _LABEL_CHARACTERS else name[: _LABEL_CHARACTERS - 2] + ".."
-        if row and groups[row - 1] == name:
-            stretches[-1] = (text, stretches[-1][1], row + 1)
-        else:
-            stretches.append((text, row, row + 1))
-    return stretches
+    found, first = [], 0
+    for name, members in itertools.groupby(groups):
+        after = first + sum(1 for _ in members)
+        found.append((name, first, after))
+        first = after
+    return found
+
+
+def _clipped(name: str) -> str:
+    return name if len(name) <= _LABEL_CHARACTERS else name[: _LABEL_CHARACTERS - 2] + ".."
 
 
 def _shown_groups(groups: Sequence[str], order: NDArray[np.integer] | None, cells: int) -> list[str]:
@@ -220,7 +223,7 @@ def _shown_groups(groups: Sequence[str], order: NDArray[np.integer] | None, cell
 
 
 def _draw_groups(pen: ImageDraw, layout: _Frame) -> None:
-    colour_of = {name: group_colour(k) for k, name in enumerate(_names(layout.groups))}
+    colour_of = group_colours(name for name, _, _ in layout.groups)
     free_from = -1.0
     for name, first, after in layout.groups:
         low, high = first * layout.scale, after * layout.scale - 1
@@ -245,10 +248,6 @@ def _draw_borders(pen: ImageDraw, layout: _Frame) -> None:
         before = at
         pen.line((layout.left, layout.top + at, layout.left + layout.width - 1, layout.top + at), fill=_BORDER)
         pen.line((layout.left + at, layout.top, layout.left + at, layout.top + layout.height - 1), fill=_BORDER)
-
-
-def _names(groups: list[tuple[str, int, int]]) -> list[str]:
-    return list(dict.fromkeys(name for name, _, _ in groups))
 
 
 def _draw_bar(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tartan.base.format import format_number
 from tartan.base.keys import stems
-from tartan.base.palette import PaletteName, colours, value_limits
+from tartan.base.palette import PaletteName, colours, value_colours, value_limits
 from tartan.errors import ConfigError
 from tartan.store.export import new_export
 from tartan.view.dendrogram import branches, leaves_of
@@ -174,10 +174,8 @@ def _tree(joined: NDArray[np.float64], top: float, cell: float) -> str:
 def _cells(scores: NDArray[np.float64], bounds: tuple[float, float], palette: PaletteName) -> str:
     from PIL import Image
 
-    low, high = bounds
-    known = np.isfinite(scores)
-    pixels = colours((np.where(known, scores, low) - low) / (high - low), palette)
-    pixels[~known] = _UNKNOWN
+    pixels = value_colours(scores, bounds, palette)
+    pixels[~np.isfinite(scores)] = _UNKNOWN
     return png_uri(Image.fromarray(pixels))
 
 

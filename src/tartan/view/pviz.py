@@ -26,15 +26,13 @@ _GREY = (128, 128, 128, 255)
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def write_pviz(scene: Scene, path: str | Path, *, number: int = 0) -> Path:
+def write_pviz(scene: Scene, path: str | Path) -> Path:
     """Write one map of a scene.
 
     Parameters
     ----------
     scene : Scene
     path : path
-    number : int
-        Which of its maps. Points without a place in it are left out.
 
     Returns
     -------
@@ -42,7 +40,7 @@ def write_pviz(scene: Scene, path: str | Path, *, number: int = 0) -> Path:
         The file, written whole or not at all.
     """
     target = Path(path)
-    shown = scene.maps[number]
+    shown = scene.maps[0]
     with whole_file(target) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
         file.write('<?xml version="1.0" encoding="utf-8"?>\n<plotviz>\n')
         file.write(

@@ -23,9 +23,10 @@ from tartan.store.manifest import leaves
 from tartan.view.agreement import Agreement
 from tartan.view.charts import histogram_svg, timeline_svg
 from tartan.view.groups import ASIDE
-from tartan.view.matrix_drawing import MAX_NAMED, group_colours, matrix_svg
+from tartan.view.matrix_drawing import MAX_NAMED, matrix_svg
 from tartan.view.overview import Overview
 from tartan.view.page import data_uri
+from tartan.view.scene import group_colours
 from tartan.view.tree_drawing import MAX_LEAVES, tree_svg
 
 PICTURE_SIDE: Final = 480

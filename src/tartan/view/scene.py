@@ -5,7 +5,7 @@ A scene is data only. It is written as a page (``scene_page``), a picture (``map
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tartan.base.palette import GROUP_COLOURS
+from tartan.base.palette import GROUP_COLOURS, hex_colour
 from tartan.errors import ConfigError
 
 __all__ = ["Cluster", "Scene", "SceneMap", "scene"]
@@ -174,6 +174,11 @@ def group_colour(place: int) -> tuple[int, int, int]:
     shades = np.clip(np.abs((hue * 6 + np.array([0, 4, 2])) % 6 - 3) - 1, 0, 1)
     red, green, blue = (int(255 * value * (0.25 + 0.75 * shade)) for shade in shades)
     return red, green, blue
+
+
+def group_colours(groups: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each group, as ``#0072b2``, in the order of their first members."""
+    return {name: hex_colour(group_colour(place)) for place, name in enumerate(dict.fromkeys(groups))}
 
 
 def _is_named(entry: object) -> bool:

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.base.format import format_number
-from tartan.base.palette import PaletteName, colours, value_limits
+from tartan.base.palette import colours, value_colours, value_limits
 from tartan.store.downsample import shrink
 
+_MOST_COLUMNS: Final = 96
 _UNKNOWN: Final = np.array((120, 120, 125), dtype=np.uint8)
 _SHADES: Final = " ░▒▓█"
 _ASCII: Final = " .:-=+*#%@"
@@ -55,8 +56,6 @@ def matrix_text(
     values: NDArray[np.floating],
     terminal: Terminal,
     *,
-    max_columns: int = 96,
-    palette: PaletteName = "viridis",
     limits: tuple[float, float] | None = None,
 ) -> str:
     """Draw a square matrix as text.
@@ -67,10 +66,6 @@ def matrix_text(
         NaN marks what is not known.
     terminal : Terminal
         What can be shown.
-    max_columns : int
-        Widest picture, in characters.
-    palette : {"viridis", "magma", "grey"}
-        Colour map, where there is colour.
     limits : (low, high), optional
         Values of the first and the last colour; default: percentiles 1 and 99.
 
@@ -82,20 +77,19 @@ def matrix_text(
     if values.size == 0:
         return "(no pairs)"
     bounds = limits or value_limits(values)
-    width = max(4, min(terminal.columns, max_columns))
+    width = max(4, min(terminal.columns, _MOST_COLUMNS))
     cells = shrink(values, width)
     times = max(1, min(width, 64) // max(cells.shape))
     cells = cells.repeat(times, 0).repeat(times, 1)
     if terminal.colour and terminal.blocks:
-        lines = _colour_lines(cells, bounds, palette)
+        lines = _colour_lines(cells, bounds)
     else:
         lines = _shade_lines(cells, bounds, _SHADES if terminal.blocks else _ASCII, times)
-    return "\n".join([*lines, _legend(values, bounds, terminal, palette)])
+    return "\n".join([*lines, _legend(values, bounds, terminal)])
 
 
-def _colour_lines(cells: NDArray[np.float64], bounds: tuple[float, float], palette: PaletteName) -> list[str]:
-    low, high = bounds
-    painted = colours((cells - low) / (high - low), palette)
+def _colour_lines(cells: NDArray[np.float64], bounds: tuple[float, float]) -> list[str]:
+    painted = value_colours(cells, bounds)
     painted[~np.isfinite(cells)] = _UNKNOWN
     lines = []
     for row in range(0, len(cells), 2):
@@ -135,9 +129,9 @@ def _mean_of_row_pairs(cells: NDArray[np.float64]) -> NDArray[np.float64]:
     return means
 
 
-def _legend(values: NDArray[np.floating], bounds: tuple[float, float], terminal: Terminal, palette: PaletteName) -> str:
+def _legend(values: NDArray[np.floating], bounds: tuple[float, float], terminal: Terminal) -> str:
     if terminal.colour and terminal.blocks:
-        ramp = colours(np.linspace(0, 1, 24), palette)
+        ramp = colours(np.linspace(0, 1, 24))
         bar = "".join("\x1b[48;2;{};{};{}m ".format(*c) for c in ramp) + _RESET
         unknown = "grey"
     else:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.base.palette import colours, value_limits
+from tartan.base.palette import value_colours, value_limits
 from tartan.store.downsample import leaf_order
 
 TILE: Final = 256
@@ -88,14 +88,13 @@ def draw_tile(pyramid: Pyramid, level: int, row: int, column: int) -> TilePictur
     from PIL import Image
 
     means, complete = pyramid.cells(level, row, column)
-    low, high = pyramid.limits(level)
-    known = np.isfinite(means)
+    limits = pyramid.limits(level)
     pixels = np.zeros((*means.shape, 4), np.uint8)
-    pixels[..., :3] = colours((np.where(known, means, low) - low) / (high - low))
-    pixels[..., 3] = np.where(known, 255, 0)
+    pixels[..., :3] = value_colours(means, limits)
+    pixels[..., 3] = np.where(np.isfinite(means), 255, 0)
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, format="PNG", compress_level=1)
-    return TilePicture(buffer.getvalue(), complete, (low, high))
+    return TilePicture(buffer.getvalue(), complete, limits)
 
 
 class WholePyramid:

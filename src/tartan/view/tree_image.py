@@ -19,7 +19,15 @@ from tartan.analytics.trees import depths
 from tartan.base.checks import one_of
 from tartan.base.files import whole_file
 from tartan.errors import ConfigError
-from tartan.view.tree_parts import INK, SMALLEST_TEXT, Colours, clean_name, matplotlib_of_trees, write_supports
+from tartan.view.tree_parts import (
+    INK,
+    SMALLEST_TEXT,
+    Colours,
+    clean_name,
+    lines_of,
+    matplotlib_of_trees,
+    write_supports,
+)
 from tartan.view.tree_radial import radial_figure
 
 if TYPE_CHECKING:
@@ -106,7 +114,7 @@ def require_picture(path: str | Path) -> str:
 def _drawn(tree: Tree, title: str, colours: Colours) -> Any:
     """Return a figure of the tree; the length of names decides how much of the width is left for branches."""
     matplotlib = matplotlib_of_trees()
-    x, y = _places(tree)
+    x, y = depths(tree), lines_of(tree)
     n = len(tree.leaves)
     line = min(_LINE, _HIGHEST / n)
     size = min(_TEXT, _TEXT * line / _LINE)
@@ -129,17 +137,6 @@ def _drawn(tree: Tree, title: str, colours: Colours) -> Any:
     if title:
         figure.text(_MARGIN / _WIDTH, 1 - 0.3 / height, clean_name(title), fontsize=11, color=INK, parse_math=False)
     return figure
-
-
-def _places(tree: Tree) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return depth and line of each node: an inner node is in the middle of its first and last child."""
-    y = np.zeros(tree.n_nodes)
-    y[list(tree.leaves)] = np.arange(len(tree.leaves))
-    for node in reversed(tree.order):
-        children = tree.children[node]
-        if children:
-            y[node] = (y[children[0]] + y[children[-1]]) / 2
-    return depths(tree), y
 
 
 def _branches(

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.errors import ConfigError
-from tartan.view.scene import group_colour
+from tartan.view.page import one_line
+from tartan.view.scene import group_colours
 
 if TYPE_CHECKING:
     from tartan.analytics import Tree
@@ -34,6 +35,16 @@ def matplotlib_of_trees() -> Any:
             "pictures of trees need matplotlib: pip install 'tartan-allpairs[plots]'; --draw draws in the terminal"
         ) from error
     return matplotlib
+
+
+def lines_of(tree: Tree) -> NDArray[np.float64]:
+    """Return the line of each node: leaves have one each, an inner node is between its first and its last child."""
+    y = np.zeros(tree.n_nodes)
+    y[list(tree.leaves)] = np.arange(len(tree.leaves))
+    for node in reversed(tree.order):
+        if children := tree.children[node]:
+            y[node] = (y[children[0]] + y[children[-1]]) / 2
+    return y
 
 
 class Colours:
@@ -65,8 +76,7 @@ class Colours:
             inner = {self._of[child] for child in tree.children[node]}
             if tree.children[node]:
                 self._of[node] = inner.pop() if len(inner) == 1 else None
-        names = dict.fromkeys(clusters[name] for name in tree.leaf_names)
-        self._inks = {name: _hex(group_colour(place)) for place, name in enumerate(names)}
+        self._inks = group_colours(clusters[name] for name in tree.leaf_names)
 
     def of_branch(self, node: int) -> str:
         """Return the colour of the branch above a node."""
@@ -86,10 +96,6 @@ class Colours:
             text = f"■ {clean_name(name)[:16]}"
             figure.text(at, 0.1 / height, text, fontsize=8, color=ink, parse_math=False)
             at += 0.012 * len(text) + 0.015
-
-
-def _hex(colour: tuple[int, int, int]) -> str:
-    return "#" + "".join(f"{channel:02x}" for channel in colour)
 
 
 def write_supports(
@@ -113,6 +119,5 @@ def write_supports(
 
 
 def clean_name(name: str) -> str:
-    """Return a name on one line; a long one loses its middle, because names often differ at their ends."""
-    flat, half = " ".join(name.split()), _LABEL_CHARACTERS // 2
-    return flat if len(flat) <= _LABEL_CHARACTERS else f"{flat[:half]}…{flat[1 - half :]}"
+    """Return a name as pictures of trees write it."""
+    return one_line(name, _LABEL_CHARACTERS)

@@ -25,6 +25,8 @@ from tartan.analytics.maps.smacof import Floats, inner
 
 #: Share of the fall that the slope predicts which a step must reach (Armijo's rule).
 _SUFFICIENT = 1e-4
+#: Steps that L-BFGS learns from.
+_REMEMBERED = 10
 
 
 class Acceleration(Protocol):
@@ -81,16 +83,10 @@ class Plain:
 
 
 class Lbfgs:
-    """Limited-memory BFGS in the metric of the weights.
+    """Limited-memory BFGS in the metric of the weights."""
 
-    Parameters
-    ----------
-    size : int
-        How many steps are remembered.
-    """
-
-    def __init__(self, size: int = 10) -> None:
-        self._pairs: deque[tuple[Floats, Floats, float]] = deque(maxlen=size)
+    def __init__(self) -> None:
+        self._pairs: deque[tuple[Floats, Floats, float]] = deque(maxlen=_REMEMBERED)
 
     def propose(self, residual: Floats, solve: Solve) -> Floats:
         """See :class:`Acceleration`: the product of the inverse Hessian as far as known with the residual."""

@@ -40,12 +40,12 @@ class Detail:
     single: float
 
 
-def measure_detail(points: Sequence[Array], motions: PairMotions, symmetry: int, seed: int = 0) -> Detail | None:
+def measure_detail(points: Sequence[Array], motions: PairMotions, symmetry: int) -> Detail | None:
     """Fuse two random halves of the particles apart, lay them onto each other, and correlate them.
 
     Of each half those particles count that pairs within it connect; None where a half has none.
     """
-    n, rng = len(points), np.random.default_rng(seed)
+    n, rng = len(points), np.random.default_rng(0)
     pixel = float(np.median(np.concatenate([one[:, 2] for one in points]))) / _PIXELS
     order = rng.permutation(n)
     halves = []

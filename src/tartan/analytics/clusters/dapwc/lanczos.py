@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tartan.analytics.clusters.dapwc.product import Columns, Product
 
 Vector = NDArray[np.float64]
+_MOST_STEPS = 60
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,6 @@ def extremes(
     product: Product,
     start: Vector,
     tol: float = 1e-3,
-    max_steps: int = 60,
     least_only: bool = False,
 ) -> Extremes:
     """Return the extreme eigenvalues of the matrices of all clusters in focus.
@@ -84,8 +84,6 @@ def extremes(
     tol : float
         A smallest eigenvalue is accepted when the residual of its vector is below this share of the spread of the
         eigenvalues; its error is of the order of the square.
-    max_steps : int
-        Products at most.
     least_only : bool
         Look only for the least of all smallest eigenvalues: the search ends when it is known, and no other cluster's
         can come below it. The numbers and vectors of the others are then rough.
@@ -96,7 +94,7 @@ def extremes(
     (1950) 255; Parlett: The symmetric eigenvalue problem.
     """
     n, p = focus.members.shape
-    steps = min(max_steps, n)
+    steps = min(_MOST_STEPS, n)
     basis, alpha, beta = np.zeros((p, steps, n)), np.zeros((steps, p)), np.zeros((steps, p))
     vectors = np.repeat((start / np.linalg.norm(start))[:, None], p, axis=1)
     for step in range(steps):

@@ -104,7 +104,6 @@ def minimise(
     start: Minimum,
     limits: StepLimits,
     follow: Callable[[Minimum, Step], bool],
-    clock: Callable[[], float] = time.monotonic,
 ) -> Minimum:
     """Minimise from a start, or from where a checkpoint stands.
 
@@ -116,16 +115,14 @@ def minimise(
     limits : StepLimits
     follow : callable
         Called after each step; a true answer ends the iteration.
-    clock : callable
-        Gives seconds.
     """
-    now, began = start, clock()
+    now, began = start, time.monotonic()
     chisq, gradient, diagonal = problem.evaluate(now.x)
     now.chisq = chisq
     while not now.stop_reason:
         if now.iteration >= limits.max_iter:
             now.stop_reason = "max_iter"
-        elif limits.max_seconds is not None and clock() - began >= limits.max_seconds:
+        elif limits.max_seconds is not None and time.monotonic() - began >= limits.max_seconds:
             now.stop_reason = "time"
         else:
             found = _iterate(problem, now, gradient, diagonal, limits, follow)
