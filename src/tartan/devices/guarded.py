@@ -13,7 +13,7 @@ from __future__ import annotations
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Lock
 from types import ModuleType
 from typing import Any, NoReturn
@@ -83,8 +83,8 @@ class Guard(ABC):
         """Raise unless the calling thread may take a number to the host now."""
         self.before_use([raw])
 
-    def after_use(self, results: Sequence[np.ndarray]) -> None:
-        """Take note of arrays that an operation wrote: not of views of what it was given."""
+    def after_use(self, results: Iterable[np.ndarray]) -> None:
+        """Take note of arrays that an operation wrote: not of views of what it was given, which are found as asked."""
         return
 
     def to_host(self, raw: np.ndarray) -> np.ndarray:
@@ -124,7 +124,7 @@ class Guard(ABC):
         self.before_use(operands)
         results: list[np.ndarray] = []
         wrapped = self._close(function(*args, **kwargs), results)
-        self.after_use([raw for raw in results if "out" in kwargs or not _is_view(raw, operands)])
+        self.after_use(raw for raw in results if "out" in kwargs or not _is_view(raw, operands))
         return wrapped
 
     def _open(self, value: Any, operands: list[np.ndarray], takes_host_arrays: bool) -> Any:

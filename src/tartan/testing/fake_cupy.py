@@ -21,7 +21,7 @@ import ctypes
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -227,7 +227,7 @@ class _FakeDriver(Guard):
         self.n_waits += 1
         self.before_use([raw])
 
-    def after_use(self, results: Sequence[np.ndarray]) -> None:
+    def after_use(self, results: Iterable[np.ndarray]) -> None:
         for raw in results:
             self.issue(self.current_stream(), raw)
 
