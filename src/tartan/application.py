@@ -123,7 +123,7 @@ class Application:
         return data
 
     def split(self, key: str, data: bytes) -> Sequence[bytes] | None:
-        """Take a file that may hold several items apart; default, and None: it is one item.
+        """Split a file that may hold several items; None, the default, says that it is one item.
 
         Called when the inputs are opened and when items are read; the same file gives the same items. They are called
         ``file#0``, ``file#1`` and so on. A file for which it raises fails as one item.
@@ -143,7 +143,7 @@ class Application:
         return None
 
     def preprocess(self, item: Any, xp: Any) -> Any:
-        """Prepare one parsed item for comparison (on the device of ``xp``); default: nothing."""
+        """Prepare one parsed item for comparison, on the device of ``xp``; by default it stays as it is."""
         return item
 
     def preprocess_block(self, items: Any, xp: Any) -> Any:
@@ -154,7 +154,7 @@ class Application:
         raise NotImplementedError(f"{type(self).__name__} defines no preprocess_block")
 
     def check_block(self, items: np.ndarray) -> Sequence[str | None] | None:
-        """Say of raw rows (m, ...) why each cannot be compared, None for one that can; default, and None: all can.
+        """Return why each of m raw rows cannot be compared, None for one that can; None, the default: all can.
 
         Called with many rows where items are the rows of an array, and with a block of one for an array that comes
         alone, if the application does not define ``parse``. It is faster than ``describe_failure``, which gets
@@ -163,7 +163,7 @@ class Application:
         return None
 
     def check_files(self, files: Iterable[tuple[str, BinaryIO]]) -> None:
-        """Refuse files that cannot be compared with one another, by their first bytes; default: nothing is looked at.
+        """Refuse files that cannot be compared with one another, by their first bytes; by default none is refused.
 
         Called once, before a new run loads anything, where items are local files. A file that is damaged is better left
         to ``parse``: it then fails alone.
@@ -181,7 +181,7 @@ class Application:
         """
 
     def device_form(self, item: Any, xp: Any) -> Any:
-        """Return what is copied to a device of a preprocessed item whose size is its own; default: the item.
+        """Return what of a preprocessed item of any size is copied to a device; by default the whole item.
 
         Called on the CPU where items have no common form (``ragged``), for devices with memory of their own. Arrays of
         what it returns, also those in tuples and lists, are copied to the device; all else stays on the host and
@@ -190,7 +190,7 @@ class Application:
         return item
 
     def compact_form(self, dtype: np.dtype[Any], shape: tuple[int, ...], xp: Any) -> tuple[Any, tuple[int, ...]] | None:
-        """Return dtype and shape in which a device may keep items of one form; default, and None: as on the CPU.
+        """Return the dtype and shape in which a device may keep items of one form; None, the default: as on the CPU.
 
         Parameters
         ----------
@@ -215,7 +215,7 @@ class Application:
         raise NotImplementedError(f"{type(self).__name__} has a compact form and defines no compact")
 
     def warm_up(self, xp: Any) -> None:
-        """Get ready for comparisons on a device with memory of its own, such as by compiling kernels; default: nothing.
+        """Get ready for comparisons on a device with memory of its own, for instance by compiling kernels.
 
         Called on the device once for each run, before its first item arrives.
         """
@@ -254,11 +254,11 @@ class Application:
         raise NotImplementedError(f"{type(self).__name__} has directed outputs and defines no reverse")
 
     def postprocess(self, scores: np.ndarray) -> np.ndarray:
-        """Transform a block of finished scores on the CPU, element by element; default: nothing."""
+        """Transform a block of finished scores on the CPU, element by element; by default they stay as they are."""
         return scores
 
     def resampled(self, seed: int) -> Application | None:
-        """Return an application that compares resampled items, for the support of trees; default, and None: it cannot.
+        """Return an application that compares resampled items, for the support of trees; by default None: it cannot.
 
         It parses each item from a random sample of the item's parts, drawn with replacement, such as its proteins. The
         sample depends on ``seed`` and on the key alone.
@@ -270,7 +270,7 @@ class Application:
         return None
 
     def meaning(self, output: str, shape: tuple[int, ...] | None) -> Meaning | None:
-        """Say what the scores of an output mean to clusters, trees and maps; default, and None: nothing is said.
+        """Return what the scores of an output mean to clusters, trees and maps; None, the default: nothing is known.
 
         Called once, when a run is created; the run folder keeps the answer.
 

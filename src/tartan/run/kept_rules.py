@@ -6,7 +6,7 @@ from typing import Any
 
 
 def top(k: int, *, largest: bool | None = None, output: str | None = None) -> dict[str, Any]:
-    """Say that a run keeps the k best triples of each item; an argument for ``keep`` of ``alltuples``.
+    """Keep the k best triples of each item: a value for ``keep`` of ``alltuples``.
 
     Parameters
     ----------
@@ -21,12 +21,12 @@ def top(k: int, *, largest: bool | None = None, output: str | None = None) -> di
 
 
 def over(threshold: float, *, output: str | None = None) -> dict[str, Any]:
-    """Say that a run keeps the triples with scores of a threshold and above; see ``top``."""
+    """Keep the triples whose score is a threshold or more: a value for ``keep`` of ``alltuples``."""
     return _rule({"kind": "threshold", "threshold": threshold, "largest": True}, output)
 
 
 def under(threshold: float, *, output: str | None = None) -> dict[str, Any]:
-    """Say that a run keeps the triples with scores of a threshold and below; see ``top``."""
+    """Keep the triples whose score is a threshold or less: a value for ``keep`` of ``alltuples``."""
     return _rule({"kind": "threshold", "threshold": threshold, "largest": False}, output)
 
 
