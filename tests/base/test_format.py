@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tartan.base.format import (
+    counted,
     format_bytes,
     format_count,
     format_duration,
@@ -27,6 +28,10 @@ from tartan.base.format import (
 )  # fmt: skip
 def test_format_count(count: float, text: str) -> None:
     assert format_count(count) == text
+
+
+def test_counted() -> None:
+    assert [counted(n, "item") for n in (0, 1, 1200)] == ["0 items", "1 item", "1,200 items"]
 
 
 def test_format_bytes_and_rate() -> None:

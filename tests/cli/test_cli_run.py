@@ -197,5 +197,16 @@ class TestInfo:
         assert "4.0 MB" in shown.out
         assert "0.250 s" in shown.out
 
+    def test_what_is_nested_is_no_python(self, command: Any, api: Any) -> None:
+        costs = {"load_seconds": 2.5e-6, "n_known": 3}
+        sizing = {"device_items": [None, 1000], "chunk": None, "costs": costs}
+        api.opened = FakeRun(stats={"sizing": sizing})
+        lines = command("info", "r").out.splitlines()
+        begin = lines.index("sizing")
+        found = [line.split("  ") for line in lines[begin + 1 : begin + 5]]
+        assert [[part.strip() for part in line if part.strip()] for line in found] == [
+            ["device items", "none, 1,000"], ["costs"], ["load", "2.5e-06 s"], ["known", "3"],
+        ]  # fmt: skip
+
     def test_unknown_run_is_status_1(self, command: Any, api: Any) -> None:
         assert command("info", "r").status == 1

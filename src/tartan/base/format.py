@@ -56,6 +56,11 @@ def format_number(value: object, digits: int = 3) -> str:
     return f"{value:.{digits}g}" if is_fraction else str(value)
 
 
+def counted(count: int, noun: str) -> str:
+    """Write a number of things: 1 cluster, 1,200 clusters."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def format_count(count: float) -> str:
     """Write a number with three digits and a letter: 950, 1.23 M, 45.6 G."""
     for limit, factor, unit in ((1e3, 1, ""), (1e6, 1e3, " k"), (1e9, 1e6, " M"), (1e12, 1e9, " G")):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.base.format import format_bytes, format_duration
+from tartan.base.format import counted, format_bytes, format_duration
 from tartan.base.progress import ProgressLine
 from tartan.cli.shared.options import devices, positive_int
 from tartan.cli.shared.output import print_json
@@ -155,7 +155,7 @@ def _report(args: argparse.Namespace, report: RunReport) -> None:
         )
         return
     print(
-        f"{args.out}: {report.subtasks:,} subtasks in {format_duration(report.seconds)}, "
+        f"{args.out}: {counted(report.subtasks, 'subtask')} in {format_duration(report.seconds)}, "
         f"{format_bytes(report.bytes_moved)} moved between ranks{_share(report)}{_on_devices(report)}",
         file=sys.stderr,
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tartan.base.format import counted
 from tartan.cli.shared.link import add_link, asked_ranks
 from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_run
 from tartan.cli.shared.options import count, distance, positive_int
@@ -199,7 +200,8 @@ def _write(args: argparse.Namespace, keys: Sequence[str], found: Clustering, sco
         names = ("item", "cluster") if found.representatives is None else ("item", "cluster", "representative")
         write_table(args, names, _rows(keys, found))
     if not args.quiet:
-        print(f"{found.method}: {found.n_clusters:,} clusters of {len(keys):,} items: {found.reason}", file=sys.stderr)
+        many = f"{counted(found.n_clusters, 'cluster')} of {counted(len(keys), 'item')}"
+        print(f"{found.method}: {many}: {found.reason}", file=sys.stderr)
         for note in found.notes:
             print(note, file=sys.stderr)
         if found.conversion is not None:

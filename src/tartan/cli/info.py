@@ -75,9 +75,18 @@ def rows(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if isinstance(value, Mapping):
             yield _title(name), ""
             for part, amount in value.items():
-                yield f"  {_title(part)}", _value(name, amount)
+                if isinstance(amount, Mapping):
+                    yield f"  {_title(part)}", ""
+                    yield from ((f"    {_title(one)}", _cost(one, of_it)) for one, of_it in amount.items())
+                elif amount is not None:
+                    yield f"  {_title(part)}", _value(name, amount)
         elif value is not None and value != "":
             yield _title(name), _value(name, value)
+
+
+def _cost(name: str, value: Any) -> str:
+    """Write what one step costs, which may be far below a second."""
+    return f"{value:.3g} s" if name.endswith("_seconds") else _value(name, value)
 
 
 def _title(name: str) -> str:
@@ -89,6 +98,8 @@ def _title(name: str) -> str:
 
 def _value(name: str, value: Any) -> str:
     """Write a value in the one unit that its kind always has, so that two runs can be compared line by line."""
+    if isinstance(value, list | tuple):
+        return ", ".join("none" if one is None else _value(name, one) for one in value)
     if isinstance(value, bool | str) or not isinstance(value, int | float):
         return str(value)
     if name == "seconds_left":
