@@ -165,8 +165,8 @@ class Application:
     def check_files(self, files: Iterable[tuple[str, BinaryIO]]) -> None:
         """Refuse files that cannot be compared with one another, by their first bytes; by default none is refused.
 
-        Called once, before a new run loads anything, where items are local files. A file that is damaged is better left
-        to ``parse``: it then fails alone.
+        Called before a new run loads anything, and before items are added, where items are local files. A file that is
+        damaged is better left to ``parse``: it then fails alone.
 
         Parameters
         ----------
@@ -177,7 +177,7 @@ class Application:
         Raises
         ------
         ConfigError
-            With the way out; the run is not started.
+            With the way out; nothing is started or added.
         """
 
     def device_form(self, item: Any, xp: Any) -> Any:

@@ -391,6 +391,17 @@ def test_photos_of_unlike_size_are_refused_before_one_is_loaded(tmp_path: Path, 
         tartan.allpairs(Forensics(crop=2000, score=score), given, tmp_path / "run")
 
 
+def test_added_photos_of_another_size_are_refused_and_the_run_stays(tmp_path: Path) -> None:
+    first, other = tmp_path / "first.jpg", tmp_path / "other.jpg"
+    first.write_bytes(jpeg(picture()))
+    (tmp_path / "second.jpg").write_bytes(jpeg(picture(seed=1)))
+    other.write_bytes(jpeg(picture(46)))
+    run = tartan.allpairs(Forensics(), [str(first), str(tmp_path / "second.jpg")], tmp_path / "run", workers=1)
+    with pytest.raises(ConfigError, match=r"run stays as it is.*photos of unlike size.*others take a new run"):
+        tartan.add(run.path, [str(other)])
+    assert tartan.open(run.path).n_items == 2
+
+
 def test_a_photo_whose_header_is_damaged_fails_alone(tmp_path: Path) -> None:
     given = tmp_path / "in"
     given.mkdir()

@@ -138,6 +138,7 @@ def extend(
     refuse_other(folder, old)
     new = open_items(old.app, items)
     asked = replace(old, source=join_sources(old.source, new))
+    _check_added_files(asked, folder.path)
     with RunSession(asked, ranks) as session:
         session.expect(folder)
         session.facts  # noqa: B018 - nothing is extended before an item of the run could be loaded
@@ -147,3 +148,15 @@ def extend(
             folder.extend(asked.source.n_items, asked.items(), asked.inputs())
         session.execute(folder)
     return declared_run(path, registry)
+
+
+def _check_added_files(asked: Request, path: Path) -> None:
+    """Refuse new files that cannot be compared with those of the run, before one of them is taken in."""
+    try:
+        asked.check_files()
+    except ConfigError as error:
+        raise ConfigError(
+            f"{path} stays as it is, because with the new items its files do not fit together: {error}. The parameters "
+            "of a run are fixed: others take a new run",
+            context=error.context,
+        ) from error
