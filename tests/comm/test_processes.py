@@ -187,6 +187,23 @@ def test_numbers_that_cannot_be() -> None:
     assert divided(3, 2, 2) == (0, 0, 1, 2, 2, 3)
 
 
+def test_modules_that_cannot_be_imported_are_named(tmp_path, monkeypatch, capfd) -> None:
+    (tmp_path / "broken_module.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
+    for modules, match in [
+        ("json", "named by a list of texts, not 'json'"),
+        (None, "not None"),
+        ([3], r"not \[3\] \(modules\)"),
+        (["no_such_module"], "no_such_module cannot be imported: ModuleNotFoundError"),
+        (["json", "broken_module"], "broken_module cannot be imported: ZeroDivisionError"),
+    ]:
+        with pytest.raises(ConfigError, match=match):
+            comm.run(lambda ranks: ranks.rank, cpus=2, nodes=2, modules=modules)
+    with pytest.raises(ConfigError, match="grace_seconds"):
+        comm.run(lambda ranks: ranks.rank, cpus=2, grace_seconds="soon")
+    assert capfd.readouterr().err == ""
+
+
 SCRIPT = """
 import sys, time
 import numpy as np

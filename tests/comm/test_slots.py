@@ -338,6 +338,29 @@ def test_numbers_that_make_no_world_are_refused() -> None:
     assert divided(0, 1, 1, n_slots=2) == (0, 0)
 
 
+@pytest.mark.parametrize(
+    ("ways", "match"),
+    [
+        ({"gpu": "source"}, "run a comm.Kernel, not 'source'"),
+        ({"device": 7}, "a device that loads kernels, not 7"),
+        ({"device": EmulatedGpu(), "gpus": 0}, "gpus"),
+        ({"device": EmulatedGpu(), "slots": 1.5}, "slots"),
+    ],
+)
+def test_what_is_no_kernel_or_device_is_refused(ways, match) -> None:
+    with pytest.raises(ConfigError, match=match):
+        comm.run(**{"gpu": kernel("calls"), **ways})
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "args", "match"),
+    [(5, "f", (), "source .* not 5"), ("", None, (), "name .* not None"), ("", "f", 7, "a tuple, not 7")],
+)
+def test_what_no_kernel_has_is_refused(source, name, args, match) -> None:
+    with pytest.raises(ConfigError, match=match):
+        comm.Kernel(source, name, args)
+
+
 def test_without_a_gpu_slots_are_refused() -> None:
     with pytest.raises(DeviceError, match="EmulatedGpu"):
         comm.run(gpu=comm.Kernel(SOURCE, "pingpong"))

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
-from tartan.base.checks import whole
+from tartan.base.checks import NOT_NEGATIVE, number, whole
 from tartan.base.machine import memory, thread_limits
 from tartan.comm.channel import Channel, ending
 from tartan.comm.communicator import partition
@@ -92,8 +92,8 @@ def run(  # the shape of a world, which callers name
     DeadlockError
         If all ranks wait for each other, or call different collectives.
     ConfigError
-        If the function or what it returns cannot be pickled, a number is wrong, or the kernel does not compile or makes
-        a wrong call.
+        If the function or what it returns cannot be pickled, a number is wrong, a module cannot be imported, what is
+        given as a kernel or device is none, or the kernel does not compile or makes a wrong call.
     DeviceError
         If there is no GPU for a kernel, or no CuPy.
     ResourceError
@@ -115,6 +115,9 @@ def run(  # the shape of a world, which callers name
         raise ConfigError(f"{cpus} CPU ranks have no function to run; give one, or a kernel and no CPU ranks (cpus)")
     if cpu is not None and not callable(cpu):
         raise ConfigError(f"ranks run a function of their communicator, not {cpu!r} (cpu)")
+    if not isinstance(modules, list | tuple) or not all(isinstance(name, str) for name in modules):
+        raise ConfigError(f"modules are named by a list of texts, not {modules!r} (modules)")
+    number("grace_seconds", grace_seconds, NOT_NEGATIVE)
     pickled = sendable(cpu, "the function")
     sendable(plan, "the kernel")
     n_slots = plan.gpus * plan.slots if plan else 0
@@ -143,6 +146,10 @@ def script_program(script: str, arguments: Sequence[str]) -> Program:
 def _slot_plan(gpu: Kernel | None, device: SlotDevice | None, gpus: int, slots: int) -> SlotPlan | None:
     if gpu is None:
         return None
+    if not isinstance(gpu, Kernel):
+        raise ConfigError(f"slots run a comm.Kernel, not {gpu!r} (gpu)")
+    if device is not None and not callable(getattr(device, "load", None)):
+        raise ConfigError(f"slots run on a device that loads kernels, not {device!r}; leave it out for GPUs (device)")
     whole("gpus", gpus, 1)
     whole("slots", slots, 1)
     if device is None:

@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from tartan.comm.leader import Leader, NodeLink, SocketLink
 from tartan.comm.process import new_arena, waits
 from tartan.comm.slots import SlotPlan
 from tartan.comm.state import DEADLOCK, LOST, all_wait
+from tartan.errors import ConfigError
 
 _TURN_SECONDS = 0.1
 GRACE_SECONDS = 0.6
@@ -292,10 +294,24 @@ def main(descriptor: int) -> None:
     if not found:
         return
     task: NodeTask = cloudpickle.loads(found[0])
-    for name in task.program.modules:
-        importlib.import_module(name)
+    problem = _import_problem(task.program.modules)
+    if problem is not None:
+        for rank in (rank for rank, node in enumerate(task.nodes) if node == task.me):
+            launcher.send(("rank", program.RankEnding(rank, failure=str(problem), error=pickle.dumps(problem))))
+        launcher.send(("ended", task.me))
+        return
     node = NodeProcess(task, launcher)
     sockets = {other: socket.socket(fileno=number) for other, number in task.links.items()}
     if sockets:
         node.join(SocketLink(sockets))
     node.serve()
+
+
+def _import_problem(modules: Sequence[str]) -> ConfigError | None:
+    """Import modules; return what is wrong with the first that cannot be."""
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # what a module does is its own
+            return ConfigError(f"{name} cannot be imported: {type(error).__name__}: {error} (modules)")
+    return None

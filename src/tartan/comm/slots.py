@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from tartan._native import CommArena
 from tartan.base.checks import whole
 from tartan.comm.state import LOST, stop_reason
-from tartan.errors import ResourceError
+from tartan.errors import ConfigError, ResourceError
 
 #: The folder of ``tartan_comm.h``.
 HEADERS = Path(__file__).parent / "include"
@@ -44,7 +44,12 @@ class Kernel:
     blocks_per_slot: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse numbers that no kernel has."""
+        """Refuse what no kernel has."""
+        for name in ("source", "name"):
+            if not isinstance(getattr(self, name), str):
+                raise ConfigError(f"{name} of a kernel is a text, not {getattr(self, name)!r} ({name})")
+        if not isinstance(self.args, tuple | list):
+            raise ConfigError(f"args of a kernel are a tuple, not {self.args!r} (args)")
         whole("threads", self.threads, 1, 1024)
         whole("blocks_per_slot", self.blocks_per_slot, 1, MOST_BLOCKS)
 
