@@ -41,3 +41,16 @@ def write_batches(path: Path, batches: pa.RecordBatchReader, **options: Any) -> 
     with batches, arrow_file(path, "wb") as file, pq.ParquetWriter(file, batches.schema, **options) as parquet:
         for batch in batches:
             parquet.write_batch(batch)
+
+
+def is_whole(path: Path, schema: pa.Schema) -> bool:
+    """Whether there is an undamaged table of a schema; reads it to its end."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with arrow_file(path) as file, pq.ParquetFile(file, page_checksum_verification=True) as table:
+            n_rows = sum(batch.num_rows for batch in table.iter_batches())
+            return bool(table.schema_arrow.equals(schema)) and n_rows == table.metadata.num_rows
+    except (pa.ArrowException, OSError, ValueError):
+        return False

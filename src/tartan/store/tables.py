@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tartan.base.ahead import ahead
-from tartan.base.files import arrow_file
 from tartan.base.keys import IndexKeys
 from tartan.core.ledger import DONE, NOT_COMPUTED
 from tartan.errors import ConfigError
@@ -17,7 +16,7 @@ from tartan.store.columns import to_arrow, to_numpy
 from tartan.store.dense import Dense
 from tartan.store.folder import RunFolder
 from tartan.store.keeper import Rows
-from tartan.store.parquet import read_table, write_batches
+from tartan.store.parquet import is_whole, read_table, write_batches
 from tartan.store.reduced import RESULT_NAME, Parts
 from tartan.store.view import output_name, require_real
 
@@ -97,18 +96,9 @@ def merge_parts(folder: RunFolder) -> Path:
 
 def result_is_whole(folder: RunFolder) -> bool:
     """Whether the merged result of a reduced run is there and undamaged: reads it to its end. Dense runs have none."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     if not isinstance(folder.results, Parts):
         return True
-    path, schema = folder.path / RESULT_NAME, pair_schema(folder, list(folder.manifest.outputs))
-    try:
-        with arrow_file(path) as file, pq.ParquetFile(file, page_checksum_verification=True) as result:
-            n_rows = sum(batch.num_rows for batch in result.iter_batches())
-            return bool(result.schema_arrow.equals(schema)) and n_rows == result.metadata.num_rows
-    except (pa.ArrowException, OSError, ValueError):
-        return False
+    return is_whole(folder.path / RESULT_NAME, pair_schema(folder, list(folder.manifest.outputs)))
 
 
 def read_merged(folder: RunFolder, output: str) -> Rows | None:

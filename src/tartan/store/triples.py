@@ -32,7 +32,7 @@ from tartan.store.ledger import N_CODES
 from tartan.store.manifest import Manifest
 from tartan.store.pair_files import write_pairs
 from tartan.store.pairs import WantedPairs
-from tartan.store.parquet import write_batches
+from tartan.store.parquet import is_whole, write_batches
 from tartan.store.reduced import RESULT_NAME, Parts
 from tartan.store.tables import key_column
 from tartan.store.triple_keeper import ENDS, TripleRule, merged
@@ -236,19 +236,7 @@ class TripleFolder(RunFolder):
     @property
     def result_is_whole(self) -> bool:
         """Whether the merged result is there and undamaged; reads it to its end."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        schema = triple_schema(self, list(self.manifest.outputs))
-        try:
-            with (
-                arrow_file(self.path / RESULT_NAME) as file,
-                pq.ParquetFile(file, page_checksum_verification=True) as result,
-            ):
-                n_rows = sum(batch.num_rows for batch in result.iter_batches())
-                return bool(result.schema_arrow.equals(schema)) and n_rows == result.metadata.num_rows
-        except (pa.ArrowException, OSError, ValueError):
-            return False
+        return is_whole(self.path / RESULT_NAME, triple_schema(self, list(self.manifest.outputs)))
 
     def kept_rows(self) -> Iterator[Rows]:
         """Yield what is kept of all committed chunks: one piece, sorted by i, j, k, in top-k runs, else by chunks."""
