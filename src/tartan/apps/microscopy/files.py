@@ -155,6 +155,8 @@ def _of_mapping(value: Mapping[str, Any]) -> Points:
         points = _real(value["points"], "points")
         if points.ndim == 2 and points.shape[1] == 3 and "sigma" not in value:
             return _of_columns(points)
+        if points.size == 0:
+            points = points.reshape(0, 2)  # a list without points does not say how many columns it has
         if points.ndim != 2 or points.shape[1] != 2:
             raise ValueError(f"points has shape {points.shape}; it has two columns, x and y (leave z out)")
         columns = [points[:, 0], points[:, 1]]

@@ -34,7 +34,8 @@ def checked(key: str, points: Points) -> Points:
 
 def _problem(points: Points) -> str | None:
     if len(points) < _LEAST_POINTS:
-        return f"it has {len(points)} points; a motion needs at least {_LEAST_POINTS}: leave the particle out"
+        count = "1 point" if len(points) == 1 else f"{len(points)} points"
+        return f"it has {count}; a motion needs at least {_LEAST_POINTS}: leave the particle out"
     for column, name in enumerate(("x", "y", "uncertainty")):
         values = points[:, column]
         bad = np.flatnonzero(~np.isfinite(values) | (np.abs(values) > _LARGEST))
@@ -51,7 +52,8 @@ def _extent_problem(points: Points) -> str | None:
     sigma = float(np.median(points[:, 2]))
     radius = float(np.sqrt(np.square(points[:, :2] - points[:, :2].mean(axis=0)).sum(axis=1).mean()))
     if (points[:, :2] == points[0, :2]).all():
-        return f"all {len(points)} points are equal ({points[0, 0]:g}, {points[0, 1]:g}): no motion can be found"
+        place = f"({points[0, 0]:g}, {points[0, 1]:g})"
+        return f"all {len(points)} points are equal {place}: no motion can be found; leave the particle out"
     same = "are points and uncertainties in the same unit (nanometres, pixels)?"
     if sigma > radius:
         return f"its median uncertainty {sigma:.4g} exceeds its radius {radius:.4g}, so it has no shape; {same}"
