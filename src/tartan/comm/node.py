@@ -156,6 +156,9 @@ class NodeProcess:
             for child in self._children:
                 os.kill(child.pid, signal.SIGKILL)
                 os.waitpid(child.pid, 0)
+                os.close(child.pidfd)
+                child.channel.close()
+            self._selector.close()
             raise
         for child in self._children:
             if task.held:
@@ -176,6 +179,9 @@ class NodeProcess:
         if self._leader is not None:
             self._leader.end(pickle.dumps([replace(report, result=b"") for report in self.reports.values()]))
         self._tell(("ended", self._task.me))
+        self._selector.close()
+        for child in self._children:
+            child.channel.close()
 
     def _turn(self) -> None:
         if self._n_passed_on < self.n_interrupts:
