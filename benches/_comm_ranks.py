@@ -67,7 +67,7 @@ def mandelbrot(world: Any, width: int, height: int, limit: int, rounds: int) -> 
     """Compute a picture."""
     from mandelbrot import picture
 
-    return [seconds_each(world, lambda: picture(world, width, height, limit), 1) for _ in range(rounds)]
+    return [seconds_each(world, lambda: picture(world, width, height, limit), 1) for _ in range(1 + rounds)][1:]
 
 
 def cannon(world: Any, n: int, rounds: int) -> list[float]:
@@ -83,7 +83,7 @@ def nbody(world: Any, n: int, steps: int, rounds: int) -> list[float]:
     """Move bodies."""
     from nbody import moved
 
-    return [seconds_each(world, lambda: moved(world, n, steps), 1) for _ in range(rounds)]
+    return [seconds_each(world, lambda: moved(world, n, steps), 1) for _ in range(1 + rounds)][1:]
 
 
 def mds(world: Any, matrix: str, steps: int, rounds: int) -> list[float]:
