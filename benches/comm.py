@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from statistics import median
 
@@ -87,8 +87,8 @@ class Table:
             self.missed.append(f"{what}: {ratio:.2f} times {word} than {peer}, bar {text}")
 
     def add_above(self, what: str, found: Times, peer: str, bar: float, floor: Sequence[float]) -> None:
-        """Add a row: how many times faster than a peer we are; the floor may reach less than the bar."""
-        reached = min(found[peer]) / min(floor)
+        """Add a row: how many times faster than a peer we are; the floor, if known, may reach less than the bar."""
+        reached = min(found[peer]) / min(floor) if floor else inf
         if reached >= bar:
             self.add(what, found, peer, bar)
             return
@@ -132,7 +132,7 @@ def barrier(table: Table) -> None:
         found = table.turns({**ranks, **native})
     for name in native:
         table.add_floor(f"barrier of 8 processes, {name}", found[name])
-    floor = [seconds for name in native for seconds in found[name]] or [0.0]
+    floor = [seconds for name in native for seconds in found[name]]
     for peer in table.peers:
         table.add_above("barrier, 8 ranks", found, peer.name, {"MPICH": 50.0, "Open MPI": 5.0}[peer.name], floor)
 
@@ -158,7 +158,7 @@ def link(table: Table) -> None:
         })  # fmt: skip
         what = f"0-byte round trip over {peer.name}"
         table.add(what, found, polite, 3.0, at_most=True)
-        table.add(what, found, spinning, float("inf"), at_most=True)
+        table.add(what, found, spinning, inf, at_most=True)
 
 
 def programs(table: Table) -> None:
