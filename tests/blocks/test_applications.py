@@ -49,7 +49,7 @@ def test_lu_of_a_block_whose_rows_lapack_would_exchange() -> None:
             lambda a: a.__setitem__((slice(0, 4), slice(0, 4)), 0.0),
             r"\(0,\) of Factor: the pivot in row 0 .*zero",
         ),
-        (lambda a: a.__setitem__(6, 0.0), r"subtask \(1,\) of Factor: the pivot in row 6 .*lu_factor"),
+        (lambda a: a.__setitem__(6, 0.0), r"subtask \(1, 1\) of Trail: the pivot in row 6 .*lu_factor"),
         (lambda a: a.__setitem__((0, 0), 1e-12), "grows to.*scale"),
     ],
 )

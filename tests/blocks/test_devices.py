@@ -367,7 +367,7 @@ def test_lu_on_a_device_multiplies_back(n: int, block: int, dtype: str) -> None:
     [
         (
             lambda a: np.copyto(a, np.diag([1.0] * 6 + [0.0] + [1.0] * 5)),
-            r"\(1,\) of Factor: the pivot in row 6 .*zero",
+            r"\(1, 1\) of Trail: the pivot in row 6 .*zero",
         ),
         (lambda a: a.__setitem__((0, 0), 0.0), "the pivot in row 0 .* is zero"),
         (lambda a: a.__setitem__((0, 0), 1e-12), "grows to"),

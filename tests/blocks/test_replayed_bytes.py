@@ -39,7 +39,7 @@ def filtered(found: blocks.Session, place: Any) -> None:
 
 WAYS: dict[str, tuple[Callable[[blocks.Session, Any], None], BlockWorkload]] = {
     "product": (multiplied, product_of_blocks(N_BLOCKS, SIDE)),
-    "LU": (eliminated, lu_of_blocks(N_BLOCKS, SIDE)),
+    "LU": (eliminated, lu_of_blocks(N_BLOCKS, SIDE, ahead=True)),
     "convolution": (filtered, stencil_of_blocks((N_BLOCKS, N_BLOCKS), SIDE, 2, 3, 4.0, 1.0)),
 }
 

@@ -145,8 +145,20 @@ def product_of_blocks(n_blocks: int, side: int, item_bytes: float = 4.0, *, line
 # -- LU ----------------------------------------------------------------------------------------------------------
 
 
-def lu_of_blocks(n_blocks: int, side: int, item_bytes: float = 4.0) -> BlockWorkload:
-    """Describe block LU in place: 3 n - 2 tasks, the rows and the columns of a step in one task."""
+def lu_of_blocks(n_blocks: int, side: int, item_bytes: float = 4.0, *, ahead: bool = False) -> BlockWorkload:
+    """Describe block LU in place: 3 n - 2 tasks, the rows and the columns of a step in one task.
+
+    Parameters
+    ----------
+    n_blocks : int
+        Rows, and columns, of blocks.
+    side : int
+        Rows and columns of a block.
+    item_bytes : float
+    ahead : bool
+        Whether a diagonal block is factored by the subtask that changes it last: 2 n - 1 tasks, as ``tartan blocks lu``
+        has them; in a task of its own otherwise.
+    """
     n, size = n_blocks, side * side * item_bytes
     sizes = np.full(n * n, size)
 
@@ -161,7 +173,8 @@ def lu_of_blocks(n_blocks: int, side: int, item_bytes: float = 4.0) -> BlockWork
     def tasks() -> Iterator[TaskOfBlocks]:
         for k in range(n):
             rest, first = range(k + 1, n), k * n + k
-            yield task([[first]], 2 / 3)
+            if k == 0 or not ahead:
+                yield task([[first]], 2 / 3)
             if rest:
                 yield task([[first, i * n + k] for i in rest] + [[first, k * n + j] for j in rest], 1.0)
                 index = np.array([(i, j) for i in rest for j in rest])

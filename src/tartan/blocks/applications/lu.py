@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tartan.blocks.applications.blas import solve_unit_lower, solve_upper, subtract_product
 from tartan.blocks.report import RunReport
 from tartan.blocks.session import Session
 from tartan.blocks.space import Space
@@ -102,7 +103,10 @@ def _largest(session: Session, a: Space) -> float:
 
 
 def eliminate(session: Session, a: Space, k: int, limit: float) -> None:
-    """Do one step of the elimination: a diagonal block, its column and row, and all that is behind them."""
+    """Do one step of the elimination: a column and a row of blocks, and all that is behind them.
+
+    The subtask that changes the next diagonal block also factors it, so that others have work meanwhile.
+    """
     rest = range(k + 1, a.counts[0])
     at = a.block
 
@@ -114,8 +118,12 @@ def eliminate(session: Session, a: Space, k: int, limit: float) -> None:
     ) -> Task:
         return Task(cpu=cpu, gpu=gpu, grid=grid, subscribe=wants, at_once=True, releases_gil=True)
 
-    first = k * a.blocks.block[0]
-    session.run(task(Factor(limit, first), DeviceFactor(limit, first), [(k,)], lambda k: a.update[at(k, k)]))
+    def factors(k: int) -> tuple[Factor, DeviceFactor]:
+        first = k * a.blocks.block[0]
+        return Factor(limit, first), DeviceFactor(limit, first)
+
+    if k == 0:
+        session.run(task(*factors(0), [(0,)], lambda k: a.update[at(k, k)]))
     if rest:
         column, row = [(i, k) for i in rest], [(k, j) for j in rest]
         session.run(
@@ -124,7 +132,8 @@ def eliminate(session: Session, a: Space, k: int, limit: float) -> None:
         )
         grid = [(i, j) for i in rest for j in rest]
         wants = lambda i, j: (a.read[at(i, k)], a.read[at(k, j)], a.update[at(i, j)])  # noqa: E731
-        session.run(task(trail, device_trail, grid, wants))
+        factor, device_factor = factors(k + 1)
+        session.run(task(Trail(k + 1, factor), DeviceTrail(k + 1, device_factor), grid, wants))
 
 
 class _Watched:
@@ -199,7 +208,7 @@ class Lower(_Watched):
 
     def __call__(self, factors: np.ndarray, own: np.ndarray) -> None:
         """Replace B by the solution X of X U = B."""
-        _solved(factors, own, side=0, lower=1, diag=0)
+        solve_upper(factors, own)
         self.check(own)
 
 
@@ -208,28 +217,21 @@ class Upper(_Watched):
 
     def __call__(self, factors: np.ndarray, own: np.ndarray) -> None:
         """Replace B by the solution X of L X = B."""
-        _solved(factors, own, side=1, lower=0, diag=1)
+        solve_unit_lower(factors, own)
         self.check(own)
 
 
-def _solved(factors: np.ndarray, own: np.ndarray, *, side: int, lower: int, diag: int) -> None:
-    """Solve with a triangle, in place; BLAS counts by columns, so all matrices go in transposed."""
-    from scipy.linalg import blas
+class Trail:
+    """Subtract the product of a block of L and one of U; factor the block if it is the next on the diagonal."""
 
-    trsm = blas.strsm if own.dtype.itemsize == 4 else blas.dtrsm
-    found = trsm(1.0, factors.T, own.T, side=side, lower=lower, diag=diag, overwrite_b=1).T
-    if not np.shares_memory(found, own):
-        own[...] = found
+    def __init__(self, following: int, factor: Factor) -> None:
+        self.following, self.factor = following, factor
 
-
-def trail(left: np.ndarray, upper: np.ndarray, own: np.ndarray) -> None:
-    """Subtract the product of a block of L and one of U."""
-    from scipy.linalg import blas
-
-    gemm = blas.sgemm if own.dtype.itemsize == 4 else blas.dgemm
-    found = gemm(-1.0, upper.T, left.T, beta=1.0, c=own.T, overwrite_c=1).T
-    if not np.shares_memory(found, own):
-        own[...] = found
+    def __call__(self, left: np.ndarray, upper: np.ndarray, own: np.ndarray, index: tuple[int, int]) -> None:
+        """Change the block in place."""
+        subtract_product(left, upper, own)
+        if index == (self.following, self.following):
+            self.factor(own)
 
 
 # -- on a device: products, and steps of single columns or rows between them -----------------------------------------
@@ -287,6 +289,14 @@ def _solve_rows(factors: np.ndarray, own: np.ndarray, xp: Any) -> None:
         own[end:] -= xp.matmul(factors[end:, begin:end], own[begin:end])
 
 
-def device_trail(left: np.ndarray, upper: np.ndarray, own: np.ndarray, xp: Any) -> None:
-    """Subtract the product of a block of L and one of U, on a device."""
-    own -= xp.matmul(left, upper)
+class DeviceTrail:
+    """Subtract the product of a block of L and one of U on a device; factor the next diagonal block."""
+
+    def __init__(self, following: int, factor: DeviceFactor) -> None:
+        self.following, self.factor = following, factor
+
+    def __call__(self, left: np.ndarray, upper: np.ndarray, own: np.ndarray, xp: Any, index: tuple[int, int]) -> None:
+        """Change the block in place."""
+        own -= xp.matmul(left, upper)
+        if index == (self.following, self.following):
+            self.factor(own, xp)
