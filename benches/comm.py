@@ -166,7 +166,7 @@ def programs(table: Table) -> None:
     tasks = (
         ("mandelbrot", (2, 4), {"width": 640, "height": 480, "limit": 150, "rounds": 2}),
         ("nbody", (2, 4), {"n": 1500, "steps": 5, "rounds": 2}),
-        ("cannon", (1, 4), {"n": 960, "rounds": 3}),
+        ("cannon", (1, 4), {"n": 960, "rounds": 10}),
     )
     for task, counts, options in tasks:
         for n_ranks in counts:
