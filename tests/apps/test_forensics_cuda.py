@@ -238,6 +238,14 @@ def small(source: str) -> str:
     return source.replace("SIDE = 32", "SIDE = 8").replace("REACH = 5", "REACH = 3")
 
 
+def test_the_filter_has_no_races() -> None:
+    """On a small shape."""
+    filters, _, _ = small(cuda.KERNELS.path.read_text()).partition("// ---- Wiener filter")
+    grey, size = photo((20, 19)), (np.int32(20), np.int32(19))
+    residual, sums = np.zeros((20, 19), np.float32), np.zeros((3, 2, 19), np.float32)
+    assert find_races(filters, "filter_photo", (3, 3), (8, 8), (grey, residual, sums, *size)) is None
+
+
 @pytest.mark.exhaustive
 def test_kernels_have_no_races() -> None:
     """On small shapes; without one of its barriers the filter has one."""

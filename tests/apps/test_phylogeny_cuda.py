@@ -218,7 +218,6 @@ def test_real_proteomes(shared_data: Path) -> None:
     assert set(cupy.launched) == set(MULTIPLYING)
 
 
-@pytest.mark.exhaustive
 def test_a_tile_has_no_races(seed: int) -> None:
     app = Phylogeny(k=3)
     vectors = [app.parse("p", text) for text in proteomes(2, seed, 600)]
@@ -233,12 +232,17 @@ def test_a_tile_has_no_races(seed: int) -> None:
     np.testing.assert_allclose(found[None], app.compare(vectors[:1], vectors, np), rtol=0, atol=1e-12)
 
 
-@pytest.mark.exhaustive
+def test_scales_have_no_races(seed: int) -> None:
+    values = np.random.default_rng(seed).uniform(-1, 9e4, 500).astype(np.float32)
+    ends, starts, scales = np.array([200, 500]), np.array([0, 2]), np.zeros(1, np.float32)
+    assert find_races(KERNELS.path.read_text(), "composition_scales", (1,), 128, (ends, values, starts, scales)) is None
+    assert 16384 < scales[0] * values.max() <= 32768
+
+
 def test_dense_rows_have_no_races(seed: int) -> None:
     middles, masks, codes, values, _ = Phylogeny(k=3).parse("p", proteomes(1, seed, 600)[0])
-    ends, starts, scales = np.cumsum(masks[:, 0] >> 20, dtype=np.int64), np.array([0, len(middles)]), np.zeros(1, "f4")
+    ends, starts, scales = np.cumsum(masks[:, 0] >> 20, dtype=np.int64), np.array([0, len(middles)]), np.ones(1, "f4")
     source, strings = KERNELS.path.read_text(), (middles, masks, ends, codes, values, starts)
-    assert find_races(source, "composition_scales", (1,), 128, (ends, values, starts, scales)) is None
     rows, out = np.zeros(1, np.int32), np.zeros(3 * 2 * 2000, np.uint32)
     given = (*strings, rows, scales, out, np.uint64(0), np.int32(2), np.int32(0))
     assert find_races(source, "composition_rows_u4", (2, 1), 128, given) is None
