@@ -71,6 +71,22 @@ class TestTree:
         found = json.loads(command("tree", five, "--draw", "--json").out)
         assert found == {"method": "nj", "newick": command("tree", five).out.strip()}
 
+    def test_options_without_effect_are_refused(self, command: Any, five: Path, tmp_path: Path) -> None:
+        for words, said in [
+            (["--layout", "radial"], "--layout is of a picture"),
+            (["--clusters", "2"], "--clusters is of a picture"),
+            (["--seed", "1"], "ask for them with --support"),
+            (["--support", "3"], "is no run; --support resamples"),
+        ]:
+            shown = command("tree", five, *words)
+            assert (shown.status, shown.out) == (2, "")
+            assert said in shown.err
+
+    def test_leaves_without_suffixes(self, command: Any, tmp_path: Path) -> None:
+        path = tmp_path / "m.csv"
+        path.write_text(",a.fa,b.fa,c.fa\na.fa,0,1,2\nb.fa,1,0,3\nc.fa,2,3,0\n")
+        assert sorted(read_newick(command("tree", path, "--names", "stem").out).leaf_names) == ["a", "b", "c"]
+
     def test_compared_with_itself_and_with_another(self, command: Any, five: Path, tmp_path: Path) -> None:
         other = tmp_path / "other.nwk"
         command("tree", five, "-o", other)
@@ -238,6 +254,29 @@ class TestPicture:
             assert b">a tab here</text>" in first
         command("tree", matrix, "--picture", target)
         assert target.read_bytes() == first
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("from_table", [False, True])
+    def test_leaves_have_the_colours_of_their_clusters(
+        self, command: Any, matrix: Path, tmp_path: Path, from_table: bool
+    ) -> None:
+        pytest.importorskip("matplotlib")
+        plain, coloured, clusters = tmp_path / "plain.svg", tmp_path / "coloured.svg", "2"
+        if from_table:
+            clusters = str(tmp_path / "clusters.tsv")
+            Path(clusters).write_text(command("cluster", matrix, "-k", "2", "--method", "average").out)
+        command("tree", matrix, "--picture", plain)
+        shown = command("tree", matrix, "--picture", coloured, "--clusters", clusters)
+        assert (shown.status, shown.out) == (0, "")
+        assert coloured.read_bytes() != plain.read_bytes()
+
+    def test_clusters_of_items_that_share_names_are_refused(self, command: Any, tmp_path: Path) -> None:
+        pytest.importorskip("matplotlib")
+        path = tmp_path / "m.csv"
+        path.write_text(",a,a,c\na,0,1,2\na,1,0,3\nc,2,3,0\n")
+        shown = command("tree", path, "--picture", tmp_path / "t.svg", "--clusters", "2")
+        assert shown.status == 2
+        assert "share names" in shown.err
 
     def test_without_the_library(self, command: Any, five: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "matplotlib", None)
