@@ -125,8 +125,8 @@ class World:
         self._host_places: dict[int, int] = {}
         self._device_places: dict[tuple[int, int], int] = {}
         self._device = [
-            None if level is None else np.full(level.room.total, NOTHING)
-            for level in map(self.scheduler.device_level, range(len(problem.device_slots)))
+            None if slots is None else np.full(device_room(grid, slots).total, NOTHING)
+            for slots in problem.device_slots
         ]
 
     def run(self, stop_after: int | None = None, *, expect_end: bool = True) -> None:

@@ -52,11 +52,6 @@ class Tracer:
         self._origin_ns = clock()
 
     @property
-    def n_events(self) -> int:
-        """Intervals kept."""
-        return len(self._intervals)
-
-    @property
     def n_dropped(self) -> int:
         """Intervals that came after the limit."""
         return len(self._dropped)

@@ -163,9 +163,6 @@ class Scheduler:
     def n_open_chunks(self) -> int:
         return len(self._open)
 
-    def device_level(self, device: int) -> Level | None:
-        return self._devices[device].level
-
     def _own_level(self, device: int) -> Level:
         level = self._devices[device].level
         if level is None:

@@ -131,11 +131,6 @@ class RaggedBlobs:
     def __reduce__(self) -> tuple[Any, ...]:
         return RaggedBlobs, (self.window_bytes, self.remembered_bytes)
 
-    @property
-    def n_remembered(self) -> int:
-        """Number of spans that this process has decoded and still holds."""
-        return len(self._decoded)
-
     def _memory(self, arenas: dict[str, Arena], place: Place) -> np.ndarray:
         return arenas[HOST_ARENA].view(place.address * self.window_bytes, (self.window_bytes,), np.uint8)
 
