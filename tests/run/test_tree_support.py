@@ -10,6 +10,7 @@ import pytest
 import tartan
 from tartan.apps.phylogeny.app import Phylogeny
 from tartan.apps.phylogeny.resampling import resampled_proteome
+from tartan.cli.main import main
 from tartan.errors import ConfigError, ItemError, StoreError
 from tartan.run.support import Resampling, cost_of, time_of
 
@@ -62,6 +63,15 @@ def test_clear_families_are_supported(run: tartan.Run) -> None:
     assert ")100:" in tree.newick()
     again = tartan.supported_tree(run.path, 3, workers=1)
     assert again.newick() == tree.newick()
+
+
+def test_the_command_line_builds_the_same_tree(run: tartan.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tree", str(run.path), "--support", "2", "--seed", "3"]) == 0
+    shown = capsys.readouterr()
+    assert cost_of(run, Resampling(2)) in shown.err
+    assert shown.out == tartan.supported_tree(run.path, 2, seed=3, quiet=True).newick() + "\n"
+    assert main(["tree", str(run.path), "--support", "2", "--missing", "nan"]) == 2
+    assert "--support is for complete runs" in capsys.readouterr().err
 
 
 def test_the_cost_is_said(run: tartan.Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -219,6 +219,14 @@ class TestUrls:
         with pytest.raises(ConfigError, match=r"memory://x/\*\.gz"):
             open_source("memory://x/*.gz")
 
+    def test_what_cannot_be_listed_is_said(self, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(*_: object, **__: object) -> None:
+            raise PermissionError("not for you")
+
+        monkeypatch.setattr(memory, "glob", refuse)
+        with pytest.raises(ConfigError, match=r"'memory://x/\*\.fa' cannot be listed: not for you"):
+            open_source("memory://x/*.fa")
+
     def test_unknown_protocol_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="nosuch://x"):
             open_source("nosuch://x/y")

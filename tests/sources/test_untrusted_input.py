@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -113,11 +113,14 @@ def test_a_server_that_refuses_is_not_asked_again(error: Exception) -> None:
     assert server.n_asked == 1
 
 
-def test_a_url_names_the_extra_that_it_needs() -> None:
-    if importlib.util.find_spec("aiohttp"):
-        pytest.skip("the extra http is installed")
-    with pytest.raises(ConfigError, match=r"http needs .*pip install 'tartan-allpairs\[http\]'"):
-        open_source("http://localhost/x.fa")
+def test_a_url_names_the_extra_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(ConfigError, match=r"s3 needs .*pip install 'tartan-allpairs\[s3\]'") as raised:
+        open_source("s3://bucket/x.fa")
+    assert raised.value.code == "missing-extra"
+    monkeypatch.setitem(sys.modules, "paramiko", None)
+    with pytest.raises(ConfigError, match=r"input 'ssh://host/x.fa': .*paramiko"):
+        open_source("ssh://host/x.fa")
 
 
 def test_links_in_a_circle_are_named_and_the_others_read(tmp_path: Path) -> None:
