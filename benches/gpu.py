@@ -33,10 +33,10 @@ import numpy as np
 
 import overhead
 import tartan
+from _gpu_kernels import shares
 from _measure import load_average, options_of, print_table, seconds_of
 from tartan.apps import builtin
 from tartan.apps.forensics.app import read_sides
-from tartan.apps.phylogeny.cuda import distance_tile
 from tartan.base.products import sliced_products
 from tartan.blocks import Session
 from tartan.blocks.applications.matmul import matmul
@@ -47,7 +47,7 @@ COPY_BYTES = 256 * 2**20
 ROUNDS = 5
 OVERHEAD_ITEMS = 2000
 KERNEL_ROWS, KERNEL_WIDTH = 8192, 1024
-COMPOSITIONS = 256
+KERNEL_ITEMS = 256
 ALL_PROTEOMES, ALL_PHOTOS = 6818, 4980
 WIDTH = 1024
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -176,22 +176,6 @@ def kernels(device: Device, properties: dict[str, Any]) -> list[list[object]]:
     return lines
 
 
-def compositions(device: Device, n: int) -> list[list[object]]:
-    """Compare a tile of composition vectors in both ways; the peer of the product is the merge."""
-    app = builtin("phylogeny")()
-    with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as place:
-        files = [Path(path) for path in inputs("phylogeny", Path(place), n, "")]
-        vectors = [tuple(_loaded(device, part) for part in app.parse(path.name, path.read_bytes())) for path in files]
-    seconds = [
-        _seconds_on(device, partial(distance_tile, vectors, vectors, app.k, device.xp, n_dense))
-        for n_dense in (0, np.inf)
-    ]
-    multiplied, merged = (len(vectors) ** 2 / taken for taken in seconds)
-    return [
-        [f"phylogeny, pairs/s of a tile of {n}, multiplied, against merged", multiplied, merged, multiplied / merged]
-    ]
-
-
 def _loaded(device: Device, host: np.ndarray) -> Any:
     array = device.allocate(host.shape, host.dtype)
     device.upload(host, array)
@@ -257,9 +241,10 @@ def main(words: list[str]) -> dict[str, Any]:
             code="no-gpu",
         )
     print(f"device kit on {name}: {kit(name)}")
-    device = open_device(name)
+    device, sides = open_device(name), read_sides(options.photo, "photo")
     copied = copies(device)
-    lines = kernels(device, _properties(name)) + compositions(device, COMPOSITIONS) if gpus else []
+    lines = kernels(device, _properties(name)) if gpus else []
+    of_kernels = shares(device, partial(_seconds_on, device), sides, KERNEL_ITEMS) if gpus else []
     device.close()
     tile = overhead.run_once(overhead.Forgetful, OVERHEAD_ITEMS, overhead.resident_grid(), name)
     tile_ms = 1e3 * tile["seconds"] / tile["tiles"]
@@ -296,7 +281,7 @@ def main(words: list[str]) -> dict[str, Any]:
     phylogeny, microscopy, forensics = (applications[app] for app in ("phylogeny", "microscopy", "forensics"))
     of_photos, of_chance = (
         extrapolated(forensics, ALL_PHOTOS),
-        0.01 / np.sqrt(np.prod(read_sides(options.photo, "photo"))),
+        0.01 / np.sqrt(np.prod(sides)),
     )
     apart = max(forensics["largest_difference"], 1e-30)
     rate, all_seconds = phylogeny["device_pairs_per_compare_second"], extrapolated(phylogeny, ALL_PROTEOMES)
@@ -313,6 +298,10 @@ def main(words: list[str]) -> dict[str, Any]:
     about = f"{gpus[0]['name']}" if gpus else "the simulator"
     with contextlib.redirect_stdout(io.StringIO()) as table:
         print_table(f"{name} ({about}) against the CPU", rows, ("", name.partition(":")[0], "peer", "ratio"))
+        if of_kernels:
+            print_table(
+                "kernels against this GPU's copies and products", of_kernels, ("", "reached", "best", "share", "why")
+            )
     print(table.getvalue(), end="")
     if gpus:
         RESULTS.mkdir(exist_ok=True)
