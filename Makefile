@@ -5,7 +5,9 @@ VENV := .venv
 # The tests start hundreds of processes, and none should compile the package again.
 export PYTHONDONTWRITEBYTECODE :=
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest -n logical --dist worksteal
+# One more than there are cores: a test in four waits for processes that it started.
+N_WORKERS := $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)' 2>/dev/null)
+PYTEST := $(BIN)/python -m pytest -n $(N_WORKERS) --dist worksteal
 SOURCES := pyproject.toml Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 'Cargo.toml' 2>/dev/null)
 
 .PHONY: fuzz help build demo test test-all test-python test-rust test-order check-wheel coverage test-gpu site wheel lint lint-python lint-rust format bench clean
@@ -69,7 +71,7 @@ check-wheel: build
 
 coverage: build
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n logical --dist worksteal -m "not exhaustive"
+	$(BIN)/coverage run -m pytest -n $(N_WORKERS) --dist worksteal -m "not exhaustive"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --sort=cover
 

@@ -6,7 +6,7 @@ All contenders of a row take turns, each in processes of its own; the ratio is t
 the medians. The peers are installed into the folder ``peers`` on first use; one that is missing is named and left out.
 
 Beside some bars stands their floor, measured in the same run: what would be left without any communicator. A bar that
-the floor itself does not reach is beyond this machine; then half of what the floor reaches is the bar.
+the floor itself does not reach is beyond this machine: the row says so and is not judged.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Table:
             self.add(what, found, peer, bar)
             return
         print(f"BEYOND THIS MACHINE: {what}: {bar:g} times faster than {peer}; the floor is {reached:.2f} times faster")
-        self.add(what, found, peer, reached / 2)
+        self.add(what, found, peer, -inf)
 
     def add_best(self, what: str, found: Times, bar: float, *, at_most: bool = False, by: Middle = min) -> None:
         """Add a row against the best of the peers."""
