@@ -341,6 +341,12 @@ def test_what_cannot_be_is_refused(case: str, tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "manifest.json").exists()
 
 
+def test_ranks_are_refused_when_triples_are_resumed(tmp_path: Path) -> None:
+    tartan.alltuples(Product(), whole_numbers(4), tmp_path / "run", keep=tartan.top(1), workers=1)
+    with pytest.raises(ConfigError, match="compared on one machine: leave it out"):
+        tartan.resume(tmp_path / "run", cluster="local:2")
+
+
 def test_applications_of_pairs_are_refused() -> None:
     class Pairs(tartan.Application):
         def compare(self, left: Any, right: Any, xp: Any, out: Any = None) -> Any:

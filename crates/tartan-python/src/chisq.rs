@@ -197,6 +197,7 @@ impl Pass for DerivativesPass<'_> {
     }
 }
 
+// A parameter for each array of Python that it reads or writes.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 fn chisq_derivatives(

@@ -133,11 +133,20 @@ def call_function(
     Raises
     ------
     SubtaskError
-        If it returned something, or kept an array.
+        If it returned something, kept an array, or wrote to one that it only reads.
     """
     keywords: dict[str, Any] = {"xp": xp, "index": index}
     before = [sys.getrefcount(arrays[number]) for number in range(len(arrays))]
-    found = function(*arrays, **{keyword: keywords[keyword] for keyword in wanted})
+    try:
+        found = function(*arrays, **{keyword: keywords[keyword] for keyword in wanted})
+    except ValueError as error:
+        if "read-only" not in str(error):
+            raise
+        read = [str(number) for number, written in enumerate(writes) if not written]
+        raise SubtaskError(
+            f"{name} writes to an array that it only reads ({error}); it reads number {' and '.join(read)}: "
+            "subscribe with update or write to what it changes"
+        ) from error
     if found is not None and not any(found is array and written for array, written in zip(arrays, writes, strict=True)):
         raise SubtaskError(
             f"{name} returned {type(found).__name__}; write into the arrays that it was given, and return nothing"

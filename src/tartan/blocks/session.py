@@ -477,7 +477,10 @@ class Session:
 
     def _require_mine(self, space: Space) -> None:
         if space.owner is not self:
-            raise ConfigError(f"{space!r} belongs to another session", code="other-session")
+            raise ConfigError(
+                f"{space!r} belongs to another session; copy it into this one with session.space(space.array())",
+                code="other-session",
+            )
 
     def _require_no_source(self, target: Path) -> None:
         for space in self._directory.spaces.values():

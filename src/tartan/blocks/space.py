@@ -107,7 +107,7 @@ class Subscriber:
                 return Subscriptions(space, self._access, resolved(key, space.shape))
             return Subscription(space, self._access, RangeKey(space.number, resolve(key, space.shape)))
         except ConfigError as error:
-            raise ConfigError(f"a subscription to a space of shape {space.shape}: {error}") from None
+            raise ConfigError(f"a subscription to {space!r}: {error}") from None
 
     def _around(self, halo: Halo) -> Any:
         space = self._space

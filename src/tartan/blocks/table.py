@@ -108,14 +108,18 @@ def table_of_each(grid: Iterable[Any], subscriptions: Any) -> SubtaskTable:
     Raises
     ------
     ConfigError
-        If it returns something else.
+        If it returns something else, or asks for what does not exist.
     """
     index: list[tuple[int, ...]] = []
     found: dict[Any, tuple[list[int], list[int]]] = {}
     for number, given in enumerate(grid):
         at = tuple(map(int, given)) if isinstance(given, _INDEX) else (int(given),)
         index.append(at)
-        for place, (space, access, wanted) in enumerate(_several(at, subscriptions(*at))):
+        try:
+            subscribed = subscriptions(*at)
+        except ConfigError as error:
+            raise ConfigError(f"subtask {at}: {error}", code=error.code, context=error.context) from None
+        for place, (space, access, wanted) in enumerate(_several(at, subscribed)):
             _, box, padding, boundary = wanted
             kind = place, space, access, boundary, not padding
             column = found.get(kind)

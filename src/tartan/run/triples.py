@@ -128,7 +128,7 @@ def refuse_ranks(given: bool) -> None:
     """
     if given:
         raise ConfigError(
-            "--cluster is for pairs; triples are compared on one machine", context={"option": "--cluster"}
+            "--cluster is for pairs; triples are compared on one machine: leave it out", context={"option": "--cluster"}
         )
 
 
