@@ -350,6 +350,22 @@ class TestFoundGpus:
         assert [gpu["usable"] for gpu in gpus] == [False, True]
         assert "Unavailable" in gpus[0]["reason"]
 
+    def test_a_cupy_for_another_cuda_is_named(self, tmp_path: Path) -> None:
+        cupy, message = (
+            FakeCupy(),
+            "cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version",
+        )
+
+        def refused() -> int:
+            raise FakeCudaRuntimeError(35, message)
+
+        cupy.cuda.runtime.getDeviceCount = refused
+        with pytest.raises(DeviceError, match=r"driver version is insufficient.*extra cuda12 or cuda13"):
+            CudaDevice(cupy=cupy)
+        (tmp_path / "0000:01:00.0").mkdir()
+        (gpu,) = found_gpus(cupy, driver=tmp_path)
+        assert (gpu["usable"], "insufficient" in gpu["reason"]) == (False, True)
+
     def test_never_raises(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (tmp_path / "0000:01:00.0").mkdir()
         monkeypatch.setitem(__import__("sys").modules, "cupy", None)

@@ -363,7 +363,8 @@ def check_index(cupy: Any, index: int) -> None:
         count = int(cupy.cuda.runtime.getDeviceCount())
     except cupy.cuda.runtime.CUDARuntimeError as error:
         raise DeviceError(
-            f"device 'cuda': no GPU can be used ({error}); check the driver with nvidia-smi, {_WAY_OUT}",
+            f"device 'cuda': no GPU can be used ({error}); check the driver with nvidia-smi, and that CuPy is that for "
+            f"its CUDA: extra cuda12 or cuda13, {_WAY_OUT}",
             code="no-gpu",
         ) from error
     if not 0 <= index < count:
