@@ -223,6 +223,7 @@ fn an_index_of_many_windows_is_damaged_while_it_is_read() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
     #[test]
     fn damaged_runs_are_named(
         pack in prop_oneof![Just(Pack::Always), Just(Pack::Never)],
