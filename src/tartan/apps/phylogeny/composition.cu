@@ -151,10 +151,12 @@ composition_scales(const long long* ends, const float* values, const long long* 
 }
 
 // Write a slice of a vector to a row of three parts, each of n_slices: h, h, l, or h, l, a for the right operand, so
-// that one product of rows has all three terms. Block (x, y) takes slice x of row y.
-template <class Middle>
-__device__ void expand(const Vectors<Middle>& v, const long long* starts, const int* rows, const float* scales,
-                       unsigned* out, unsigned long long first, int n_slices, int is_right) {
+// that one product of rows has all three terms. Block (x, y) takes slice x of row y. Middles are those of k up to 7.
+extern "C" __global__ void __launch_bounds__(128)
+composition_rows(const unsigned* middles, const unsigned* masks, const long long* ends, const unsigned short* codes,
+                 const float* values, const long long* starts, const int* rows, const float* scales, unsigned* out,
+                 unsigned long long first, int n_slices, int is_right) {
+    const Vectors<unsigned> v{middles, masks, ends, codes, values};
     __shared__ float dense[SPAN * STRINGS];
     const int item = rows[blockIdx.y], lane = threadIdx.x % WARP;
     const unsigned long long from = first + (unsigned long long)blockIdx.x * SPAN;
@@ -188,18 +190,6 @@ __device__ void expand(const Vectors<Middle>& v, const long long* starts, const 
         row[part + word] = is_right ? low : high;
         row[2 * part + word] = is_right ? whole : low;
     }
-}
-
-#define EXPAND(Middle)                                                                                                 \
-    const Middle *middles, const unsigned *masks, const long long *ends, const unsigned short *codes,                  \
-        const float *values, const long long *starts, const int *rows, const float *scales, unsigned *out,             \
-        unsigned long long first, int n_slices, int is_right
-
-extern "C" __global__ void __launch_bounds__(128) composition_rows_u4(EXPAND(unsigned)) {
-    expand(VECTORS(unsigned), starts, rows, scales, out, first, n_slices, is_right);
-}
-extern "C" __global__ void __launch_bounds__(128) composition_rows_u8(EXPAND(unsigned long long)) {
-    expand(VECTORS(unsigned long long), starts, rows, scales, out, first, n_slices, is_right);
 }
 
 // Add the products of the three parts of rows, (3 n_slices, m k), to the sums, slice by slice.

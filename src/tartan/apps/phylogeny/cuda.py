@@ -26,7 +26,7 @@ _SPAN = 10  # middles of a slice
 _HALVES = 3  # float16 numbers of a string in a row
 _PART_BYTES = 2**28
 _DENSE_SHARE = 256
-_LEAST_DENSE_K = 4
+_DENSE_K = range(4, 8)
 
 
 def least_dense(k: int) -> float:
@@ -34,9 +34,9 @@ def least_dense(k: int) -> float:
 
     A product takes 6 * 20^k operations a pair on tensor cores, a merge reads both vectors. At k = 6 a bacterium is well
     above, a virus below; at k = 7 nearly all are below. At k = 3 all values can be so small that rows of float16 are
-    wrong by more than 1e-6.
+    wrong by more than 1e-6; from k = 8 on no proteome has so many strings.
     """
-    return 20**k / _DENSE_SHARE if k >= _LEAST_DENSE_K else math.inf
+    return 20**k / _DENSE_SHARE if k in _DENSE_K else math.inf
 
 
 def distance_tile(left: Sequence[Any], right: Sequence[Any], k: int, xp: Any, n_dense: float | None = None) -> Any:
@@ -155,7 +155,7 @@ def _multiplied(packed: _Packed, rows: Any, columns: Any, k: int, xp: Any) -> An
             operands.append(numbers[: shape[0] * shape[1]].reshape(shape))
             where = (np.uint64(first * _SPAN), np.int32(count), np.int32(is_right))
             given = (*packed.strings, side, scales, operands[-1].view(np.uint32), *where)
-            KERNELS.launch(xp, f"composition_rows_{packed.suffix}", (count, shape[0]), (_THREADS,), given)
+            KERNELS.launch(xp, "composition_rows", (count, shape[0]), (_THREADS,), given)
         products = sliced_products(operands[0], operands[1], xp, n_slices=_HALVES * count)
         added = (products, scales, rows, columns, sums, np.int32(count), np.int32(m), np.int32(n))
         KERNELS.launch(xp, "composition_add", (-(-m * n // _THREADS),), (_THREADS,), added)
