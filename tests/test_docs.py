@@ -7,6 +7,7 @@ import io
 import re
 import shlex
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +21,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?:^ {4}.*\n)+", re.MULTILINE)
+SECTION = re.compile(r"^## .*", re.MULTILINE)
 CODE = re.compile(r"`([^`\n]+)`")
 COMMAND = re.compile(r"^tartan ([a-z][a-z-]*)(?![\w-])")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
@@ -65,6 +67,15 @@ def _command_of(line: str) -> str | None:
 def test_there_are_documents():
     assert {"README.md", "ARCHITECTURE.md", "docs/applications.md"} <= set(NAMES)
     assert any(_python(name) for name in NAMES)
+
+
+def test_no_section_stands_twice():
+    """A text pasted twice says two things as soon as one of them is kept up to date."""
+    twice = {
+        name: [one for one, n in Counter(SECTION.findall(FENCE.sub("", _text(name)))).items() if n > 1]
+        for name in NAMES
+    }
+    assert not {name: found for name, found in twice.items() if found}
 
 
 @pytest.mark.slow
