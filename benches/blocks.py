@@ -9,7 +9,7 @@ the two-dimensional one less what ranks hold.
 words read and written.
 
 ``link`` multiplies on ranks in threads of this process whose functions wait instead of computing, over links so slow
-that each rank receives for a given share of that time; beside it stands what the replay of that says.
+that the busiest rank sends, or receives, for a given share of that time; beside it stands what the replay says.
 
 ``replay`` runs product, LU and convolution on several ranks, operands spread at random, and counts the bytes over those
 of the same tasks in virtual time: without stealing they are equal, with it within a tenth.
@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from _measure import alternate, options_of, print_table
+from blocks_plan import bound_of_equal_lines
 from tartan.blocks import Session, Task
 from tartan.blocks.applications.convolve import convolve
 from tartan.blocks.applications.lu import eliminate, lu
@@ -194,32 +195,43 @@ def memory(options: Any, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
 
 
 def link(options: Any, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
-    """Multiply 16 x 16 blocks over slow links."""
-    blocks, side, seconds = 16, 64, 0.1
+    """Multiply 32 x 32 blocks over links on which the busiest rank is busy for a share of the time to compute."""
+    blocks, side, seconds = 32, 32, 0.05
     whole = blocks**2 / options.ranks * seconds
     workload = product_of_blocks(blocks, side)
-    ranks = [BlockRank(2.0 * side**3 * blocks / seconds)] * options.ranks
-    moved = BlockReplay(workload, ranks, options=BlockOptions(steal=None)).run().bytes_moved
+    speed, at_once = 2.0 * side**3 * blocks / seconds, BlockNetwork(1.0, latency_seconds=0.0)
     found = {}
-    for share in (0.5, 0.9):
-        rate = moved / options.ranks / (whole * share)
-        said = BlockReplay(workload, ranks, BlockNetwork(rate, latency_seconds=0.0)).run().seconds
-        values = np.ones((blocks * side, blocks * side), np.float32)
-        with _slow_ranks(options.ranks, rate) as crew, Session(crew) as session:
-            A, B = (session.space(values, block=side, place="random") for _ in "AB")
-            C = session.space(shape=values.shape, dtype="f4", block=side)
-
-            def wants(i: Any, j: Any, A: Any = A, B: Any = B, C: Any = C) -> Any:
-                rows, columns = C.block(i, j)
-                return A.read[rows, :], B.read[:, columns], C.write[rows, columns]
-
-            def waits(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
-                time.sleep(seconds)
-
-            report = session.run(Task(waits, C.grid, wants, at_once=True, releases_gil=True))
-        found[f"transfer {share} of the work: time / work (bar 1.1)"] = report.seconds / whole
-        found[f"transfer {share} of the work: the same, replayed"] = said / whole
+    for placement in ("row cyclic", "random"):
+        about = BlockOptions(placement=placement, steal=None)  # type: ignore[arg-type]
+        bytes_of_busiest = BlockReplay(workload, [BlockRank(1e300)] * options.ranks, at_once, about).run().seconds
+        for share in (0.5, 0.9):
+            rate = bytes_of_busiest / (whole * share)
+            network = BlockNetwork(rate, latency_seconds=0.0)
+            said = BlockReplay(workload, [BlockRank(speed)] * options.ranks, network, about).run().seconds
+            what = f"{placement}, transfer {share} of the work: time / work"
+            bar = 1.1 if placement == "row cyclic" else max(1.1, 1.05 * bound_of_equal_lines(blocks, share))
+            with _slow_ranks(options.ranks, rate) as crew, Session(crew) as session:
+                found[f"{what} (bar {bar:.3g})"] = (
+                    _seconds_of_waiting(session, blocks, side, seconds, placement) / whole
+                )
+            found[f"{what}, replayed"] = said / whole
     return found
+
+
+def _seconds_of_waiting(session: Session, blocks: int, side: int, seconds: float, placement: str) -> float:
+    """Return what a product takes whose subtasks wait instead of computing."""
+    values = np.ones((blocks * side, blocks * side), np.float32)
+    A, B = (session.space(values, block=side, place=placement) for _ in "AB")
+    C = session.space(shape=values.shape, dtype="f4", block=side)
+
+    def wants(i: Any, j: Any) -> Any:
+        rows, columns = C.block(i, j)
+        return A.read[rows, :], B.read[:, columns], C.write[rows, columns]
+
+    def waits(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
+        time.sleep(seconds)
+
+    return session.run(Task(waits, C.grid, wants, at_once=True, releases_gil=True)).seconds
 
 
 @contextmanager

@@ -41,7 +41,7 @@ _TICK_SECONDS = 0.5
 _MOST_USER_FAILURES = 2
 _MOST_INPUT_FAILURES = 20
 _FAREWELL_TICKS = 20
-_AHEAD, _FAR_AHEAD = 3, 8
+_AHEAD, _FAR_AHEAD = 3, 32
 """Orders that a rank has besides those that run; the latter as long as others could not take half of what is left."""
 _LOOKED_AT = 8
 """Subtasks of a queue that a thief looks at, for each that it takes."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tartan.blocks.halo import pad
+from tartan.blocks.halo import inside, pad
 from tartan.blocks.node_events import GatheredRange
 from tartan.blocks.sources import OpenSources
 from tartan.blocks.store import BlockStore
@@ -44,34 +44,36 @@ class RangeGatherer:
         """Return the dtype of a space."""
         return np.dtype(self.sources[space].source.dtype)
 
-    def fill(self, key: GatheredRange, origins: tuple[PartOrigin, ...]) -> None:
-        """Fill the array of a range, which has its place in the store.
+    def shares(self, origins: tuple[PartOrigin, ...]) -> dict[int, list[PartOrigin]]:
+        """Return the parts of a range by the rank that gives them; this one reads sources that are everywhere."""
+        found: dict[int, list[PartOrigin]] = defaultdict(list)
+        for origin in origins:
+            found[self.rank if origin.rank == FROM_SOURCE else origin.rank].append(origin)
+        return found
+
+    def gather(self, key: GatheredRange, rank: int, share: list[PartOrigin]) -> None:
+        """Fill the array of a range, which has its place in the store, with what one rank gives of it.
 
         Raises
         ------
         TransportError
-            If another rank does not give its part.
+            If another rank does not give it.
         """
-        target = self._store.array(key)
-        wanted = key.range
-        inside = np.empty(shape_of(wanted.box), target.dtype) if wanted.padding else target
-        self._gather(wanted, origins, inside)
-        if wanted.padding:
-            pad(inside, wanted, target)
-
-    def _gather(self, key: RangeKey, origins: tuple[PartOrigin, ...], target: np.ndarray) -> None:
-        remote: dict[int, list[PartOrigin]] = defaultdict(list)
-        for origin in origins:
-            part = target[within(origin.box, key.box)]
-            if origin.key.from_source and origin.rank in (self.rank, FROM_SOURCE):
+        target = inside(self._store.array(key), key.range)
+        parts = [target[within(origin.box, key.range.box)] for origin in share]
+        if rank != self.rank:
+            self._count(bytes_from_ranks=self._fetch_parts(rank, share, parts))
+            return
+        for origin, part in zip(share, parts, strict=True):
+            if origin.key.from_source:
                 self._count(bytes_from_source=self.sources[origin.key.subtask].read(origin.box, part))
-            elif origin.rank == self.rank:
-                self._store.copy(origin.key, within(origin.box, origin.piece_box), part)
             else:
-                remote[origin.rank].append(origin)
-        for rank, wanted in remote.items():
-            parts = [target[within(origin.box, key.box)] for origin in wanted]
-            self._count(bytes_from_ranks=self._fetch_parts(rank, wanted, parts))
+                self._store.copy(origin.key, within(origin.box, origin.piece_box), part)
+
+    def pad(self, key: GatheredRange) -> None:
+        """Fill what lies outside the space in the array of a range all shares of which are there."""
+        if key.range.padding:
+            pad(self._store.array(key), key.range)
 
     def in_piece(self, key: RangeKey, origins: tuple[PartOrigin, ...]) -> PieceKey | None:
         """Return the piece of this rank in which all of a range lies, so that nothing need be copied."""

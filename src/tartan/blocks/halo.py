@@ -87,7 +87,13 @@ def halo(block: tuple[slice, ...] | slice, width: int | Sequence[int], boundary:
     return Halo(slices, widths, boundary)
 
 
-def pad(inside: np.ndarray, wanted: RangeKey, target: np.ndarray) -> None:
-    """Fill an array with a box and what lies around it outside the space."""
+def inside(array: np.ndarray, wanted: RangeKey) -> np.ndarray:
+    """Return the part of the array of a range that lies within the space."""
+    pairs = zip(array.shape, wanted.padding, strict=True) if wanted.padding else ()
+    return array[tuple(slice(before, length - after) for length, (before, after) in pairs)]
+
+
+def pad(array: np.ndarray, wanted: RangeKey) -> None:
+    """Fill what lies outside the space in the array of a range, from what lies within."""
     mode = _PAD_MODES[wanted.boundary]
-    target[...] = np.pad(inside, wanted.padding, mode=mode)  # type: ignore[call-overload]
+    array[...] = np.pad(inside(array, wanted), wanted.padding, mode=mode)  # type: ignore[call-overload]

@@ -15,7 +15,6 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -23,6 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tartan.blocks.calls import ARENA, ArrayHeld, ArrayPlace, CallArgument, SubtaskCall, run_subtask
+from tartan.blocks.filling import RangeFiller
 from tartan.blocks.gathering import FetchParts, RangeGatherer
 from tartan.blocks.node_events import BegunOrder, CallEnded, Copied, Filled, GatheredRange, Halt, error_of, too_small
 from tartan.blocks.origins import KnownOrigins
@@ -52,8 +52,7 @@ from tartan.core.space import Box, shape_of, within
 from tartan.errors import SubtaskError, TartanError, TransportError
 from tartan.workers.executor import Completed, Executor, Outcome
 
-_FETCH_THREADS = 4
-_AHEAD, _FAR_AHEAD = 2, 8
+_AHEAD, _FAR_AHEAD = 2, 32
 """Subtasks that are prepared beyond those that run; the latter where nothing must leave the memory for them."""
 
 
@@ -97,8 +96,8 @@ class BlockNode:
         self._open_executor, self._answer, self._lane = open_executor, answer, lane
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._executors: dict[bool, Executor] = {}
-        self._fetchers = ThreadPoolExecutor(_FETCH_THREADS, "tartan-fetch")
         self._gatherer = RangeGatherer(rank, store, fetch, self._count)
+        self._filler = RangeFiller(self._gatherer, lambda key, error: self._inbox.put(Filled(key, error)))
         self._functions: dict[int, BlockFunction] = {}
         self._origins = KnownOrigins()
         self._boxes: dict[PieceKey, Box] = {}
@@ -122,7 +121,7 @@ class BlockNode:
         """End the workers, and forget everything."""
         self._inbox.put(Halt())
         self._thread.join()
-        self._fetchers.shutdown(cancel_futures=True)
+        self._filler.close()
         for executor in self._executors.values():
             executor.close(kill=True)
         if self._lane is not None:
@@ -185,7 +184,7 @@ class BlockNode:
             case DropPieces(keys):
                 self._drop(keys)
             case CopyPieces():
-                self._fetchers.submit(self._copy_pieces, event)
+                self._filler.submit(partial(self._copy_pieces, event))
             case CancelOrders():
                 self._cancel_waiting()
             case Filled(key, error):
@@ -295,7 +294,7 @@ class BlockNode:
         self._count(ranges=len(order.origins), hits=len(order.origins) - len(fresh))
         for key, origins in fresh.items():
             self._filling[key] = []
-            self._fetchers.submit(self._fill, key, origins)
+            self._filler.fill(key, origins)
         for wanted, origins in order.origins.items():
             key = GatheredRange.of(wanted, origins)
             if key in self._filling:
@@ -457,14 +456,6 @@ class BlockNode:
             self._answer(OrderFailed(self.rank, command.key, kind, error, counts=counts))  # type: ignore[arg-type]
 
     # -- the threads that fetch ----------------------------------------------------------------------------------
-
-    def _fill(self, key: GatheredRange, origins: tuple[PartOrigin, ...]) -> None:
-        error: Exception | None = None
-        try:
-            self._gatherer.fill(key, origins)
-        except Exception as found:
-            error = found
-        self._inbox.put(Filled(key, error))
 
     def _copy_pieces(self, command: CopyPieces) -> None:
         error: Exception | None = None
