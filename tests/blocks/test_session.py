@@ -242,6 +242,18 @@ def test_a_product_far_beyond_memory_is_cut(tmp_path: Path) -> None:
     assert words <= 1.05 * (3 * n**2 + 2 * n**3 / room**0.5)
 
 
+def test_blocks_of_a_product_are_smaller_where_memory_is_short() -> None:
+    """Two lines of blocks of 1,024 alone would not fit."""
+    a, b = np.random.default_rng(0).standard_normal((2, 600, 600)).astype("f4")
+    sides = []
+    for room in (1 << 23, 1 << 20):
+        with session(host_cache=room) as s:
+            found = matmul(s, a, b)[0]
+            sides.append(found.blocks.block)
+            np.testing.assert_allclose(found.array(), a @ b, atol=1e-3)
+    assert sides == [(600, 600), (64, 64)]
+
+
 @pytest.mark.parametrize("dtype", ["f4", "c16"])
 def test_a_product_has_the_same_bits_however_it_is_cut(dtype: str) -> None:
     a, b = (np.random.default_rng(0).standard_normal((2, 180, 180))).astype(dtype)

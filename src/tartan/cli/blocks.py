@@ -35,7 +35,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("application", metavar="APPLICATION", choices=[*_APPLICATIONS], help="; ".join(_APPLICATIONS.values()))
     add("inputs", metavar="ARRAY", nargs="+", help=".npy files or Zarr arrays; filters and links as .npy")
     add("-o", "--out", metavar="OUT", type=Path, required=True, help="Zarr array to write")
-    add("--block", metavar="N", type=positive_int, help="side of a block, in elements (1024; of pagerank 65536)")
+    add(
+        "--block",
+        metavar="N",
+        type=positive_int,
+        help="side of a block, in elements (1024, of matmul less where memory is short; of pagerank 65536)",
+    )
     boundaries = ("zero", "reflect", "nearest", "clip")
     add("--boundary", choices=boundaries, default="reflect", help="of convolve: what lies outside the image (reflect)")
     add("--damping", type=float, default=0.85, help="of pagerank: share of rank that goes along links (0.85)")
@@ -181,7 +186,7 @@ def _on_devices(report: RunReport) -> str:
 def _matmul(session: Session, args: argparse.Namespace) -> tuple[Space, RunReport]:
     from tartan.blocks.applications.matmul import matmul
 
-    return matmul(session, *args.inputs, block=args.block or 1024, place=args.place)[:2]
+    return matmul(session, *args.inputs, block=args.block, place=args.place)[:2]
 
 
 def _lu(session: Session, args: argparse.Namespace) -> tuple[Space, RunReport]:

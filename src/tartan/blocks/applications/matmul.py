@@ -16,6 +16,7 @@ import numpy as np
 from tartan.blocks.report import RunReport
 from tartan.blocks.schedule import room_for_ranges
 from tartan.blocks.session import Session
+from tartan.blocks.sources import SpaceSource, source_of
 from tartan.blocks.space import Space
 from tartan.blocks.task import Task
 from tartan.core.placement import Place
@@ -24,6 +25,8 @@ from tartan.errors import ConfigError
 
 _STEP = 4
 """Blocks of a row whose products are summed at once."""
+_SIDE, _LEAST_SIDE, _LINES = 1024, 64, 32
+"""Of blocks; less than the first where a rank cannot hold all, so that there are so many lines of blocks."""
 
 
 class Multiply:
@@ -54,7 +57,7 @@ class Multiply:
 
 
 def matmul(
-    session: Session, a: Any, b: Any, *, block: int = 1024, place: Place = "source"
+    session: Session, a: Any, b: Any, *, block: int | None = None, place: Place = "source"
 ) -> tuple[Space, RunReport, int | None]:
     """Multiply two matrices; integers and truth values as float64, since sums of them overflow their own type.
 
@@ -62,8 +65,9 @@ def matmul(
     ----------
     session : Session
     a, b : as for ``Session.space``
-    block : int
-        Side of a block.
+    block : int, optional
+        Side of a block. Default: 1024; where the memory of a rank cannot hold the three matrices, less for fewer than
+        32,768 rows or columns, as lines of blocks that are a large part of the memory are read again and again.
     place : str
         Where the blocks of both are at first.
 
@@ -79,13 +83,14 @@ def matmul(
     ConfigError
         If they are no matrices that can be multiplied.
     """
-    A = session.space(a, block=block, place=place)
-    B = session.space(b, block=block, place=place)
+    side = block or _side(session, source_of(a, None, None), source_of(b, None, None))
+    A = session.space(a, block=side, place=place)
+    B = session.space(b, block=side, place=place)
     if len(A.shape) != 2 or len(B.shape) != 2 or A.shape[1] != B.shape[0]:
         raise ConfigError(f"matrices of shapes {A.shape} and {B.shape} cannot be multiplied")
     dtype = np.result_type(A.dtype, B.dtype)
     dtype = dtype if dtype.kind in "fc" else np.dtype(np.float64)
-    C = session.space(shape=(A.shape[0], B.shape[1]), dtype=dtype, block=block)
+    C = session.space(shape=(A.shape[0], B.shape[1]), dtype=dtype, block=side)
 
     before = session.total
     step = _STEP * A.blocks.block[1]
@@ -106,6 +111,17 @@ def matmul(
     return C, replace(session.total - before, bytes_bound=bound), bound
 
 
+def _side(session: Session, a: SpaceSource, b: SpaceSource) -> int:
+    """Return the side of blocks where none is asked for."""
+    n_rows, n_columns = a.shape[0], b.shape[-1]
+    n_bytes = sum(math.prod(one.shape) * np.dtype(one.dtype).itemsize for one in (a, b))
+    side = _SIDE
+    if n_bytes + n_rows * n_columns * np.result_type(a.dtype, b.dtype).itemsize > session.room_bytes:
+        while side > _LEAST_SIDE and side * _LINES > min(n_rows, n_columns):
+            side //= 2
+    return side
+
+
 def _n_parts(session: Session, a: Space, b: Space, c: Space, most: int) -> int:
     """Return into how many parts rows and columns are cut, so that a rank reads and writes the least."""
     side = len(session.ranks) ** 0.5
@@ -117,7 +133,11 @@ def _n_parts(session: Session, a: Space, b: Space, c: Space, most: int) -> int:
         return 1
     costs = []
     for parts in range(1, most + 1):
-        room = room_for_ranges(session.room_bytes, block if parts == 1 else 2 * block)
+        written = block if parts == 1 else 2 * block
+        if sum(lines) / parts + written > session.room_bytes:  # not one subtask fits
+            costs.append(math.inf)
+            continue
+        room = room_for_ranges(session.room_bytes, written)
         lines_loaded = n_loads(n_rows, n_columns, parts * room / max(lines))
         costs.append(max(lines) * lines_loaded + 2 * (parts - 1) * out)
     return 1 + costs.index(min(costs))
