@@ -2,12 +2,13 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::arena::{Arena, Waiting, IN_BASE};
 use crate::desk::{Desk, Places};
 use crate::heap::{give_back, payload_at, Heap};
 use crate::line::{Reply, Request, RING};
-use crate::wait::{comes_soon, sleep_unless, TURN};
+use crate::wait::{sleep_unless, Patience, TURN};
 
 /// Why a wait has ended without what was waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,13 +31,15 @@ pub struct Rank {
     seq: u64,
     desk: Desk,
     heap: Heap,
+    patience: Patience,
 }
 
 impl Rank {
-    /// The rank of this number on its node.
-    pub fn new(arena: Arc<Arena>, places: Places, me: usize) -> Self {
+    /// The rank of this number on its node. It may look for what comes where there is a core for every rank.
+    pub fn new(arena: Arc<Arena>, places: Places, me: usize, has_core: bool) -> Self {
         let layout = arena.layout;
         Self {
+            patience: Patience::new(has_core),
             desk: Desk::new(Arc::clone(&arena), places),
             heap: Heap::new(layout.heap_at(me), layout.heap),
             arena,
@@ -108,7 +111,12 @@ impl Rank {
         waiting: &dyn Fn() -> Waiting,
         check: Check<'_>,
     ) -> Result<(), Stop> {
-        if comes_soon(ready) {
+        if ready() {
+            return Ok(());
+        }
+        let begin = Instant::now();
+        if self.patience.comes_soon(begin, ready) {
+            self.patience.note(begin);
             return Ok(());
         }
         let told = waiting();
@@ -129,6 +137,7 @@ impl Rank {
             }
         };
         self.arena.epoch(self.me).fetch_add(1, Ordering::SeqCst);
+        self.patience.note(begin);
         ended
     }
 

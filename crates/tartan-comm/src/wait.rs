@@ -2,8 +2,13 @@
 //!
 //! A sleeper says that it sleeps, passes a SeqCst fence, reads the word again and only then sleeps; a waker writes the
 //! word, passes a SeqCst fence and reads whether anyone sleeps. One of the two then sees what the other wrote.
+//!
+//! To wake a sleeper takes some 60 us where its core sleeps too. So one looks for a while before, longer where there is
+//! a core for every rank and waits were short.
 
 use std::time::Duration;
+#[cfg(not(loom))]
+use std::time::Instant;
 
 use crate::sync::{fence, AtomicU32, Need, Ordering};
 #[cfg(loom)]
@@ -27,6 +32,64 @@ pub fn comes_soon(ready: impl Fn() -> bool) -> bool {
         std::thread::yield_now();
     }
     ready()
+}
+
+/// How long one rank looks before it sleeps, where there is a core for every rank: as long again as waits took lately.
+#[cfg(not(loom))]
+pub struct Patience {
+    /// Nanoseconds of a wait, a running mean; none where ranks outnumber cores.
+    typical: Option<AtomicU32>,
+}
+
+#[cfg(not(loom))]
+impl Patience {
+    /// The longest time that one looks.
+    const MOST: Duration = Duration::from_millis(8);
+    /// As long a wait counts at most, so that a single long one is soon forgotten.
+    const COUNTED: Duration = Duration::from_millis(16);
+
+    pub fn new(has_core: bool) -> Self {
+        Self {
+            typical: has_core.then(|| AtomicU32::new(0)),
+        }
+    }
+
+    /// Whether something is ready before it is better to sleep.
+    pub fn comes_soon(&self, begin: Instant, ready: impl Fn() -> bool) -> bool {
+        if comes_soon(&ready) {
+            return true;
+        }
+        let limit = self.limit();
+        while begin.elapsed() < limit {
+            if comes_soon(&ready) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Take note of a wait that has ended.
+    pub fn note(&self, begin: Instant) {
+        if let Some(typical) = &self.typical {
+            let took = begin.elapsed().min(Self::COUNTED).as_nanos() as u32;
+            let before = typical.load(Ordering::Relaxed);
+            typical.store(before - before / 4 + took / 4, Ordering::Relaxed);
+        }
+    }
+
+    /// None of it where a wait would mostly be longer, as one would sleep after all.
+    fn limit(&self) -> Duration {
+        let typical = self
+            .typical
+            .as_ref()
+            .map_or(0, |typical| typical.load(Ordering::Relaxed));
+        let limit = 2 * Duration::from_nanos(u64::from(typical));
+        if limit > Self::MOST {
+            Duration::ZERO
+        } else {
+            limit
+        }
+    }
 }
 
 /// Sleep as long as a word has a value; also ends by a wake, by a signal, or at the limit.
@@ -107,5 +170,36 @@ mod stand_in {
     pub fn wake(_word: &AtomicU32) {
         let _held = BED.lock().unwrap();
         ALARM.notify_all();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn waited(patience: &Patience, times: usize, took: Duration) {
+        for _ in 0..times {
+            patience.note(Instant::now().checked_sub(took).unwrap());
+        }
+    }
+
+    #[test]
+    fn one_looks_as_long_again_as_waits_took() {
+        let patience = Patience::new(true);
+        assert_eq!(patience.limit(), Duration::ZERO);
+        waited(&patience, 30, Duration::from_millis(1));
+        let limit = patience.limit();
+        assert!(limit > Duration::from_micros(1900) && limit < Duration::from_millis(3));
+        waited(&patience, 1, Duration::from_secs(10));
+        assert_eq!(patience.limit(), Duration::ZERO);
+        waited(&patience, 3, Duration::from_micros(10));
+        assert!(patience.limit() > Duration::ZERO && patience.limit() <= Patience::MOST);
+    }
+
+    #[test]
+    fn nobody_looks_longer_where_ranks_outnumber_cores() {
+        let patience = Patience::new(false);
+        waited(&patience, 30, Duration::from_millis(1));
+        assert_eq!(patience.limit(), Duration::ZERO);
     }
 }

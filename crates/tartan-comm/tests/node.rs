@@ -51,7 +51,7 @@ impl Node {
             let work = &work;
             let start = |me| {
                 let arena = Arc::clone(&self.arena);
-                let mut rank = Rank::new(arena, places(self.ranks), me);
+                let mut rank = Rank::new(arena, places(self.ranks), me, me % 2 == 0);
                 scope.spawn(move || work(me, &mut rank))
             };
             let threads: Vec<_> = (0..self.ranks).map(start).collect();

@@ -283,7 +283,7 @@ fn deferred(mut request: Request) -> Request {
 #[pymethods]
 impl CommRank {
     #[new]
-    fn new(arena: &CommArena, nodes: Vec<u32>, rank: usize) -> PyResult<Self> {
+    fn new(arena: &CommArena, nodes: Vec<u32>, rank: usize, has_core: bool) -> PyResult<Self> {
         let me = *nodes
             .get(rank)
             .ok_or_else(|| PyValueError::new_err("no rank of these"))?;
@@ -295,7 +295,12 @@ impl CommRank {
         };
         let arena = Arc::clone(&arena.arena);
         Ok(Self {
-            rank: Mutex::new(Rank::new(Arc::clone(&arena), places, rank - first)),
+            rank: Mutex::new(Rank::new(
+                Arc::clone(&arena),
+                places,
+                rank - first,
+                has_core,
+            )),
             arena,
             broken: AtomicBool::new(false),
         })

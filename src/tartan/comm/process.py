@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 
 from tartan._native import CommArena, CommProxy, CommRank
-from tartan.base.machine import memory
+from tartan.base.machine import memory, usable_cores
 from tartan.comm.rank import RankCommunicator
 from tartan.comm.state import DEADLOCK, RankSeat, all_wait
 
@@ -50,7 +50,7 @@ def was_asked() -> bool:
 
 def enter(arena: CommArena, rank: int, nodes: tuple[int, ...]) -> tuple[RankCommunicator, CommRank]:
     """Make this process rank ``rank`` of all; return its communicator and its line."""
-    line = CommRank(arena, nodes, rank)
+    line = CommRank(arena, nodes, rank, len(nodes) <= usable_cores())
     _here.found = RankCommunicator(RankSeat(arena, line, rank, nodes), range(len(nodes)), 0, 0)
     return _here.found, line
 

@@ -99,7 +99,7 @@ class ThreadWorld:
     def _rank(self, function: Callable[[RankCommunicator], T], rank: int) -> T:
         node = self.nodes[rank]
         arena = self._arenas[node]
-        line = CommRank(arena, self.nodes, rank)
+        line = CommRank(arena, self.nodes, rank, has_core=False)
         state = RankSeat(arena, line, rank, self.nodes)
         try:
             result = function(RankCommunicator(state, range(len(self.nodes)), 0, 0))
