@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import resource
 import signal
 import subprocess
@@ -84,6 +85,19 @@ def test_ranks_return_what_their_function_returned(ways) -> None:
     assert [row[1:] for row in found] == [(rank, size) for rank in range(size)]
     assert len({row[0] for row in found} | {os.getpid()}) == size + 1
     assert not alive({row[0] for row in found})
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries keep what they like")
+def test_a_rank_keeps_freed_memory_for_later_arrays() -> None:
+    def pages_of_each_step(ranks):
+        pages = [resource.getrusage(resource.RUSAGE_SELF).ru_minflt]
+        for _ in range(3):
+            arrays = [np.ones(1 << 18) for _ in range(8)]
+            del arrays
+            pages.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+        return np.diff(pages)
+
+    assert comm.run(pages_of_each_step, cpus=1)[0][-1] < 400  # of 4096
 
 
 def test_what_a_rank_raises_is_raised() -> None:

@@ -31,6 +31,10 @@ from tartan.errors import ClusterError, ConfigError, RankLostError, TartanError
 _GRACE_SECONDS = 0.4
 _SET_DEATH_SIGNAL = 1
 
+# Of glibc's mallopt: which freed memory a process keeps, and from which size on arrays have mappings of their own.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_MAPPED_BYTES = 32 << 20
+
 
 @dataclass(frozen=True)
 class Program:
@@ -140,6 +144,7 @@ def run_rank(program: Program, seat: RankPlace, report_to: socket.socket) -> NoR
     """Be a rank: run the program, report, and end the process."""
 
     def work() -> RankEnding:
+        _keep_freed_memory()
         communicator, line = enter(seat.arena, seat.rank, seat.nodes)
         rank = seat.rank
         report = _of_function(program.function, rank, communicator) if program.function else _of_script(program, rank)
@@ -149,6 +154,17 @@ def run_rank(program: Program, seat: RankPlace, report_to: socket.socket) -> NoR
 
     process = os.getpid()
     _reported(work, seat, report_to)
+
+
+def _keep_freed_memory() -> None:
+    """Let temporary arrays take memory that was freed before, in place of new pages in each step.
+
+    The thresholds are those that glibc arrives at by itself once a process has freed an array of 32 MiB.
+    """
+    with contextlib.suppress(AttributeError):  # other C libraries have no mallopt
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_MMAP_THRESHOLD, _MAPPED_BYTES)
+        mallopt(_TRIM_THRESHOLD, 2 * _MAPPED_BYTES)
 
 
 def run_gpu(plan: SlotPlan, gpu: int, seat: RankPlace, report_to: socket.socket) -> NoReturn:
