@@ -194,6 +194,49 @@ def test_collectives_with_large_and_small_arrays(sizes, n) -> None:
 
 
 @both
+@pytest.mark.parametrize("n", [2, 9000])
+def test_what_is_shared_is_read_only_until_the_next_collective(sizes, n) -> None:
+    def call(ranks):
+        me, mine = ranks.rank, np.full(n, float(ranks.rank))
+        parts = [np.full((me + to) * n, 10.0 * me + to) for to in range(3)]
+        calls = [
+            (lambda **ways: ranks.all_gather(mine, **ways), np.repeat([0.0, 1.0, 2.0], n)),
+            (lambda **ways: ranks.gather(mine, 2, **ways), np.repeat([0.0, 1.0, 2.0], n) if me == 2 else None),
+            (lambda **ways: ranks.broadcast(mine, 1, **ways), np.ones(n)),
+            (lambda **ways: ranks.all_reduce(mine, **ways), np.full(n, 3.0)),
+            (lambda **ways: ranks.reduce(mine, "max", 1, **ways), np.full(n, 2.0) if me == 1 else None),
+            (lambda **ways: ranks.scatter(parts if me == 1 else None, 1, **ways), np.full((1 + me) * n, 10.0 + me)),
+            (lambda **ways: ranks.all_to_all(parts, **ways)[2], np.full((2 + me) * n, 20.0 + me)),
+        ]
+        for one, expected in calls:
+            view = one(shared=True)
+            if expected is None:
+                assert view is None
+                continue
+            assert not view.flags.writeable
+            assert view.flags.aligned
+            assert view.tolist() == expected.tolist()
+        for one, expected in calls:
+            own = one()
+            assert expected is None or (own.flags.writeable, own.tolist()) == (True, expected.tolist())
+
+    run(sizes, call)
+
+
+@both
+def test_parts_are_received_where_the_caller_says(sizes) -> None:
+    def call(ranks):
+        me = ranks.rank
+        parts, into = [np.full(me + 1, 10 * me + to) for to in range(3)], [np.empty(k + 1, int) for k in range(3)]
+        assert all(got is place for got, place in zip(ranks.all_to_all(parts, out=into), into))
+        assert [place.tolist() for place in into] == [[10 * k + me] * (k + 1) for k in range(3)]
+        assert ranks.scatter(np.arange(3), out=into[0]) is into[0]
+        assert into[0] == [me]
+
+    run(sizes, call)
+
+
+@both
 def test_rows_without_bytes_are_counted(sizes) -> None:
     def call(ranks):
         rows, out = np.empty((ranks.rank, 0)), np.empty((3, 0))
@@ -307,6 +350,8 @@ def test_a_rank_that_fails_ends_all(sizes) -> None:
         (lambda r: r.all_gather(np.float64(1)), "a single number has none"),
         (lambda r: r.all_reduce(np.ones(2), out=np.ones(3)), r"the result is float64 \(2,\)"),
         (lambda r: r.all_to_all([np.ones(1)]), "1 parts for 3 ranks"),
+        (lambda r: r.all_to_all(np.ones(3), out=[np.ones(1)]), "out has 1 arrays for 3 ranks"),
+        (lambda r: r.scatter(np.ones(3), out=np.ones(2)), r"the result is float64 \(1,\)"),
         (lambda r: r.scatter(np.float64(1), root=r.rank), "cannot be divided"),
         (lambda r: r.gather(np.ones(1), root=0.5), "rank 0.5 does not exist"),
         (lambda r: r.broadcast(np.ones(1), "0"), "rank 0 does not exist"),

@@ -147,7 +147,7 @@ def bundle(parts: list[NDArray[Any]]) -> Bytes:
         place = -(-place // 64) * 64
         row[:0] = [place, part.nbytes]
         place += part.nbytes
-    whole = np.zeros(place, np.uint8)
+    whole = np.zeros(-(-place // 64) * 64, np.uint8)  # what lies behind it begins aligned, too
     whole[: 8 + 32 * len(parts)] = np.array([len(parts), *itertools.chain(*rows)], np.uint64).view(np.uint8)
     for (start, n_bytes, text_start, length), text, part in zip(rows, texts, parts):
         whole[text_start : text_start + length] = np.frombuffer(text, np.uint8)

@@ -133,7 +133,7 @@ class RankCommunicator:
         joined, places = self._exchange(call, _given_rows(array))
         return self._rows(array, joined, places, out, shared)
 
-    def gather(self, rows: Any, root: int = 0, out: Any = None) -> NDArray[Any] | None:
+    def gather(self, rows: Any, root: int = 0, out: Any = None, *, shared: bool = False) -> NDArray[Any] | None:
         """Return the rows of all ranks on one of them, None on the others."""
         array = given(rows)
         require_root(root, self.size)
@@ -141,7 +141,7 @@ class RankCommunicator:
             raise ConfigError("gather takes rows, and a single number has none; give an array of one number")
         call = signature(f"gather to {root}", array.dtype, array.shape[1:])
         joined, places = self._exchange(call, _given_rows(array))
-        return self._rows(array, joined, places, out, False) if self.rank == root else None
+        return self._rows(array, joined, places, out, shared) if self.rank == root else None
 
     def broadcast(self, array: Any, root: int = 0, *, out: Any = None, shared: bool = False) -> NDArray[Any]:
         """Return the array of one rank. The others give an array of the same shape and dtype."""
@@ -156,19 +156,23 @@ class RankCommunicator:
         call = signature(f"broadcast from {root}", mine.dtype, mine.shape)
         joined, places = self._exchange(call, as_bytes(mine) if self.rank == root else _NOTHING)
         view = self._typed(places[root], mine.dtype, mine.shape)
-        return _handed_out(view, out, shared and joined, shared)
+        return _handed_out(view, out, shared, joined)
 
-    def scatter(self, parts: Any = None, root: int = 0) -> NDArray[Any]:
+    def scatter(self, parts: Any = None, root: int = 0, *, out: Any = None, shared: bool = False) -> NDArray[Any]:
         """Return this rank's part of what one rank gives: an array for each, or one whose rows are divided evenly."""
         require_root(root, self.size)
         mine = bundle(self._parts(parts)) if self.rank == root else _NOTHING
-        _, places = self._exchange(b"scatter from %d" % root, mine)
-        return unbundled(self._bytes(places[root]), self.rank).copy()
+        joined, places = self._exchange(b"scatter from %d" % root, mine)
+        return _handed_out(unbundled(self._bytes(places[root]), self.rank), out, shared, joined)
 
-    def all_to_all(self, parts: Any) -> list[NDArray[Any]]:
+    def all_to_all(self, parts: Any, *, out: Sequence[Any] | None = None, shared: bool = False) -> list[NDArray[Any]]:
         """Give each rank a part, an array each or the rows of one divided; return what each rank gave this one."""
-        _, places = self._exchange(b"all_to_all", bundle(self._parts(parts)))
-        return [unbundled(self._bytes(place), self.rank).copy() for place in places]
+        if out is not None and len(out) != self.size:
+            raise ConfigError(f"out has {len(out)} arrays for {self.size} ranks; give one for each")
+        joined, places = self._exchange(b"all_to_all", bundle(self._parts(parts)))
+        views = [unbundled(self._bytes(place), self.rank) for place in places]
+        into = [None] * self.size if out is None else out
+        return [_handed_out(view, one, shared, joined) for view, one in zip(views, into)]
 
     def all_reduce(self, array: Any, op: str = "sum", *, out: Any = None, shared: bool = False) -> NDArray[Any]:
         """Return the element-wise "sum" or "max" over the ranks, taken in their order: the same bits on all."""
@@ -177,9 +181,11 @@ class RankCommunicator:
         call = signature(f"all_reduce {op}", mine.dtype, mine.shape)
         joined, places = self._exchange(call, as_bytes(mine))
         result, common = self._reduced(call, op, mine, places if mine.size else [], joined)
-        return _handed_out(result, out, shared and common, shared or not common)
+        return _handed_out(result, out, shared, common)
 
-    def reduce(self, array: Any, op: str = "sum", root: int = 0, *, out: Any = None) -> NDArray[Any] | None:
+    def reduce(
+        self, array: Any, op: str = "sum", root: int = 0, *, out: Any = None, shared: bool = False
+    ) -> NDArray[Any] | None:
         """Return the element-wise "sum" or "max" on one rank, None on the others."""
         mine = given(array)
         require_operation(op, mine.dtype)
@@ -187,7 +193,7 @@ class RankCommunicator:
         call = signature(f"reduce {op} to {root}", mine.dtype, mine.shape)
         joined, places = self._exchange(call, as_bytes(mine))
         result, common = self._reduced(call, op, mine, places if mine.size else [], joined)
-        return _handed_out(result, out, False, not common) if self.rank == root else None
+        return _handed_out(result, out, shared, common) if self.rank == root else None
 
     def split(self, color: int | None, key: int = 0) -> RankCommunicator | None:
         """Return the communicator of the ranks that give the same color, in the order of their keys and ranks.
@@ -249,7 +255,7 @@ class RankCommunicator:
         row_bytes, total = _row_bytes(mine), sum(n_bytes for _, n_bytes in places)
         if row_bytes == 0:
             counts = [int(self._typed(place, np.dtype(np.int64), (1,))[0]) for place in places]
-            return _handed_out(np.empty((sum(counts), *mine.shape[1:]), mine.dtype), out, shared, True)
+            return _handed_out(np.empty((sum(counts), *mine.shape[1:]), mine.dtype), out, shared, False)
         shape = (total // row_bytes, *mine.shape[1:])
         if shared and joined:
             return _handed_out(self._typed((places[0][0], total), mine.dtype, shape), out, True, True)
@@ -307,16 +313,18 @@ def _given_rows(rows: NDArray[Any]) -> Bytes:
     return as_bytes(rows if _row_bytes(rows) else np.array([len(rows)], np.int64))
 
 
-def _handed_out(view: NDArray[Any], out: Any, in_place: bool, own: bool) -> NDArray[Any]:
-    """Return a result: in ``out``, as a read-only view, or as an array of the caller's own."""
+def _handed_out(view: NDArray[Any], out: Any, shared: bool, common: bool) -> NDArray[Any]:
+    """Return a result: in ``out``, read-only where it is shared, else as an array of the caller's own.
+
+    ``common`` says that the view lies where it holds until the next collective.
+    """
     if out is not None:
         result = fitting("out", out, view.dtype, view.shape)
         result[...] = view
         return result
-    if in_place:
-        view.flags.writeable = False
-        return view
-    return view if own and view.base is None else view.copy()
+    result = view if (shared and common) or view.base is None else view.copy()
+    result.flags.writeable = not shared
+    return result
 
 
 def _fold(op: str, views: list[NDArray[Any]], result: NDArray[Any], start: int, stop: int) -> None:
