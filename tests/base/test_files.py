@@ -211,3 +211,17 @@ def test_a_disk_that_is_full_past_the_cache_leaves_nothing(tmp_path: Path) -> No
     with pytest.raises(DiskFullError):
         FileWriter(tmp_path, write=full).replace(tmp_path / "large", [pages(4 << 20)])
     assert [path.name for path in tmp_path.rglob("*")] == ["tmp"]
+
+
+def test_a_root_that_has_gone_is_not_made_again(tmp_path: Path) -> None:
+    """Where a mount has gone, a folder of its name would take what others never see."""
+    root, own = tmp_path / "mount", tmp_path / "own"
+    root.mkdir()
+    own.mkdir()
+    writer = FileWriter(root, temporary=own)
+    writer.replace(root / "deep" / "er" / "file", [b"text"])
+    assert (root / "deep" / "er" / "file").read_bytes() == b"text"
+    root.rename(tmp_path / "gone")
+    with pytest.raises(StoreError):
+        writer.replace(root / "deep" / "er" / "file", [b"text"])
+    assert not root.exists()

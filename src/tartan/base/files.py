@@ -184,6 +184,7 @@ class FileWriter:
         force_all: Force = syncfs,
         temporary: Path | None = None,
     ) -> None:
+        self._root = root
         self._temporary = temporary or root / "tmp"
         self._write = write
         self._force = force
@@ -242,7 +243,7 @@ class FileWriter:
         """
         with disk_errors(target):
             try:
-                target.parent.mkdir(parents=True, exist_ok=True)
+                self._make_parents(target)
                 os.link(staged, target)
             except FileExistsError:
                 return False
@@ -353,9 +354,14 @@ class FileWriter:
         try:
             temporary.rename(target)
         except FileNotFoundError:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            self._make_parents(target)
             self._owe(target.parent)
             temporary.rename(target)
+
+    def _make_parents(self, target: Path) -> None:
+        """Make the folders of a file below the root, never the root: its mount may have gone."""
+        for folder in reversed([one for one in target.parents if self._root in one.parents]):
+            folder.mkdir(exist_ok=True)
 
     def _owe(self, path: Path) -> None:
         with self._owed_lock:

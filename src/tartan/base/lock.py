@@ -199,8 +199,9 @@ class SharedLock:
     def _register(self) -> None:
         lease = Lease(self.place / WRITER_LEASE_NAME)
         with disk_errors(self.place):
+            self.place.parent.mkdir(exist_ok=True)  # not the folder itself: its mount may have gone
             try:
-                self.place.mkdir(parents=True)
+                self.place.mkdir()
             except FileExistsError:
                 raise _named_twice(self._folder, self.place.name) from None
             lease.write(self._about)
