@@ -194,6 +194,27 @@ def test_collectives_with_large_and_small_arrays(sizes, n) -> None:
 
 
 @both
+@pytest.mark.parametrize("n", [2, 70_000])
+def test_shared_messages_hold_until_the_next_collective_and_then_are_free(sizes, n) -> None:
+    def call(ranks):
+        for turn in range(40):  # more than there is memory for at once
+            if ranks.rank == 0:
+                ranks.send(np.full(n, 10 * turn), to=1)
+                ranks.send(np.full((2, n), 10.0 * turn + 1), to=1)
+            if ranks.rank == 1:
+                begun = ranks.irecv(source=0, shared=True)
+                first, second = begun.wait(), ranks.recv(source=0, shared=True)
+                assert not first.flags.writeable | second.flags.writeable
+                assert (first == 10 * turn).all()
+                assert first.shape == (n,)
+                assert (second == 10.0 * turn + 1).all()
+                assert second.shape == (2, n)
+            ranks.barrier()
+
+    run(sizes, call)
+
+
+@both
 @pytest.mark.parametrize("n", [2, 9000])
 def test_what_is_shared_is_read_only_until_the_next_collective(sizes, n) -> None:
     def call(ranks):
@@ -207,6 +228,7 @@ def test_what_is_shared_is_read_only_until_the_next_collective(sizes, n) -> None
             (lambda **ways: ranks.reduce(mine, "max", 1, **ways), np.full(n, 2.0) if me == 1 else None),
             (lambda **ways: ranks.scatter(parts if me == 1 else None, 1, **ways), np.full((1 + me) * n, 10.0 + me)),
             (lambda **ways: ranks.all_to_all(parts, **ways)[2], np.full((2 + me) * n, 20.0 + me)),
+            (lambda **ways: ranks.sendrecv(mine, (me + 1) % 3, (me - 1) % 3, **ways), np.full(n, (me - 1.0) % 3)),
         ]
         for one, expected in calls:
             view = one(shared=True)

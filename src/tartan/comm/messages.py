@@ -60,6 +60,7 @@ class Mailbox:
     def __init__(self, state: RankSeat, members: tuple[int, ...], group: int) -> None:
         self._state, self._members, self._group = state, members, group
         self._places = {member: place for place, member in enumerate(members)}
+        self._lent: list[int] = []
 
     def send(self, data: Any, to: int, tag: int) -> None:
         """Send, and wait until a receive has taken the message."""
@@ -81,8 +82,8 @@ class Mailbox:
             raise self._state.error(failure) from None
         return Pending(self, number, to=to)
 
-    def recv(self, out: Any, source: int, tag: int, status: Status | None) -> NDArray[Any]:
-        """Wait for a message; return it, in ``out`` where that is given."""
+    def recv(self, out: Any, source: int, tag: int, status: Status | None, shared: bool) -> NDArray[Any]:
+        """Wait for a message; return it, in ``out`` where that is given, in the memory of the node if ``shared``."""
         if status is not None and not isinstance(status, Status):
             raise ConfigError(f"status is {status!r}; give a comm.Status()")
         into = None if out is None else buffer("out", out)
@@ -91,9 +92,9 @@ class Mailbox:
             reply = self._state.line.recv(*wanted, self._group, _NO_LIMIT if into is None else into.nbytes)
         except CommFailure as failure:
             raise self._state.error(failure) from None
-        return self._received(reply, into, status)
+        return self._received(reply, into, status, shared)
 
-    def irecv(self, out: Any, source: int, tag: int) -> Pending:
+    def irecv(self, out: Any, source: int, tag: int, shared: bool) -> Pending:
         """Receive without waiting."""
         into = None if out is None else buffer("out", out)
         wanted = self._wanted(source, tag)
@@ -101,7 +102,7 @@ class Mailbox:
             number = self._state.line.irecv(*wanted, self._group, _NO_LIMIT if into is None else into.nbytes)
         except CommFailure as failure:
             raise self._state.error(failure) from None
-        return Pending(self, number, into=into)
+        return Pending(self, number, into=into, shared=shared)
 
     def probe(self, source: int, tag: int, wait: bool) -> Status | None:
         """Return where the message comes from that a receive would take."""
@@ -124,8 +125,13 @@ class Mailbox:
         if pending.to is not None:
             self._sent(reply, pending.to)
         else:
-            pending.result = self._received(reply, pending.into, pending.status)
+            pending.result = self._received(reply, pending.into, pending.status, pending.shared)
         return True
+
+    def give_back(self) -> None:
+        """End the views that ``shared`` receives have returned."""
+        while self._lent:
+            self._state.line.give_back(self._lent.pop())
 
     def _peer(self, name: str, rank: int) -> int:
         if not isinstance(rank, _WHOLE_NUMBER) or not 0 <= rank < len(self._members):
@@ -149,7 +155,7 @@ class Mailbox:
         if status != _DONE:
             raise InternalError(f"a message ended with status {status}")
 
-    def _received(self, reply: Reply, into: NDArray[Any] | None, status: Status | None) -> NDArray[Any]:
+    def _received(self, reply: Reply, into: NDArray[Any] | None, status: Status | None, shared: bool) -> NDArray[Any]:
         code, _source, tag, flags, n_bytes, block, inline = reply
         told = self._tell(Status() if status is None else status, reply)
         if code == _TOO_LONG:
@@ -162,16 +168,22 @@ class Mailbox:
             raise InternalError(f"a receive ended with status {code}")
         if flags & _IN_LINE:
             dtype, shape = of_line(flags, n_bytes)
-            return _placed(np.ndarray(shape, dtype, inline), into, told)
-        return self._fetched(block, n_bytes, into, told)
+            message = np.ndarray(shape, dtype, inline)
+            return message if shared and into is None else _placed(message, into, told)
+        return self._fetched(block, n_bytes, into, told, shared)
 
-    def _fetched(self, block: int, n_bytes: int, into: NDArray[Any] | None, told: Status) -> NDArray[Any]:
+    def _fetched(self, block: int, n_bytes: int, into: NDArray[Any] | None, told: Status, shared: bool) -> NDArray[Any]:
         line = self._state.line
         description, begin = line.description(block)
         dtype, shape = parsed(description)
         if into is not None and into.dtype != dtype:
             line.give_back(block)
             raise _unlike(into, dtype, told)
+        if shared and into is None:
+            view = line.view(begin, n_bytes).view(dtype).reshape(shape)
+            view.flags.writeable = False
+            self._lent.append(block)
+            return view
         result = np.empty(shape, dtype) if into is None else into
         line.fetch(block, begin, as_bytes(result)[:n_bytes])
         return result
@@ -188,9 +200,15 @@ class Pending:
     """
 
     def __init__(
-        self, mailbox: Mailbox, number: int, *, to: int | None = None, into: NDArray[Any] | None = None
+        self,
+        mailbox: Mailbox,
+        number: int,
+        *,
+        to: int | None = None,
+        into: NDArray[Any] | None = None,
+        shared: bool = False,
     ) -> None:
-        self._mailbox, self.number, self.to, self.into = mailbox, number, to, into
+        self._mailbox, self.number, self.to, self.into, self.shared = mailbox, number, to, into, shared
         self.status = Status()
         self.result: NDArray[Any] | None = None
         self.done = self._freed = False

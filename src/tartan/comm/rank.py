@@ -58,7 +58,13 @@ class RankCommunicator:
         self._mailbox.send(data, to, tag)
 
     def recv(
-        self, out: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG, *, status: Status | None = None
+        self,
+        out: Any = None,
+        source: int = ANY_SOURCE,
+        tag: int = ANY_TAG,
+        *,
+        status: Status | None = None,
+        shared: bool = False,
     ) -> NDArray[Any]:
         """Wait for a message and return it as an array.
 
@@ -70,18 +76,21 @@ class RankCommunicator:
             What to take; default: any.
         status : Status, optional
             Receives the source, the tag and the bytes.
+        shared : bool
+            Return the message read-only, where the sender laid it in the memory of the node; it holds until this rank's
+            next collective of this communicator, and its memory is not free before. Not used with ``out``.
         """
         out, source, tag = _reordered(out, source, tag)
-        return self._mailbox.recv(out, source, tag, status)
+        return self._mailbox.recv(out, source, tag, status, shared)
 
     def isend(self, data: Any, to: int, tag: int = 0) -> Pending:
         """Begin to send; the data may be changed at once."""
         return self._mailbox.isend(data, to, tag)
 
-    def irecv(self, out: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Pending:
+    def irecv(self, out: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG, *, shared: bool = False) -> Pending:
         """Begin to receive; ``wait`` returns the message."""
         out, source, tag = _reordered(out, source, tag)
-        return self._mailbox.irecv(out, source, tag)
+        return self._mailbox.irecv(out, source, tag, shared)
 
     def sendrecv(
         self,
@@ -93,10 +102,11 @@ class RankCommunicator:
         recv_tag: int = ANY_TAG,
         out: Any = None,
         status: Status | None = None,
+        shared: bool = False,
     ) -> NDArray[Any]:
         """Send to one rank while receiving from another; return what was received."""
         sending = self.isend(data, to, tag)
-        received = self.recv(out, source, recv_tag, status=status)
+        received = self.recv(out, source, recv_tag, status=status, shared=shared)
         sending.wait()
         return received
 
@@ -235,6 +245,7 @@ class RankCommunicator:
 
     def _exchange(self, call: bytes, contribution: Bytes) -> tuple[bool, list[tuple[int, int]]]:
         self._state.require_own_process()
+        self._mailbox.give_back()
         try:
             return self._native.exchange(call, contribution)
         except CommFailure as failure:
