@@ -13,7 +13,7 @@ from tartan.blocks.applications.convolve import convolve
 from tartan.blocks.applications.lu import lu
 from tartan.blocks.applications.matmul import matmul
 from tartan.blocks.applications.pagerank import pagerank
-from tartan.errors import ConfigError, SubtaskError
+from tartan.errors import ConfigError, ResourceError, SubtaskError
 
 
 def dominant(n: int, dtype: str, seed: int = 0) -> np.ndarray:
@@ -121,6 +121,20 @@ def test_links_that_are_none(edges: np.ndarray) -> None:
 def test_matrices_that_cannot_be_multiplied() -> None:
     with Session(workers=1) as session, pytest.raises(ConfigError, match="cannot be multiplied"):
         matmul(session, np.ones((3, 4)), np.ones((3, 4)))
+
+
+@pytest.mark.parametrize("host_cache", [130 << 10, 90 << 10])
+def test_a_product_is_cut_until_a_subtask_fits(host_cache: int) -> None:
+    a, b = (np.random.default_rng(3).integers(0, 9, shape).astype(float) for shape in ((64, 384), (384, 64)))
+    with Session(workers=1, host_cache=host_cache) as session:
+        product, *_ = matmul(session, a, b, block=32)  # three steps: in two parts, one would have two thirds
+        np.testing.assert_array_equal(product.array(), a @ b)
+
+
+def test_where_no_cut_fits_the_error_names_what_the_least_cut_needs() -> None:
+    a = np.ones((64, 384))
+    with Session(workers=1, host_cache=60 << 10) as session, pytest.raises(ResourceError, match="of at least 73"):
+        matmul(session, a, a.T, block=32)
 
 
 @pytest.mark.parametrize(("left", "right"), [("i1", "u1"), ("u2", "i2"), ("i8", "i4"), ("?", "?"), ("u1", "f4")])

@@ -123,7 +123,7 @@ def _side(session: Session, a: SpaceSource, b: SpaceSource) -> int:
 
 
 def _n_parts(session: Session, a: Space, b: Space, c: Space, most: int) -> int:
-    """Return into how many parts rows and columns are cut, so that a rank reads and writes the least."""
+    """Return into how many parts lines of ``most`` steps are cut, so that a rank reads and writes the least."""
     side = len(session.ranks) ** 0.5
     n_rows, n_columns = (ceil(count / side) for count in c.counts)
     lines = [a.nbytes / a.counts[0], b.nbytes / b.counts[1]]
@@ -134,10 +134,11 @@ def _n_parts(session: Session, a: Space, b: Space, c: Space, most: int) -> int:
     costs = []
     for parts in range(1, most + 1):
         written = block if parts == 1 else 2 * block
-        if sum(lines) / parts + written > session.room_bytes:  # not one subtask fits
+        share = ceil(most / parts) / most
+        if share * sum(lines) + written > session.room_bytes:  # not one subtask fits
             costs.append(math.inf)
             continue
         room = room_for_ranges(session.room_bytes, written)
-        lines_loaded = n_loads(n_rows, n_columns, parts * room / max(lines))
+        lines_loaded = n_loads(n_rows, n_columns, room / (share * max(lines)))
         costs.append(max(lines) * lines_loaded + 2 * (parts - 1) * out)
-    return 1 + costs.index(min(costs))
+    return most if math.isinf(min(costs)) else 1 + costs.index(min(costs))
