@@ -23,7 +23,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--groups", type=positive_int, metavar="G", help="memory groups of a node; default: 1")
     add_link(parser)
     add("script", metavar="SCRIPT.py", help="in it, `tartan.comm.world()` is the communicator")
-    add("arguments", metavar="ARG", nargs=argparse.REMAINDER, help="of the script")
+    arguments = add("arguments", metavar="ARG", nargs=argparse.REMAINDER, help="of the script")
+    arguments.required = False  # else argparse says that it is, where the script is missing
 
 
 def execute(args: argparse.Namespace) -> int:

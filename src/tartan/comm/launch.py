@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import cloudpickle
 
 from tartan.base.checks import NOT_NEGATIVE, number, whole
+from tartan.base.format import counted
 from tartan.base.machine import memory, thread_limits
 from tartan.comm.channel import Channel, ending
 from tartan.comm.communicator import partition
@@ -191,8 +192,8 @@ def _require_descriptors(cpus: int, leaders: int) -> None:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit != resource.RLIM_INFINITY and needed > limit:
         raise ResourceError(
-            f"{cpus} ranks with {leaders} leaders need about {needed} open files, and a process may have {limit}; use "
-            "fewer, or raise the limit (ulimit -n)"
+            f"{counted(cpus, 'rank')} with {counted(leaders, 'leader')} need about {needed} open files, and a process "
+            f"may have {limit}; use fewer, or raise the limit (ulimit -n)"
         )
 
 

@@ -34,6 +34,7 @@ _SET_DEATH_SIGNAL = 1
 # Of glibc's mallopt: which freed memory a process keeps, and from which size on arrays have mappings of their own.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _MAPPED_BYTES = 32 << 20
+_MALLOC_VARIABLES = {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"}
 
 
 @dataclass(frozen=True)
@@ -159,8 +160,11 @@ def run_rank(program: Program, seat: RankPlace, report_to: socket.socket) -> NoR
 def _keep_freed_memory() -> None:
     """Let temporary arrays take memory that was freed before, in place of new pages in each step.
 
-    The thresholds are those that glibc arrives at by itself once a process has freed an array of 32 MiB.
+    The thresholds are those that glibc arrives at by itself once a process has freed an array of 32 MiB. A user who has
+    set them keeps them.
     """
+    if not _MALLOC_VARIABLES.isdisjoint(os.environ):
+        return
     with contextlib.suppress(AttributeError):  # other C libraries have no mallopt
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_MMAP_THRESHOLD, _MAPPED_BYTES)
