@@ -119,7 +119,6 @@ class BlockPrediction:
         Computed by each rank; those that were computed twice count twice.
     steals, lost, recomputed : int
         Pieces stolen; ranks lost; pieces computed again, because a lost rank alone held what they wrote.
-    moved_by_task : tuple of float
     """
 
     seconds: float
@@ -131,7 +130,6 @@ class BlockPrediction:
     steals: int
     lost: int
     recomputed: int
-    moved_by_task: tuple[float, ...] = field(repr=False, default=())
 
 
 @dataclass(eq=False)
@@ -475,5 +473,4 @@ class BlockReplay:
             steals=cluster.steals,
             lost=len(cluster.ranks) - len(cluster.alive),
             recomputed=round(cluster.recomputed),
-            moved_by_task=tuple(cluster.moved),
         )

@@ -123,7 +123,6 @@ class HomeCounts:
 
     storage_loads: int = 0
     from_ranks: int = 0
-    from_kept: int = 0
     sent: int = 0
     busy: int = 0
     sent_on: int = 0
@@ -416,7 +415,6 @@ class Homes:
     def _copy(self, span: int, kept: _Kept) -> Copy:
         self._pin(span, kept)
         kept.given.add(self.rank)
-        self.counts.from_kept += 1
         return Copy(span, kept.slot)
 
     def _take_kept(self, span: int) -> int | None:

@@ -106,14 +106,11 @@ class RankSlots:
         Spans that it keeps for others, in slots behind all others: number k begins ``k * longest_span`` further on.
     strips_stream : bool
         See ``order.region_order``.
-    everything_stays : bool
-        Whether nothing that is loaded is ever evicted.
     """
 
     layout: Layout | None
     n_kept: int
     strips_stream: bool
-    everything_stays: bool
 
     @property
     def band_items(self) -> int:
@@ -134,7 +131,7 @@ def divide_slots(grid: Grid, slots: int, all_slots: int) -> RankSlots:
     """
     span, n = grid.longest_span, grid.n_items
     if slots >= n:
-        return RankSlots(Layout(Room(n, 0), n, None, _open_chunks(grid, n)), 0, True, True)
+        return RankSlots(Layout(Room(n, 0), n, None, _open_chunks(grid, n)), 0, True)
     strips_stream = grid.longest_strip * FEWEST_STRIPS_A_ROOM <= slots
     frame = max(span, grid.longest_strip) if strips_stream else span
     streaming = 2 * frame if slots >= 3 * frame + grid.longest_strip else frame
@@ -145,9 +142,9 @@ def divide_slots(grid: Grid, slots: int, all_slots: int) -> RankSlots:
         n_kept = min((n_kept, n_kept - 1), key=lambda kept: (slots - streaming - kept * span) % grid.chunk)
     rows = slots - streaming - n_kept * span
     if rows < grid.longest_strip:
-        return RankSlots(None, slots // span, False, False)
+        return RankSlots(None, slots // span, False)
     room = Room(rows, streaming, column_frame=frame)
-    return RankSlots(Layout(room, rows, None, _open_chunks(grid, rows)), n_kept, strips_stream, False)
+    return RankSlots(Layout(room, rows, None, _open_chunks(grid, rows)), n_kept, strips_stream)
 
 
 def spans_kept_of_unequal_items(grid: Grid, slots: int, all_slots: int) -> int:
