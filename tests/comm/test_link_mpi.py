@@ -238,6 +238,15 @@ def test_a_node_that_waits_for_others_ends_by_a_signal(tmp_path) -> None:
 
 
 @pytest.mark.exhaustive
+def test_nodes_may_have_other_numbers_of_ranks(tmp_path) -> None:
+    command = [*mpiexec(), "-n", "2", *tartan("ranks", "--cpus", "1,3", "--link", "mpi", "script.py", "sum")]
+    status, out, err = ended(command, tmp_path)
+    assert (status, err) == (0, "")
+    assert out
+    require_nothing_left(tmp_path)
+
+
+@pytest.mark.exhaustive
 def test_nodes_with_other_options_are_refused(tmp_path) -> None:
     one, other = (tartan("ranks", "--cpus", cpus, "--link", "mpi", "script.py", "sum") for cpus in "23")
     status, out, err = ended([*mpiexec(), "-n", "1", *one, ":", "-n", "1", *other], tmp_path)

@@ -17,8 +17,14 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add = parser.add_argument
-    parser.usage = "tartan ranks --cpus N [--nodes M] [--groups G] [--link loopback|mpi] SCRIPT.py ARG..."
-    add("--cpus", type=positive_int, metavar="N", required=True, help="ranks of a node, each a process")
+    parser.usage = "tartan ranks --cpus N[,N...] [--nodes M] [--groups G] [--link loopback|mpi] SCRIPT.py ARG..."
+    add(
+        "--cpus",
+        type=_counts,
+        metavar="N[,N...]",
+        required=True,
+        help="ranks of a node, each a process; 8,4: of the first and of the second node",
+    )
     add("--nodes", type=positive_int, metavar="M", help="nodes to simulate on this machine; default: 1")
     add("--groups", type=positive_int, metavar="G", help="memory groups of a node; default: 1")
     add_link(parser)
@@ -35,8 +41,13 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.comm.link_mpi import require_joined
 
     require_joined(args.link)
-    ways = {"cpus": args.cpus, "nodes": args.nodes or 1, "groups": args.groups or 1}
+    ways = {"cpus": args.cpus, "nodes": args.nodes, "groups": args.groups or 1}
     return _status(args, run_script(args.script, args.arguments, **ways))
+
+
+def _counts(text: str) -> int | tuple[int, ...]:
+    """Read how many ranks a node has: a number for all, or one for each."""
+    return tuple(map(positive_int, text.split(","))) if "," in text else positive_int(text)
 
 
 def _on_mpi(args: argparse.Namespace) -> int:
@@ -45,7 +56,7 @@ def _on_mpi(args: argparse.Namespace) -> int:
         raise ConfigError("--nodes simulates nodes; with --link mpi their number is that of mpiexec (-n)")
     if args.groups is not None:
         raise ConfigError("--groups divides a node; with --link mpi start more processes on it instead (mpiexec -n)")
-    divide_threads(args.cpus)
+    divide_threads(args.cpus if isinstance(args.cpus, int) else max(args.cpus))
     from tartan.comm.launch import script_program
     from tartan.comm.mpi_node import run_on_mpi
 

@@ -50,11 +50,11 @@ def run(  # the shape of a world, which callers name
     cpu: Callable[[RankCommunicator], T] | None = None,
     *,
     gpu: Kernel | None = None,
-    cpus: int | None = None,
+    cpus: int | Sequence[int] | None = None,
     gpus: int = 1,
     slots: int = 1,
     device: SlotDevice | None = None,
-    nodes: int = 1,
+    nodes: int | None = None,
     groups: int = 1,
     modules: Sequence[str] = (),
     grace_seconds: float = GRACE_SECONDS,
@@ -68,15 +68,16 @@ def run(  # the shape of a world, which callers name
     gpu : Kernel, optional
         Its slots are ranks, too: on each node, they come after the CPU ranks, those of one GPU after those of another.
         They return None.
-    cpus : int, optional
-        CPU ranks of a node, each a process; default: 1, and none without a function.
+    cpus : int or sequence of int, optional
+        CPU ranks of a node, each a process, or a number for each node; default: 1, and none without a function.
     gpus, slots : int
         GPUs of a node that run the kernel, and slots of each.
     device : SlotDevice, optional
         Where the kernel runs; default: the GPUs of this machine, through CuPy.
         ``tartan.testing.emulated_gpu.EmulatedGpu`` runs slots on threads of the CPU.
-    nodes : int
-        Nodes to simulate on this machine, each with a memory and a leader of its own.
+    nodes : int, optional
+        Nodes to simulate on this machine, each with a memory and a leader of its own; default: as many as ``cpus`` has
+        numbers.
     groups : int
         Memory groups of a node, each with a leader.
     modules : sequence of str
@@ -119,7 +120,7 @@ def run(  # the shape of a world, which callers name
     if not isinstance(modules, list | tuple) or not all(isinstance(name, str) for name in modules):
         raise ConfigError(f"modules are named by a list of texts, not {modules!r} (modules)")
     number("grace_seconds", grace_seconds, NOT_NEGATIVE)
-    pickled = sendable(cpu, "the function")
+    pickled = sendable(cpu, f"the function {getattr(cpu, '__qualname__', cpu)!s}")
     sendable(plan, "the kernel")
     n_slots = plan.gpus * plan.slots if plan else 0
     program, places = Program(pickled, tuple(modules)), divided(cpus, nodes, groups, n_slots=n_slots)
@@ -131,7 +132,7 @@ def run(  # the shape of a world, which callers name
 
 
 def run_script(
-    script: str, arguments: Sequence[str], *, cpus: int = 1, nodes: int = 1, groups: int = 1
+    script: str, arguments: Sequence[str], *, cpus: int | Sequence[int], nodes: int | None = None, groups: int = 1
 ) -> list[RankEnding]:
     """Run a script once on each rank; return how each has ended. See ``run``."""
     return _Launch(script_program(script, arguments), divided(cpus, nodes, groups), GRACE_SECONDS).supervise()
@@ -159,7 +160,29 @@ def _slot_plan(gpu: Kernel | None, device: SlotDevice | None, gpus: int, slots: 
     return SlotPlan(gpu, device, gpus, slots)
 
 
-def divided(cpus: int, nodes: int, groups: int, *, n_slots: int = 0) -> tuple[int, ...]:
+def ranks_of_nodes(cpus: int | Sequence[int], nodes: int | None, *, least: int = 1) -> tuple[int, ...]:
+    """Return the CPU ranks of each node, given one number for all nodes or one for each.
+
+    Raises
+    ------
+    ConfigError
+        If a number is wrong, or there are other nodes than numbers.
+    """
+    if nodes is not None:
+        whole("nodes", nodes, 1, option="--nodes")
+    if not isinstance(cpus, list | tuple):
+        return (whole("cpus", cpus, least, option="--cpus"),) * (nodes or 1)
+    counts = tuple(whole("cpus", count, least, option="--cpus") for count in cpus)
+    if not counts or nodes not in (None, len(counts)):
+        told = ",".join(map(str, counts)) or "empty"
+        raise ConfigError(
+            f"cpus is {told}, which says how many ranks each of {counted(len(counts), 'node')} has, and there are "
+            f"{nodes or 1}; give one number for each node, or one for all (--cpus)"
+        )
+    return counts
+
+
+def divided(cpus: int | Sequence[int], nodes: int | None, groups: int, *, n_slots: int = 0) -> tuple[int, ...]:
     """Return the leader of each rank: ranks are consecutive within a node and a memory group, slots after CPU ranks.
 
     Raises
@@ -169,26 +192,27 @@ def divided(cpus: int, nodes: int, groups: int, *, n_slots: int = 0) -> tuple[in
     ResourceError
         If so many ranks do not fit into memory.
     """
-    whole("cpus", cpus, 0 if n_slots else 1, option="--cpus")
-    whole("nodes", nodes, 1, option="--nodes")
+    counts = ranks_of_nodes(cpus, nodes, least=0 if n_slots else 1)
     whole("groups", groups, 1, option="--groups")
     if n_slots and groups > 1:
         raise ConfigError(f"{groups} memory groups on a node with slots: a GPU serves one (--groups)")
-    if groups > max(cpus, 1):
-        raise ConfigError(f"{groups} groups of {cpus} ranks: a group has at least one rank (--groups)")
-    needed, available = cpus * nodes * _RANK_BYTES, memory().available_bytes
+    if groups > max(min(counts), 1):
+        raise ConfigError(f"{groups} groups of {min(counts)} ranks: a group has at least one rank (--groups)")
+    needed, available = sum(counts) * _RANK_BYTES, memory().available_bytes
     if needed > available:
         raise ResourceError(
-            f"{cpus * nodes} ranks need at least {needed >> 20} MiB, and {available >> 20} MiB are available; use fewer"
+            f"{sum(counts)} ranks need at least {needed >> 20} MiB, and {available >> 20} MiB are available; use fewer "
+            "(--cpus)"
         )
-    _require_descriptors(cpus * nodes, nodes * groups)
-    sizes = [stop - start + n_slots for start, stop in partition(cpus, groups)] * nodes
-    return tuple(itertools.chain.from_iterable([leader] * size for leader, size in enumerate(sizes)))
+    sizes = [stop - start for count in counts for start, stop in partition(count, groups)]
+    _require_descriptors(sizes)
+    return tuple(itertools.chain.from_iterable([leader] * (size + n_slots) for leader, size in enumerate(sizes)))
 
 
-def _require_descriptors(cpus: int, leaders: int) -> None:
+def _require_descriptors(sizes: Sequence[int]) -> None:
     """Refuse more ranks or nodes than this process, or a node process, can have open files for."""
-    needed = max(2 * (cpus // leaders) + leaders, leaders * (leaders + 1)) + _OTHER_DESCRIPTORS
+    cpus, leaders = sum(sizes), len(sizes)
+    needed = max(2 * max(sizes) + leaders, leaders * (leaders + 1)) + _OTHER_DESCRIPTORS
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit != resource.RLIM_INFINITY and needed > limit:
         raise ResourceError(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tartan.base.machine import tartan_version
-from tartan.comm.launch import divided
+from tartan.comm.launch import divided, ranks_of_nodes
 from tartan.comm.link_mpi import NODES_DIFFER, MpiLink, mpi_place
 from tartan.comm.node import GRACE_SECONDS, NodeProcess, NodeTask
 from tartan.comm.program import Program, RankEnding
@@ -45,15 +45,15 @@ class MpiOutcome:
 
 
 def run_on_mpi(
-    program: Program, *, cpus: int, command: Sequence[str], grace_seconds: float = GRACE_SECONDS
+    program: Program, *, cpus: int | Sequence[int], command: Sequence[str], grace_seconds: float = GRACE_SECONDS
 ) -> MpiOutcome:
     """Be a node of ``mpiexec``: run a program on the ranks of this node, together with those of the others.
 
     Parameters
     ----------
     program : Program
-    cpus : int
-        Ranks of a node, the same on all.
+    cpus : int or sequence of int
+        Ranks of a node, or a number for each node; the same on all.
     command : sequence of str
         What the user has asked for; it must be the same on all nodes.
     grace_seconds : float
@@ -67,10 +67,11 @@ def run_on_mpi(
         In place of a difference of the nodes, on all of them but the first, which says what it is.
     """
     place = mpi_place()
-    divided(cpus, 1, 1)
-    nodes = tuple(node for node in range(place.n_nodes) for _ in range(cpus))
+    counts = ranks_of_nodes(cpus, place.n_nodes)
+    divided(counts[place.node], 1, 1)
+    nodes = tuple(node for node, count in enumerate(counts) for _ in range(count))
     task = NodeTask(place.node, nodes, program, {}, grace_seconds, held=True)
-    link = MpiLink(place, _description(cpus, command), patience_seconds=grace_seconds + _PATIENCE_SECONDS)
+    link = MpiLink(place, _description(counts, command), patience_seconds=grace_seconds + _PATIENCE_SECONDS)
     received: list[int] = []
     node = NodeProcess(task, None)
 
@@ -93,12 +94,12 @@ def run_on_mpi(
     return MpiOutcome(place.node, [report for _, report in sorted(reports.items())], received[0] if received else None)
 
 
-def _description(cpus: int, command: Sequence[str]) -> dict[str, str]:
+def _description(counts: Sequence[int], command: Sequence[str]) -> dict[str, str]:
     return {
         "the version of Tartan": tartan_version(),
         "the version of Python": platform.python_version(),
         "the version of NumPy": np.__version__,
-        "the number of ranks": str(cpus),
+        "the number of ranks": ",".join(map(str, counts)),
         "the command": shlex.join(command),
     }
 

@@ -34,7 +34,7 @@ _SET_DEATH_SIGNAL = 1
 # Of glibc's mallopt: which freed memory a process keeps, and from which size on arrays have mappings of their own.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _MAPPED_BYTES = 32 << 20
-_MALLOC_VARIABLES = {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"}
+MALLOC_VARIABLES = {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"}
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,10 @@ def sendable(what: Any, name: str) -> bytes:
     try:
         return bytes(cloudpickle.dumps(what))
     except Exception as error:
-        raise ConfigError(f"{name} cannot be sent between processes: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"{name} cannot be sent between processes: {type(error).__name__}: {error}; open or create on the rank "
+            "what has no pickle, such as files, locks and connections"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -163,7 +166,7 @@ def _keep_freed_memory() -> None:
     The thresholds are those that glibc arrives at by itself once a process has freed an array of 32 MiB. A user who has
     set them keeps them.
     """
-    if not _MALLOC_VARIABLES.isdisjoint(os.environ):
+    if not MALLOC_VARIABLES.isdisjoint(os.environ):
         return
     with contextlib.suppress(AttributeError):  # other C libraries have no mallopt
         mallopt = ctypes.CDLL(None).mallopt
