@@ -301,6 +301,15 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.slow
+def test_ranks_of_the_command_write_the_same_clusters(tmp_path: Path) -> None:
+    simulate(tmp_path, 60, 2, others=10)
+    for name, more in (("alone", []), ("shared", ["--ranks", "2"])):
+        assert main(["lcms", str(tmp_path / "peaks.txt"), "-o", str(tmp_path / name), "--quiet", *more]) == 0
+    for path in (tmp_path / "alone").iterdir():
+        assert (tmp_path / "shared" / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+@pytest.mark.slow
 def test_a_parameter_that_goes_is_taken_with_a_warning(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -397,6 +397,41 @@ def test_bad_input_is_refused(call, match) -> None:
         run(ONE, call)
 
 
+class DeviceArray:
+    """A stand-in for an array of CuPy."""
+
+    __cuda_array_interface__ = ()
+
+    def __init__(self, values):
+        self._values = values
+
+    def get(self):
+        return self._values.copy()
+
+    def __array__(self, *args, **kwargs):
+        raise TypeError("implicit copies to the host are refused")
+
+
+class ForeignDeviceArray(DeviceArray):
+    get = property(lambda self: self.missing)
+
+
+def test_arrays_of_a_gpu_are_copied_to_the_host() -> None:
+    def work(ranks):
+        total = ranks.all_reduce(DeviceArray(np.arange(3.0)))
+        if ranks.rank == 0:
+            return ranks.recv(source=1).sum()
+        ranks.send(DeviceArray(np.arange(4) + ranks.rank), to=0)
+        return total.sum()
+
+    assert run((2,), work) == [10, 6.0]
+    for call in (lambda ranks, at: ranks.recv(at), lambda ranks, at: ranks.all_reduce(np.ones(2), out=at)):
+        with pytest.raises(ConfigError, match="out is a DeviceArray on a GPU; receive on the host"):
+            run((1,), lambda ranks, call=call: call(ranks, DeviceArray(np.zeros(2))))
+    with pytest.raises(ConfigError, match="is no array: implicit copies"):
+        run((1,), lambda ranks: ranks.all_reduce(ForeignDeviceArray(np.zeros(2))))
+
+
 def test_a_message_of_another_dtype_is_refused_by_its_receiver() -> None:
     for n in (2, 2000):
         refused = []
@@ -463,20 +498,26 @@ def test_the_world_of_a_plain_process_has_one_rank() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_is_no_rank() -> None:
-    world = comm.world()
+    assert is_refused_in_a_fork(comm.world())
+    assert comm.run(lambda ranks: is_refused_in_a_fork(ranks, ranks.barrier), cpus=2) == [True, True]
+
+
+def is_refused_in_a_fork(ranks, then=lambda: None) -> bool:
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            world.barrier()
+            ranks.barrier()
         except ConfigError as error:
             os.write(write, str(error).encode())
         finally:
             os._exit(0)
     os.close(write)
     os.waitpid(pid, 0)
-    assert b"is a fork of rank 0" in os.read(read, 1000)
+    told = os.read(read, 1000)
     os.close(read)
+    then()
+    return f"is a fork of rank {ranks.rank}".encode() in told
 
 
 @st.composite

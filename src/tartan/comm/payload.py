@@ -36,17 +36,21 @@ def given(data: Any) -> NDArray[Any]:
     if isinstance(data, _BUFFERS):
         view = memoryview(data)
         data = np.frombuffer(view if view.c_contiguous else view.tobytes(), np.uint8)
-    elif type(data) is not np.ndarray and hasattr(data, "__cuda_array_interface__") and hasattr(data, "get"):
+    elif _on_device(data) and hasattr(data, "get"):
         data = data.get()
     elif isinstance(data, np.ma.MaskedArray):
         raise ConfigError("a masked array would lose its mask; send its data and its mask, or data.filled(value)")
     try:
         array = np.asarray(data)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ConfigError(f"what is to be sent is no array: {error}") from None
     if array.dtype.hasobject:
         raise ConfigError(f"an array of {array.dtype} holds Python objects; send numbers, or bytes of a pickle")
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def _on_device(data: Any) -> bool:
+    return type(data) is not np.ndarray and hasattr(data, "__cuda_array_interface__")
 
 
 def as_bytes(array: NDArray[Any]) -> Bytes:
@@ -68,6 +72,10 @@ def buffer(name: str, out: Any) -> NDArray[Any]:
         raise ConfigError(f"{name} is {_SCATTERED}")
     if isinstance(out, bytearray | memoryview):
         out = np.frombuffer(out, np.uint8)
+    if _on_device(out):
+        raise ConfigError(
+            f"{name} is a {type(out).__name__} on a GPU; receive on the host, and copy what has come to it"
+        )
     if not isinstance(out, np.ndarray):
         raise ConfigError(f"{name} is a {type(out).__name__}; it must be an array")
     if out.dtype.hasobject:
