@@ -99,7 +99,7 @@ def _description(counts: Sequence[int], command: Sequence[str]) -> dict[str, str
         "the version of Tartan": tartan_version(),
         "the version of Python": platform.python_version(),
         "the version of NumPy": np.__version__,
-        "the number of ranks": ",".join(map(str, counts)),
+        "the number of ranks": ",".join(map(str, counts if len(set(counts)) > 1 else counts[:1])),
         "the command": shlex.join(command),
     }
 
