@@ -132,6 +132,11 @@ def forbidden(package: str, imported: str) -> bool:
     return imported not in {package, package.partition("/")[0], *ARROWS[package]}
 
 
+# Rust reads what a Python class of the same name writes, or one holds the other.
+IN_BOTH_LANGUAGES = {
+    "Arena", "Edge", "Measured", "Objective", "Rule", "SlotMemory", "Survey", "Tile", "Weights",
+}  # fmt: skip
+
 PACKAGES = {package.partition("/")[0] for package in ARROWS}
 
 
@@ -234,6 +239,12 @@ def test_analytics_are_entered_by_their_floors() -> None:
     assert found == {}
 
 
+def public_types_of_rust() -> set[str]:
+    declared = re.compile(r"^\s*pub (?:struct|enum|trait|type|union) (\w+)", re.MULTILINE)
+    texts = [path.read_text() for path in (ROOT / "crates").glob("*/src/**/*.rs")]
+    return {name for text in texts for name in declared.findall(text)}
+
+
 @pytest.mark.slow
 def test_class_names_stand_for_one_thing() -> None:
     homes: dict[str, list[str]] = {}
@@ -243,6 +254,7 @@ def test_class_names_stand_for_one_thing() -> None:
                 homes.setdefault(node.name.lstrip("_"), []).append(module)
     several = {name: found for name, found in homes.items() if len(found) > 1}
     assert several == {}
+    assert {name for name in public_types_of_rust() if name in homes} == IN_BOTH_LANGUAGES
 
 
 def test_cupy_is_imported_in_one_place() -> None:

@@ -130,7 +130,7 @@ impl Drop for Window {
 
 /// How large the parts of an arena are.
 #[derive(Clone, Copy, Debug)]
-pub struct Layout {
+pub struct ArenaLayout {
     /// Ranks of this node.
     pub ranks: usize,
     /// Ranks of all nodes.
@@ -141,7 +141,7 @@ pub struct Layout {
     pub half: usize,
 }
 
-impl Layout {
+impl ArenaLayout {
     /// Where the lines of a rank begin.
     pub fn block(rank: usize) -> usize {
         PAGE * (1 + rank)
@@ -197,7 +197,7 @@ impl Layout {
 
 /// What a rank tells about a wait, for the search for deadlocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub struct WaitNote {
     /// Odd while the rank waits.
     pub epoch: u32,
     /// The call, as the code of a request; `IN_GROUP` for collectives, `ENDED` for a rank that has returned.
@@ -211,7 +211,7 @@ pub struct Waiting {
     pub text: String,
 }
 
-/// Calls of `Waiting` that are no requests.
+/// Calls of `WaitNote` that are no requests.
 pub const IN_GROUP: u32 = 100;
 pub const ENDED: u32 = 101;
 /// The slot of words that lie in the part that all map.
@@ -223,12 +223,12 @@ pub struct Arena {
     /// Becomes readable when there is something for other nodes; ranks have it by descent from the node process.
     outbox: OwnedFd,
     pub base: Window,
-    pub layout: Layout,
+    pub layout: ArenaLayout,
 }
 
 impl Arena {
     /// Make an arena; memory is taken where it is touched.
-    pub fn new(layout: Layout) -> io::Result<Self> {
+    pub fn new(layout: ArenaLayout) -> io::Result<Self> {
         // SAFETY: the name is a C string; the result is checked.
         let fd = unsafe { libc::memfd_create(c"tartan-comm".as_ptr(), libc::MFD_CLOEXEC) };
         if fd < 0 {
@@ -288,17 +288,17 @@ impl Arena {
     /// Where the low word of the acknowledgement of a request lies.
     pub fn ack_at(&self, rank: usize, seq: u64) -> usize {
         let lines = RING as usize * size_of::<RequestLine>();
-        Layout::block(rank) + lines + (seq % RING) as usize * size_of::<ReplyLine>()
+        ArenaLayout::block(rank) + lines + (seq % RING) as usize * size_of::<ReplyLine>()
     }
 
     fn rank_block(&self, rank: usize, offset: usize, bytes: usize) -> *mut u8 {
         assert!(rank < self.layout.ranks);
-        self.base.at(Layout::block(rank) + offset, bytes)
+        self.base.at(ArenaLayout::block(rank) + offset, bytes)
     }
 
     /// Whether a rank sleeps until its line is answered (R6); written by the rank.
     pub fn sleeps(&self, rank: usize) -> &AtomicU32 {
-        self.base.word(Layout::block(rank) + WAIT - 64)
+        self.base.word(ArenaLayout::block(rank) + WAIT - 64)
     }
 
     /// Who has it answers requests.
@@ -320,12 +320,12 @@ impl Arena {
 
     /// The number of the present or latest wait of a rank; odd while it waits. Written by the rank.
     pub fn epoch(&self, rank: usize) -> &AtomicU32 {
-        self.base.word(Layout::block(rank) + WAIT)
+        self.base.word(ArenaLayout::block(rank) + WAIT)
     }
 
     /// Tell what a rank will wait for; its epoch is even.
-    pub fn describe(&self, rank: usize, wait: &Waiting) {
-        let at = Layout::block(rank) + WAIT;
+    pub fn describe(&self, rank: usize, wait: &WaitNote) {
+        let at = ArenaLayout::block(rank) + WAIT;
         self.base.write(at + 4, &wait.call.to_ne_bytes());
         self.base.write(at + 8, &wait.peer.to_ne_bytes());
         self.base.write(at + 12, &wait.tag.to_ne_bytes());
@@ -343,7 +343,7 @@ impl Arena {
         if told.epoch % 2 == 1 && told.call == ENDED {
             return;
         }
-        let ended = Waiting {
+        let ended = WaitNote {
             epoch: 0,
             call: ENDED,
             peer: 0,
@@ -359,8 +359,8 @@ impl Arena {
     }
 
     /// What a rank has told of its wait; only where its epoch was the same before and after, and odd, is it whole.
-    pub fn told(&self, rank: usize) -> Waiting {
-        let at = Layout::block(rank) + WAIT;
+    pub fn told(&self, rank: usize) -> WaitNote {
+        let at = ArenaLayout::block(rank) + WAIT;
         let number = |offset: usize| {
             let mut bytes = [0; 4];
             self.base.read(at + offset, &mut bytes);
@@ -369,7 +369,7 @@ impl Arena {
         let epoch = self.epoch(rank).load(Ordering::Acquire);
         let mut text = vec![0; (number(32) as usize).min(SIGNATURE)];
         self.base.read(at + 36, &mut text);
-        Waiting {
+        WaitNote {
             epoch,
             call: number(4),
             peer: number(8) as i32,

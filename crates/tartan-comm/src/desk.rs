@@ -12,9 +12,9 @@ use std::sync::Arc;
 use crate::arena::{Arena, Window, ENDED, HEADER, IN_BASE, PAGE, SMALL};
 use crate::carried::{Head, ACK, HEAD, SEND};
 use crate::heap::{give_back, payload_at, Heap};
-use crate::line::{flag, op, status, Reply, Request, INLINE};
+use crate::line::{flag, op, status, ReplyBody, RequestBody, INLINE};
 use crate::lists::{head_bytes, LIST, MATCHING, OF_NODE, OF_RANK, OUTCOMES, STOCK};
-use crate::matching::{Label, Matching, Wanted};
+use crate::matching::{Label, Matching, ReceiveFilter};
 use crate::refusal;
 use crate::shelf::{Full, List, Shelf};
 use crate::wait::wake_sleepers;
@@ -58,7 +58,7 @@ struct Receive {
 enum Outcome {
     Open,
     AskedBy(u64),
-    Known(Reply),
+    Known(ReplyBody),
 }
 
 /// A message to another node: the head, and the block that goes with it.
@@ -74,7 +74,7 @@ pub type Carried = (u32, [u8; HEAD], Vec<u8>);
 
 /// All ranks of a group on this node have come to a meeting that other nodes take part in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Meeting {
+pub struct NodeMeeting {
     /// The number of the group, the same on all nodes; that of its window on this node.
     pub group: u32,
     pub slot: u32,
@@ -84,10 +84,10 @@ pub struct Meeting {
 }
 
 /// A probe that waits.
-type Probe = (usize, u64, Wanted);
+type Probe = (usize, u64, ReceiveFilter);
 
 /// The desk of a node, as one of its processes sees it.
-pub struct Desk {
+pub struct NodeDesk {
     arena: Arc<Arena>,
     places: Places,
     shelf: Shelf,
@@ -95,7 +95,7 @@ pub struct Desk {
     matching: Vec<Matching<Message, Receive>>,
     probes: List<Probe>,
     outbox: List<Outgoing>,
-    meetings: List<Meeting>,
+    meetings: List<NodeMeeting>,
     /// Lines that were answered, and whose ranks may sleep.
     answered: Vec<(usize, u64)>,
     /// What came from other nodes: of the process that takes it in.
@@ -116,7 +116,7 @@ impl Drop for Leaving<'_> {
     }
 }
 
-impl Desk {
+impl NodeDesk {
     pub fn new(arena: Arc<Arena>, places: Places) -> Self {
         let layout = arena.layout;
         let (heads, bytes) = layout.desk();
@@ -214,20 +214,20 @@ impl Desk {
         }
     }
 
-    fn request(&self, rank: usize) -> Option<(u64, Request)> {
+    fn request(&self, rank: usize) -> Option<(u64, RequestBody)> {
         let seq = self.read(rank).load(Ordering::Relaxed) + 1;
         // SAFETY: the line lies in the arena; it is read by who has the desk, or to see whether it was published.
         let request = unsafe { (*self.arena.request(rank, seq)).take(seq) }?;
         Some((seq, request))
     }
 
-    fn carry_out(&mut self, rank: usize, seq: u64, asked: &Request) {
+    fn carry_out(&mut self, rank: usize, seq: u64, asked: &RequestBody) {
         if asked.flags & flag::DEFER != 0 {
             let outcomes = self.outcomes(rank, seq);
             self.require_room(self.shelf.push(&outcomes, (seq, Outcome::Open)));
             self.answer(rank, seq, pending());
         }
-        let wanted = Wanted {
+        let wanted = ReceiveFilter {
             source: asked.peer,
             tag: asked.tag,
             group: asked.group,
@@ -249,7 +249,7 @@ impl Desk {
             op::PROBE => self.probe(rank, seq, wanted, asked.flags & flag::NOW != 0),
             op::MEET => {
                 self.require_room(self.shelf.push(&self.meetings, meeting(asked)));
-                self.answer(rank, seq, Reply::default());
+                self.answer(rank, seq, ReplyBody::default());
             }
             op::ARRIVE => self.arrive_for(rank, seq, asked),
             op::FAIL => self.refuse(rank, asked),
@@ -258,15 +258,15 @@ impl Desk {
     }
 
     /// A slot has come to a meeting: a GPU cannot count in memory that it shares with the host.
-    fn arrive_for(&mut self, rank: usize, seq: u64, asked: &Request) {
-        self.answer(rank, seq, Reply::default());
+    fn arrive_for(&mut self, rank: usize, seq: u64, asked: &RequestBody) {
+        self.answer(rank, seq, ReplyBody::default());
         if let Err(error) = self.count(meeting(asked)) {
             let text = format!("the window of a group: {error}");
             self.arena.abort(refusal::kind::NO_ROOM, &text);
         }
     }
 
-    fn count(&mut self, meeting: Meeting) -> io::Result<()> {
+    fn count(&mut self, meeting: NodeMeeting) -> io::Result<()> {
         let members = self.members(meeting.slot)?;
         let here = |&&member: &&u32| self.places.node[member as usize] == self.places.me;
         let locals = members.iter().filter(here).count();
@@ -283,7 +283,7 @@ impl Desk {
     }
 
     /// A slot cannot go on: end all waits, for the reason that it gives.
-    fn refuse(&mut self, rank: usize, asked: &Request) {
+    fn refuse(&mut self, rank: usize, asked: &RequestBody) {
         let half = asked.peer as usize;
         let calls = match self.window(asked.group) {
             Ok((arena, window)) if asked.flags == refusal::MISMATCH => {
@@ -296,7 +296,7 @@ impl Desk {
         self.arena.abort(kind, &text);
     }
 
-    fn send(&mut self, rank: usize, seq: u64, asked: &Request) {
+    fn send(&mut self, rank: usize, seq: u64, asked: &RequestBody) {
         let origin = Origin {
             rank: self.places.first + rank,
             seq,
@@ -341,7 +341,7 @@ impl Desk {
         self.require_room(self.shelf.push(&self.outbox, outgoing));
     }
 
-    fn block_bytes(&self, asked: &Request) -> usize {
+    fn block_bytes(&self, asked: &RequestBody) -> usize {
         let mut description = [0; 4];
         self.arena
             .base
@@ -376,11 +376,11 @@ impl Desk {
         let Origin { rank, seq } = message.origin;
         let node = self.places.node[rank];
         if node == self.places.me {
-            let reply = Reply {
+            let reply = ReplyBody {
                 status: outcome,
                 bytes: message.bytes,
                 tag: label.tag,
-                ..Reply::default()
+                ..ReplyBody::default()
             };
             return self.finish(rank - self.places.first, seq, reply);
         }
@@ -397,7 +397,7 @@ impl Desk {
     }
 
     /// A request has ended: answer it, or who waits for it, or remember how.
-    fn finish(&mut self, rank: usize, seq: u64, reply: Reply) {
+    fn finish(&mut self, rank: usize, seq: u64, reply: ReplyBody) {
         let outcomes = self.outcomes(rank, seq);
         let its = |(other, _): &(u64, Outcome)| *other == seq;
         match self.shelf.find(&outcomes, its) {
@@ -437,7 +437,7 @@ impl Desk {
         }
     }
 
-    fn probe(&mut self, rank: usize, seq: u64, wanted: Wanted, now: bool) {
+    fn probe(&mut self, rank: usize, seq: u64, wanted: ReceiveFilter, now: bool) {
         match self.matching[rank].find(&self.shelf, wanted) {
             Some((label, message)) => {
                 self.answer(rank, seq, described(label, &message, status::DONE))
@@ -456,7 +456,7 @@ impl Desk {
         }
     }
 
-    fn answer(&mut self, rank: usize, seq: u64, reply: Reply) {
+    fn answer(&mut self, rank: usize, seq: u64, reply: ReplyBody) {
         // SAFETY: the line lies in the arena; who has the desk is its only writer, and answers each request once.
         unsafe { (*self.arena.reply(rank, seq)).publish(seq, reply) };
         self.answered.push((rank, seq));
@@ -464,7 +464,7 @@ impl Desk {
 
     /// Take what is for other nodes: for each message the node, the head and the block, which is copied and given back;
     /// and the meetings.
-    pub fn take(&mut self) -> (Vec<Carried>, Vec<Meeting>) {
+    pub fn take(&mut self) -> (Vec<Carried>, Vec<NodeMeeting>) {
         if !self.has_outgoing() {
             return (Vec::new(), Vec::new());
         }
@@ -496,11 +496,11 @@ impl Desk {
             .filter(|&to| to < self.matching.len())
             .ok_or_else(|| io::Error::other(format!("rank {} is not of this node", head.to)))?;
         if head.kind == ACK {
-            let reply = Reply {
+            let reply = ReplyBody {
                 status: head.status,
                 bytes: head.bytes,
                 tag: head.tag,
-                ..Reply::default()
+                ..ReplyBody::default()
             };
             self.alone(|desk| desk.finish(to, head.seq, reply));
             return Ok(());
@@ -566,7 +566,7 @@ impl Desk {
     ///
     /// # Errors
     /// Where the window cannot be mapped.
-    pub fn pack(&mut self, meeting: Meeting, members: &[usize]) -> io::Result<Vec<u8>> {
+    pub fn pack(&mut self, meeting: NodeMeeting, members: &[usize]) -> io::Result<Vec<u8>> {
         let (arena, window) = self.window(meeting.slot)?;
         let parts = parts(arena, window, meeting, members);
         let mut packed = vec![0; parts.iter().map(|part| part.1).sum()];
@@ -582,7 +582,12 @@ impl Desk {
     ///
     /// # Errors
     /// Where they are not what the headers say.
-    pub fn unpack(&mut self, meeting: Meeting, members: &[usize], packed: &[u8]) -> io::Result<()> {
+    pub fn unpack(
+        &mut self,
+        meeting: NodeMeeting,
+        members: &[usize],
+        packed: &[u8],
+    ) -> io::Result<()> {
         let (arena, window) = self.window(meeting.slot)?;
         let mut rest = packed;
         let mut cut = |bytes: usize| -> io::Result<&[u8]> {
@@ -672,8 +677,8 @@ impl Desk {
 }
 
 /// The meeting that a request is about.
-fn meeting(asked: &Request) -> Meeting {
-    Meeting {
+fn meeting(asked: &RequestBody) -> NodeMeeting {
+    NodeMeeting {
         group: asked.address as u32,
         slot: asked.group,
         half: asked.peer as u32,
@@ -686,7 +691,7 @@ fn meeting(asked: &Request) -> Meeting {
 fn parts(
     arena: &Arena,
     window: &Window,
-    meeting: Meeting,
+    meeting: NodeMeeting,
     members: &[usize],
 ) -> Vec<(usize, usize)> {
     let (layout, half) = (&arena.layout, meeting.half as usize);
@@ -705,8 +710,8 @@ fn parts(
     parts
 }
 
-fn described(label: Label, message: &Message, outcome: i32) -> Reply {
-    Reply {
+fn described(label: Label, message: &Message, outcome: i32) -> ReplyBody {
+    ReplyBody {
         status: outcome,
         source: label.source,
         tag: label.tag,
@@ -717,16 +722,16 @@ fn described(label: Label, message: &Message, outcome: i32) -> Reply {
     }
 }
 
-fn pending() -> Reply {
-    Reply {
+fn pending() -> ReplyBody {
+    ReplyBody {
         status: status::PENDING,
-        ..Reply::default()
+        ..ReplyBody::default()
     }
 }
 
-fn unknown() -> Reply {
-    Reply {
+fn unknown() -> ReplyBody {
+    ReplyBody {
         status: status::UNKNOWN,
-        ..Reply::default()
+        ..ReplyBody::default()
     }
 }

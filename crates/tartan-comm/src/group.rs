@@ -8,24 +8,24 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::arena::{Arena, Waiting, Window, HEADER, IN_GROUP, SIGNATURE, SMALL};
-use crate::line::{op, Request};
+use crate::arena::{Arena, WaitNote, Window, HEADER, IN_GROUP, SIGNATURE, SMALL};
+use crate::line::{op, RequestBody};
 use crate::meeting::{arrive, calls, contributed, members, places, release, RELEASE, SLEEPERS};
-use crate::rank::{Check, Rank, Stop};
+use crate::rank::{KeepWaiting, NodeRank, WaitEnd};
 use crate::words;
 
 /// Why a collective did not come about.
 #[derive(Debug)]
-pub enum Failure {
-    Stop(Stop),
+pub enum CollectiveFailure {
+    Stop(WaitEnd),
     /// The ranks call different things: what each calls.
     Mismatch(Vec<String>),
     /// All contributions together do not fit: their bytes.
     TooLarge(u128),
 }
 
-impl From<Stop> for Failure {
-    fn from(stop: Stop) -> Self {
+impl From<WaitEnd> for CollectiveFailure {
+    fn from(stop: WaitEnd) -> Self {
         Self::Stop(stop)
     }
 }
@@ -80,14 +80,14 @@ impl Group {
     /// Exchange contributions: `places` says afterwards where they lie. All ranks give the same signature.
     ///
     /// # Errors
-    /// See `Failure`; a mismatch and a lack of room are found by all ranks alike.
+    /// See `CollectiveFailure`; a mismatch and a lack of room are found by all ranks alike.
     pub fn exchange(
         &mut self,
-        rank: &mut Rank,
+        rank: &mut NodeRank,
         signature: &[u8],
         contribution: &[u8],
-        check: Check<'_>,
-    ) -> Result<(), Failure> {
+        check: KeepWaiting<'_>,
+    ) -> Result<(), CollectiveFailure> {
         self.turn += 1;
         let half = (self.turn % 2) as usize;
         self.tell(half, signature, contribution);
@@ -105,7 +105,7 @@ impl Group {
         }
         let total: u128 = sizes.iter().map(|&bytes| bytes as u128).sum();
         if total > layout.half as u128 {
-            return Err(Failure::TooLarge(total));
+            return Err(CollectiveFailure::TooLarge(total));
         }
         self.places = places(&self.arena, &self.window, half);
         self.joined = true;
@@ -119,10 +119,10 @@ impl Group {
     /// Where the wait is ended.
     pub fn meet_here(
         &mut self,
-        rank: &mut Rank,
+        rank: &mut NodeRank,
         signature: &[u8],
-        check: Check<'_>,
-    ) -> Result<(), Failure> {
+        check: KeepWaiting<'_>,
+    ) -> Result<(), CollectiveFailure> {
         self.meet(rank, signature, 2, check)
     }
 
@@ -149,7 +149,7 @@ impl Group {
         }
     }
 
-    fn refuse_mismatch(&self, half: usize) -> Result<(), Failure> {
+    fn refuse_mismatch(&self, half: usize) -> Result<(), CollectiveFailure> {
         let count = members(&self.window).len();
         let header = |member| {
             let mut header = [0; HEADER];
@@ -162,16 +162,20 @@ impl Group {
         if (0..count).map(header).all(|other| same(&other)) {
             return Ok(());
         }
-        Err(Failure::Mismatch(calls(&self.arena, &self.window, half)))
+        Err(CollectiveFailure::Mismatch(calls(
+            &self.arena,
+            &self.window,
+            half,
+        )))
     }
 
     fn meet(
         &mut self,
-        rank: &mut Rank,
+        rank: &mut NodeRank,
         signature: &[u8],
         phase: i32,
-        check: Check<'_>,
-    ) -> Result<(), Failure> {
+        check: KeepWaiting<'_>,
+    ) -> Result<(), CollectiveFailure> {
         let round = self.round.wrapping_add(1);
         self.round = round;
         if arrive(&self.window, self.locals, round) {
@@ -179,19 +183,19 @@ impl Group {
                 release(&self.window, round);
                 return Ok(());
             }
-            let request = Request {
+            let request = RequestBody {
                 op: op::MEET,
                 peer: (self.turn % 2) as i32,
                 tag: phase,
                 group: self.slot as u32,
                 address: u64::from(self.group),
                 bytes: u64::from(round),
-                ..Request::default()
+                ..RequestBody::default()
             };
             rank.post(request, check)?;
         }
         let word = self.window.word(RELEASE);
-        let waiting = || Waiting {
+        let waiting = || WaitNote {
             epoch: 0,
             call: IN_GROUP,
             peer: 0,

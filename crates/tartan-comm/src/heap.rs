@@ -97,11 +97,11 @@ pub fn give_back(window: &Window, block: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::{Arena, Layout};
+    use crate::arena::{Arena, ArenaLayout};
     use std::collections::VecDeque;
 
     fn arena() -> Arena {
-        let layout = Layout {
+        let layout = ArenaLayout {
             ranks: 1,
             members: 1,
             heap: 4096,

@@ -1,6 +1,6 @@
 //! Request and reply lines: 64 bytes each, one writer each.
 
-use crate::sync::{order, AtomicU64, Need, Ordering, Plain};
+use crate::sync::{order, AtomicU64, OrderNeed, Ordering, PlainCell};
 
 /// Lines of a ring. A rank has one blocking call at most; requests that need not wait are answered at once.
 pub const RING: u64 = 8;
@@ -48,7 +48,7 @@ pub mod status {
 /// A request, without its number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Request {
+pub struct RequestBody {
     pub op: u16,
     pub flags: u16,
     pub peer: i32,
@@ -62,7 +62,7 @@ pub struct Request {
 /// A reply, without its number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Reply {
+pub struct ReplyBody {
     pub status: i32,
     pub source: i32,
     pub tag: i32,
@@ -76,14 +76,14 @@ pub struct Reply {
 #[repr(C, align(64))]
 pub struct RequestLine {
     seq: AtomicU64,
-    request: Plain<Request>,
+    request: PlainCell<RequestBody>,
 }
 
 /// The line of a reply.
 #[repr(C, align(64))]
 pub struct ReplyLine {
     ack: AtomicU64,
-    reply: Plain<Reply>,
+    reply: PlainCell<ReplyBody>,
 }
 
 #[cfg(not(loom))]
@@ -94,7 +94,7 @@ impl Default for RequestLine {
     fn default() -> Self {
         Self {
             seq: AtomicU64::new(0),
-            request: Plain::new(Request::default()),
+            request: PlainCell::new(RequestBody::default()),
         }
     }
 }
@@ -104,7 +104,7 @@ impl Default for ReplyLine {
     fn default() -> Self {
         Self {
             ack: AtomicU64::new(0),
-            reply: Plain::new(Reply::default()),
+            reply: PlainCell::new(ReplyBody::default()),
         }
     }
 }
@@ -114,17 +114,22 @@ impl RequestLine {
     ///
     /// # Safety
     /// Only the rank that the line belongs to writes it, after the request before in this line was answered.
-    pub unsafe fn publish(&self, seq: u64, request: Request) {
+    pub unsafe fn publish(&self, seq: u64, request: RequestBody) {
         self.request.set(request);
-        self.seq.store(seq, order(Need::Publish, Ordering::Release));
+        self.seq
+            .store(seq, order(OrderNeed::Publish, Ordering::Release));
     }
 
     /// Read the request of this number, if it was published (R2).
     ///
     /// # Safety
     /// Only who has the desk reads, and a line is not written again before it was answered.
-    pub unsafe fn take(&self, seq: u64) -> Option<Request> {
-        if self.seq.load(order(Need::TakeRequest, Ordering::Acquire)) != seq {
+    pub unsafe fn take(&self, seq: u64) -> Option<RequestBody> {
+        if self
+            .seq
+            .load(order(OrderNeed::TakeRequest, Ordering::Acquire))
+            != seq
+        {
             return None;
         }
         Some(self.request.get())
@@ -136,17 +141,22 @@ impl ReplyLine {
     ///
     /// # Safety
     /// Only who has the desk writes, once for each request.
-    pub unsafe fn publish(&self, seq: u64, reply: Reply) {
+    pub unsafe fn publish(&self, seq: u64, reply: ReplyBody) {
         self.reply.set(reply);
-        self.ack.store(seq, order(Need::Answer, Ordering::Release));
+        self.ack
+            .store(seq, order(OrderNeed::Answer, Ordering::Release));
     }
 
     /// Read the reply to the request of this number, if there is one (R4).
     ///
     /// # Safety
     /// Only the asker reads, before it publishes the request `RING` later.
-    pub unsafe fn take(&self, seq: u64) -> Option<Reply> {
-        if self.ack.load(order(Need::TakeAnswer, Ordering::Acquire)) != seq {
+    pub unsafe fn take(&self, seq: u64) -> Option<ReplyBody> {
+        if self
+            .ack
+            .load(order(OrderNeed::TakeAnswer, Ordering::Acquire))
+            != seq
+        {
             return None;
         }
         Some(self.reply.get())

@@ -9,7 +9,7 @@ use crate::shelf::{Full, List, Shelf};
 
 /// What a receive or a probe takes: numbers, or `ANY`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ReceiveFilter {
     pub source: i32,
     pub tag: i32,
     pub group: u32,
@@ -23,7 +23,7 @@ pub struct Label {
     pub group: u32,
 }
 
-impl Wanted {
+impl ReceiveFilter {
     /// Whether a message is wanted.
     pub fn takes(&self, label: &Label) -> bool {
         self.group == label.group
@@ -35,7 +35,7 @@ impl Wanted {
 /// The messages and the receives of one rank that have not found each other. `M` and `R` are what hangs on them.
 pub struct Matching<M, R> {
     messages: List<(Label, M)>,
-    receives: List<(Wanted, R)>,
+    receives: List<(ReceiveFilter, R)>,
 }
 
 impl<M: Copy, R: Copy> Matching<M, R> {
@@ -67,7 +67,7 @@ impl<M: Copy, R: Copy> Matching<M, R> {
     pub fn receive(
         &self,
         shelf: &Shelf,
-        wanted: Wanted,
+        wanted: ReceiveFilter,
         receive: R,
     ) -> Result<Option<(Label, M, R)>, Full> {
         if let Some((label, message)) =
@@ -80,7 +80,7 @@ impl<M: Copy, R: Copy> Matching<M, R> {
     }
 
     /// The message that a receive would take now.
-    pub fn find(&self, shelf: &Shelf, wanted: Wanted) -> Option<(Label, M)> {
+    pub fn find(&self, shelf: &Shelf, wanted: ReceiveFilter) -> Option<(Label, M)> {
         shelf.find(&self.messages, |(label, _)| wanted.takes(label))
     }
 }
@@ -88,7 +88,7 @@ impl<M: Copy, R: Copy> Matching<M, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::{Arena, Layout, PAGE};
+    use crate::arena::{Arena, ArenaLayout, PAGE};
     use crate::lists::STOCK;
     use proptest::prelude::*;
     use std::sync::Arc;
@@ -96,7 +96,7 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Event {
         Message(Label),
-        Receive(Wanted),
+        Receive(ReceiveFilter),
     }
 
     /// The slow oracle: after every event, look through all that was ever said, oldest first, for a pair that fits.
@@ -129,7 +129,7 @@ mod tests {
                     group,
                 })
             } else {
-                Event::Receive(Wanted { source, tag, group })
+                Event::Receive(ReceiveFilter { source, tag, group })
             }
         })
     }
@@ -139,7 +139,7 @@ mod tests {
 
         #[test]
         fn as_the_oracle_matches(events in prop::collection::vec(event(), 0..40)) {
-            let layout = Layout { ranks: 1, members: 1, heap: 4 * PAGE, half: PAGE };
+            let layout = ArenaLayout { ranks: 1, members: 1, heap: 4 * PAGE, half: PAGE };
             let at = layout.heap_at(0);
             let shelf = Shelf::new(Arc::new(Arena::new(layout).unwrap()), at, at + PAGE, 3 * PAGE);
             let matching = Matching::new(at + STOCK);

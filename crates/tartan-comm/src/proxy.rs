@@ -9,7 +9,7 @@ use std::thread::{park_timeout, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::arena::Arena;
-use crate::desk::{Desk, Places};
+use crate::desk::{NodeDesk, Places};
 use crate::refusal::kind;
 use crate::wait::sharpen_timer;
 
@@ -20,7 +20,7 @@ const BUSY: Duration = Duration::from_millis(10);
 
 struct Shared {
     arena: Arc<Arena>,
-    desk: Mutex<Desk>,
+    desk: Mutex<NodeDesk>,
     stops: AtomicBool,
 }
 
@@ -37,7 +37,7 @@ impl Proxy {
     /// Where the system gives no thread.
     pub fn start(arena: Arc<Arena>, places: Places, polls: bool) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
-            desk: Mutex::new(Desk::new(Arc::clone(&arena), places)),
+            desk: Mutex::new(NodeDesk::new(Arc::clone(&arena), places)),
             arena,
             stops: AtomicBool::new(false),
         });
@@ -51,7 +51,7 @@ impl Proxy {
     }
 
     /// Use the desk; the other threads of this process wait meanwhile.
-    pub fn with<T>(&self, use_it: impl FnOnce(&mut Desk) -> T) -> T {
+    pub fn with<T>(&self, use_it: impl FnOnce(&mut NodeDesk) -> T) -> T {
         let mut desk = self
             .shared
             .desk

@@ -4,15 +4,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::arena::{Arena, Waiting, IN_BASE};
-use crate::desk::{Desk, Places};
+use crate::arena::{Arena, WaitNote, IN_BASE};
+use crate::desk::{NodeDesk, Places};
 use crate::heap::{give_back, payload_at, Heap};
-use crate::line::{Reply, Request, RING};
-use crate::wait::{sleep_unless, Patience, TURN};
+use crate::line::{ReplyBody, RequestBody, RING};
+use crate::wait::{sleep_unless, LookTime, TURN};
 
 /// Why a wait has ended without what was waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum WaitEnd {
     /// The arena was aborted; `Arena::reason` says why.
     Aborted,
     /// The check said so.
@@ -22,25 +22,25 @@ pub enum Stop {
 }
 
 /// Called now and then in long waits; false ends them.
-pub type Check<'a> = &'a mut dyn FnMut() -> bool;
+pub type KeepWaiting<'a> = &'a mut dyn FnMut() -> bool;
 
 /// One rank of a node.
-pub struct Rank {
+pub struct NodeRank {
     pub arena: Arc<Arena>,
     me: usize,
     seq: u64,
-    desk: Desk,
+    desk: NodeDesk,
     heap: Heap,
-    patience: Patience,
+    patience: LookTime,
 }
 
-impl Rank {
+impl NodeRank {
     /// The rank of this number on its node. It may look for what comes where there is a core for every rank.
     pub fn new(arena: Arc<Arena>, places: Places, me: usize, has_core: bool) -> Self {
         let layout = arena.layout;
         Self {
-            patience: Patience::new(has_core),
-            desk: Desk::new(Arc::clone(&arena), places),
+            patience: LookTime::new(has_core),
+            desk: NodeDesk::new(Arc::clone(&arena), places),
             heap: Heap::new(layout.heap_at(me), layout.heap),
             arena,
             me,
@@ -52,9 +52,9 @@ impl Rank {
     ///
     /// # Errors
     /// Where all lines are in use and the wait for one is ended.
-    pub fn post(&mut self, request: Request, check: Check<'_>) -> Result<u64, Stop> {
+    pub fn post(&mut self, request: RequestBody, check: KeepWaiting<'_>) -> Result<u64, WaitEnd> {
         if self.arena.aborted() {
-            return Err(Stop::Aborted);
+            return Err(WaitEnd::Aborted);
         }
         let seq = self.seq + 1;
         if seq > RING {
@@ -64,7 +64,7 @@ impl Rank {
         // SAFETY: the line is this rank's, and the request before in it was answered, as just seen.
         unsafe { (*self.arena.request(self.me, seq)).publish(seq, request) };
         if !self.desk.serve_rank(self.me) {
-            return Err(Stop::Aborted);
+            return Err(WaitEnd::Aborted);
         }
         Ok(seq)
     }
@@ -73,17 +73,26 @@ impl Rank {
     ///
     /// # Errors
     /// Where the wait is ended.
-    pub fn ask(&mut self, request: Request, check: Check<'_>) -> Result<Reply, Stop> {
+    pub fn ask(
+        &mut self,
+        request: RequestBody,
+        check: KeepWaiting<'_>,
+    ) -> Result<ReplyBody, WaitEnd> {
         let seq = self.post(request, check)?;
         self.answered(seq, &request, check)
     }
 
-    fn answered(&self, seq: u64, request: &Request, check: Check<'_>) -> Result<Reply, Stop> {
+    fn answered(
+        &self,
+        seq: u64,
+        request: &RequestBody,
+        check: KeepWaiting<'_>,
+    ) -> Result<ReplyBody, WaitEnd> {
         let line = self.arena.reply(self.me, seq);
         // SAFETY: the line is answered for this rank alone, which reads it before it asks in it again.
         let take = || unsafe { (*line).take(seq) };
         let at = self.arena.ack_at(self.me, seq);
-        let waiting = || Waiting {
+        let waiting = || WaitNote {
             epoch: 0,
             call: u32::from(request.op),
             peer: request.peer,
@@ -96,7 +105,7 @@ impl Rank {
         let ready = || take().is_some();
         let sleepers = self.arena.sleeps(self.me);
         self.sleep(self.arena.base.word(at), sleepers, &ready, &waiting, check)?;
-        take().ok_or(Stop::Interrupted)
+        take().ok_or(WaitEnd::Interrupted)
     }
 
     /// Wait until something is ready; `word` changes then.
@@ -108,9 +117,9 @@ impl Rank {
         word: &AtomicU32,
         sleepers: &AtomicU32,
         ready: &dyn Fn() -> bool,
-        waiting: &dyn Fn() -> Waiting,
-        check: Check<'_>,
-    ) -> Result<(), Stop> {
+        waiting: &dyn Fn() -> WaitNote,
+        check: KeepWaiting<'_>,
+    ) -> Result<(), WaitEnd> {
         if ready() {
             return Ok(());
         }
@@ -130,10 +139,10 @@ impl Rank {
                 break Ok(());
             }
             if self.arena.aborted() {
-                break Err(Stop::Aborted);
+                break Err(WaitEnd::Aborted);
             }
             if !check() {
-                break Err(Stop::Interrupted);
+                break Err(WaitEnd::Interrupted);
             }
         };
         self.arena.epoch(self.me).fetch_add(1, Ordering::SeqCst);
@@ -141,7 +150,7 @@ impl Rank {
         ended
     }
 
-    fn begin_wait(&self, told: &Waiting) {
+    fn begin_wait(&self, told: &WaitNote) {
         self.arena.describe(self.me, told);
         self.arena.epoch(self.me).fetch_add(1, Ordering::SeqCst);
     }
@@ -155,11 +164,11 @@ impl Rank {
     ///
     /// # Errors
     /// Where there is no room.
-    pub fn lay_out(&mut self, description: &[u8], payload: &[u8]) -> Result<u64, Stop> {
+    pub fn lay_out(&mut self, description: &[u8], payload: &[u8]) -> Result<u64, WaitEnd> {
         let begin = payload_at(description.len());
         let base = &self.arena.base;
         let bytes = begin + payload.len();
-        let block = self.heap.take(base, bytes).ok_or(Stop::NoRoom(bytes))?;
+        let block = self.heap.take(base, bytes).ok_or(WaitEnd::NoRoom(bytes))?;
         base.write(block + 4, &(description.len() as u32).to_ne_bytes());
         base.write(block + 64, description);
         base.write(block + begin, payload);

@@ -1,6 +1,6 @@
 //! Why a slot cannot go on, as text: pure. A kernel has no exceptions, so a mistake in one ends all ranks with its reason.
 
-use crate::line::Request;
+use crate::line::RequestBody;
 
 /// Kinds of reasons for which all waits are ended.
 pub mod kind {
@@ -35,8 +35,8 @@ pub const TWICE: u16 = 10;
 pub const RESULT_TOO_LONG: u16 = 11;
 
 /// The kind and the text of a reason.
-pub fn reason(rank: usize, size: usize, asked: &Request, calls: &[String]) -> (u32, String) {
-    let Request {
+pub fn reason(rank: usize, size: usize, asked: &RequestBody, calls: &[String]) -> (u32, String) {
+    let RequestBody {
         peer,
         tag,
         bytes,
@@ -95,13 +95,13 @@ mod tests {
     use super::*;
 
     fn told(flags: u16) -> (u32, String) {
-        let mut asked = Request {
+        let mut asked = RequestBody {
             flags,
             peer: 9,
             tag: 7,
             bytes: 80,
             address: 8,
-            ..Request::default()
+            ..RequestBody::default()
         };
         asked.inline[..5].copy_from_slice(b"int32");
         reason(5, 6, &asked, &["barrier".into(), "all_to_all".into()])

@@ -179,12 +179,12 @@ impl Shelf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::{Layout, PAGE};
+    use crate::arena::{ArenaLayout, PAGE};
     use crate::lists::{LIST, STOCK};
     use proptest::prelude::*;
 
     fn shelf(nodes: usize) -> (Shelf, Vec<List<u64>>) {
-        let layout = Layout {
+        let layout = ArenaLayout {
             ranks: 1,
             members: 1,
             heap: 16 * PAGE,

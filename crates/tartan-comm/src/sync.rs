@@ -1,6 +1,6 @@
 //! Atomics, fences and cells; under `cfg(loom)` those of loom, which tries every order that the rules allow.
 //!
-//! Each order that the protocol needs has a name, a `Need`. Tests under loom weaken one at a time and expect a report.
+//! Each order that the protocol needs has a name, an `OrderNeed`. Tests under loom weaken one at a time, and expect a report.
 
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ pub use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Where the protocol needs an order of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
+pub enum OrderNeed {
     /// A request is published (R1), read (R2), answered (R3), the answer read (R4).
     Publish,
     TakeRequest,
@@ -36,36 +36,36 @@ pub enum Need {
 /// The order for a need.
 #[cfg(not(loom))]
 #[inline(always)]
-pub fn order(_need: Need, strong: Ordering) -> Ordering {
+pub fn order(_need: OrderNeed, strong: Ordering) -> Ordering {
     strong
 }
 
 /// The fence for a need.
 #[cfg(not(loom))]
 #[inline(always)]
-pub fn fence(_need: Need) {
+pub fn fence(_need: OrderNeed) {
     std::sync::atomic::fence(Ordering::SeqCst);
 }
 
 #[cfg(loom)]
 mod weakened {
-    use super::{Need, Ordering};
+    use super::{OrderNeed, Ordering};
     use std::cell::Cell;
 
     std::thread_local! {
         // Loom runs all threads of a model on one thread of the system.
-        static WEAKENED: Cell<Option<Need>> = const { Cell::new(None) };
+        static WEAKENED: Cell<Option<OrderNeed>> = const { Cell::new(None) };
     }
 
     /// Run a model with one order relaxed, or one fence left out.
-    pub fn with<T>(need: Option<Need>, run: impl FnOnce() -> T) -> T {
+    pub fn with<T>(need: Option<OrderNeed>, run: impl FnOnce() -> T) -> T {
         WEAKENED.set(need);
         let result = run();
         WEAKENED.set(None);
         result
     }
 
-    pub fn order(need: Need, strong: Ordering) -> Ordering {
+    pub fn order(need: OrderNeed, strong: Ordering) -> Ordering {
         if WEAKENED.get() == Some(need) {
             Ordering::Relaxed
         } else {
@@ -73,7 +73,7 @@ mod weakened {
         }
     }
 
-    pub fn fence(need: Need) {
+    pub fn fence(need: OrderNeed) {
         if WEAKENED.get() != Some(need) {
             loom::sync::atomic::fence(Ordering::SeqCst);
         }
@@ -84,7 +84,7 @@ pub use weakened::{fence, order, with};
 
 /// Plain memory that a protocol hands from one side to the other.
 #[cfg_attr(not(loom), repr(transparent))]
-pub struct Plain<T> {
+pub struct PlainCell<T> {
     #[cfg(not(loom))]
     cell: std::cell::UnsafeCell<T>,
     #[cfg(loom)]
@@ -92,9 +92,9 @@ pub struct Plain<T> {
 }
 
 // SAFETY: the protocol says which side uses it when; under loom, every use is checked.
-unsafe impl<T: Send> Sync for Plain<T> {}
+unsafe impl<T: Send> Sync for PlainCell<T> {}
 
-impl<T: Copy> Plain<T> {
+impl<T: Copy> PlainCell<T> {
     #[cfg(loom)]
     pub fn new(value: T) -> Self {
         Self {

@@ -10,7 +10,7 @@ use std::time::Duration;
 #[cfg(not(loom))]
 use std::time::Instant;
 
-use crate::sync::{fence, AtomicU32, Need, Ordering};
+use crate::sync::{fence, AtomicU32, OrderNeed, Ordering};
 #[cfg(loom)]
 pub use stand_in::{sleep_while, wake};
 
@@ -36,13 +36,13 @@ pub fn comes_soon(ready: impl Fn() -> bool) -> bool {
 
 /// How long one rank looks before it sleeps, where there is a core for every rank: as long again as waits took lately.
 #[cfg(not(loom))]
-pub struct Patience {
+pub struct LookTime {
     /// Nanoseconds of a wait, a running mean; none where ranks outnumber cores.
     typical: Option<AtomicU32>,
 }
 
 #[cfg(not(loom))]
-impl Patience {
+impl LookTime {
     /// The longest time that one looks.
     const MOST: Duration = Duration::from_millis(8);
     /// As long a wait counts at most, so that a single long one is soon forgotten.
@@ -127,7 +127,7 @@ pub fn sleep_unless(
     ready: impl Fn() -> bool,
 ) {
     sleepers.fetch_add(1, Ordering::SeqCst);
-    fence(Need::SleeperFence);
+    fence(OrderNeed::SleeperFence);
     if !ready() {
         sleep_while(word, value, limit);
     }
@@ -136,7 +136,7 @@ pub fn sleep_unless(
 
 /// Wake those who sleep on a word that was written before this call.
 pub fn wake_sleepers(word: &AtomicU32, sleepers: &AtomicU32) {
-    fence(Need::WakerFence);
+    fence(OrderNeed::WakerFence);
     if sleepers.load(Ordering::Relaxed) != 0 {
         wake(word);
     }
@@ -177,7 +177,7 @@ mod stand_in {
 mod tests {
     use super::*;
 
-    fn waited(patience: &Patience, times: usize, took: Duration) {
+    fn waited(patience: &LookTime, times: usize, took: Duration) {
         for _ in 0..times {
             patience.note(Instant::now().checked_sub(took).unwrap());
         }
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn one_looks_as_long_again_as_waits_took() {
-        let patience = Patience::new(true);
+        let patience = LookTime::new(true);
         assert_eq!(patience.limit(), Duration::ZERO);
         waited(&patience, 30, Duration::from_millis(1));
         let limit = patience.limit();
@@ -193,12 +193,12 @@ mod tests {
         waited(&patience, 1, Duration::from_secs(10));
         assert_eq!(patience.limit(), Duration::ZERO);
         waited(&patience, 3, Duration::from_micros(10));
-        assert!(patience.limit() > Duration::ZERO && patience.limit() <= Patience::MOST);
+        assert!(patience.limit() > Duration::ZERO && patience.limit() <= LookTime::MOST);
     }
 
     #[test]
     fn nobody_looks_longer_where_ranks_outnumber_cores() {
-        let patience = Patience::new(false);
+        let patience = LookTime::new(false);
         waited(&patience, 30, Duration::from_millis(1));
         assert_eq!(patience.limit(), Duration::ZERO);
     }

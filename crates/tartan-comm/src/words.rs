@@ -1,6 +1,6 @@
 //! Single words by which ranks agree: who has the desk, meetings, blocks in use, the abort word. Where they lie, others know.
 
-use crate::sync::{order, AtomicU32, Need, Ordering};
+use crate::sync::{order, AtomicU32, OrderNeed, Ordering};
 use crate::wait::{comes_soon, sleep_while, wake, wake_sleepers, TURN};
 
 const FREE: u32 = 0;
@@ -13,7 +13,7 @@ pub fn take_desk(desk: &AtomicU32, stop: impl Fn() -> bool) -> bool {
     if comes_soon(|| try_desk(desk)) {
         return true;
     }
-    while desk.swap(WANTED, order(Need::TakeDesk, Ordering::Acquire)) != FREE {
+    while desk.swap(WANTED, order(OrderNeed::TakeDesk, Ordering::Acquire)) != FREE {
         if stop() {
             return false;
         }
@@ -24,43 +24,43 @@ pub fn take_desk(desk: &AtomicU32, stop: impl Fn() -> bool) -> bool {
 
 /// Take the desk if nobody has it.
 pub fn try_desk(desk: &AtomicU32) -> bool {
-    let strong = order(Need::TakeDesk, Ordering::Acquire);
+    let strong = order(OrderNeed::TakeDesk, Ordering::Acquire);
     desk.compare_exchange(FREE, HELD, strong, Ordering::Relaxed)
         .is_ok()
 }
 
 /// Leave the desk to the others.
 pub fn leave_desk(desk: &AtomicU32) {
-    if desk.swap(FREE, order(Need::LeaveDesk, Ordering::Release)) == WANTED {
+    if desk.swap(FREE, order(OrderNeed::LeaveDesk, Ordering::Release)) == WANTED {
         wake(desk);
     }
 }
 
 /// Count a rank that has come to a round; return whether it is the last of `locals`.
 pub fn arrive(arrivals: &AtomicU32, locals: u32, round: u32) -> bool {
-    let before = arrivals.fetch_add(1, order(Need::Arrive, Ordering::AcqRel));
+    let before = arrivals.fetch_add(1, order(OrderNeed::Arrive, Ordering::AcqRel));
     before.wrapping_add(1) == locals.wrapping_mul(round)
 }
 
 /// Let go on who meets in a round.
 pub fn release(released: &AtomicU32, sleepers: &AtomicU32, round: u32) {
-    released.store(round, order(Need::Release, Ordering::Release));
+    released.store(round, order(OrderNeed::Release, Ordering::Release));
     wake_sleepers(released, sleepers);
 }
 
 /// Whether a round is over.
 pub fn is_released(released: &AtomicU32, round: u32) -> bool {
-    released.load(order(Need::Released, Ordering::Acquire)) == round
+    released.load(order(OrderNeed::Released, Ordering::Acquire)) == round
 }
 
 /// Give a block back; nothing of it is read afterwards.
 pub fn give_back(in_use: &AtomicU32) {
-    in_use.store(0, order(Need::GiveBack, Ordering::Release));
+    in_use.store(0, order(OrderNeed::GiveBack, Ordering::Release));
 }
 
 /// Whether a block was given back, and may be written again.
 pub fn is_free(in_use: &AtomicU32) -> bool {
-    in_use.load(order(Need::Collect, Ordering::Acquire)) == 0
+    in_use.load(order(OrderNeed::Collect, Ordering::Acquire)) == 0
 }
 
 /// Claim the right to give the reason of an abort: the first one counts.
@@ -71,7 +71,7 @@ pub fn claim_abort(word: &AtomicU32) -> bool {
 
 /// End all waits; the reason is written.
 pub fn abort(word: &AtomicU32) {
-    word.store(1, order(Need::Abort, Ordering::SeqCst));
+    word.store(1, order(OrderNeed::Abort, Ordering::SeqCst));
 }
 
 /// Whether all waits were ended (R7).
@@ -81,5 +81,5 @@ pub fn is_aborted(word: &AtomicU32) -> bool {
 
 /// The same, before the reason is read.
 pub fn has_reason(word: &AtomicU32) -> bool {
-    word.load(order(Need::TakeReason, Ordering::Acquire)) == 1
+    word.load(order(OrderNeed::TakeReason, Ordering::Acquire)) == 1
 }

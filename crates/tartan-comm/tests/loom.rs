@@ -6,8 +6,8 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use loom::sync::Arc;
 use loom::thread;
-use tartan_comm::line::{Reply, ReplyLine, Request, RequestLine};
-use tartan_comm::sync::{with, AtomicU32, Need, Ordering, Plain};
+use tartan_comm::line::{ReplyBody, ReplyLine, RequestBody, RequestLine};
+use tartan_comm::sync::{with, AtomicU32, OrderNeed, Ordering, PlainCell};
 use tartan_comm::wait::{sleep_unless, wake_sleepers, TURN};
 use tartan_comm::words;
 
@@ -18,7 +18,7 @@ fn explore(model: fn()) {
 }
 
 /// The model holds, and each of these needs is reported when it is not met.
-fn holds_and_needs(model: fn(), needs: &[Need]) {
+fn holds_and_needs(model: fn(), needs: &[OrderNeed]) {
     with(None, || explore(model));
     for &need in needs {
         let found = with(Some(need), || {
@@ -35,17 +35,17 @@ fn lines() {
     let proxy = thread::spawn(move || loop {
         // SAFETY: the only reader of the request, and the only writer of the reply.
         if let Some(request) = unsafe { its.0.take(1) } {
-            let reply = Reply {
+            let reply = ReplyBody {
                 tag: request.tag + 1,
-                ..Reply::default()
+                ..ReplyBody::default()
             };
             return unsafe { its.1.publish(1, reply) };
         }
         thread::yield_now();
     });
-    let request = Request {
+    let request = RequestBody {
         tag: 7,
-        ..Request::default()
+        ..RequestBody::default()
     };
     // SAFETY: the only writer of the request, and the only reader of the reply.
     unsafe { both.0.publish(1, request) };
@@ -62,10 +62,10 @@ fn lines() {
 #[test]
 fn lines_hand_over_what_they_hold() {
     let needs = [
-        Need::Publish,
-        Need::TakeRequest,
-        Need::Answer,
-        Need::TakeAnswer,
+        OrderNeed::Publish,
+        OrderNeed::TakeRequest,
+        OrderNeed::Answer,
+        OrderNeed::TakeAnswer,
     ];
     holds_and_needs(lines, &needs);
 }
@@ -88,14 +88,17 @@ fn sleep_and_wake() {
 
 #[test]
 fn no_wake_is_lost() {
-    holds_and_needs(sleep_and_wake, &[Need::SleeperFence, Need::WakerFence]);
+    holds_and_needs(
+        sleep_and_wake,
+        &[OrderNeed::SleeperFence, OrderNeed::WakerFence],
+    );
 }
 
 /// R2: two take the desk in turn, and see what the other has remembered there; no wake is lost.
 fn desk() {
-    let both = Arc::new((AtomicU32::new(0), Plain::new(0)));
+    let both = Arc::new((AtomicU32::new(0), PlainCell::new(0)));
     let its = Arc::clone(&both);
-    let visit = |both: &(AtomicU32, Plain<u32>)| {
+    let visit = |both: &(AtomicU32, PlainCell<u32>)| {
         assert!(words::take_desk(&both.0, || false));
         // SAFETY: this one has the desk.
         unsafe { both.1.set(both.1.get() + 1) };
@@ -111,12 +114,12 @@ fn desk() {
 
 #[test]
 fn one_at_a_time_has_the_desk() {
-    holds_and_needs(desk, &[Need::TakeDesk, Need::LeaveDesk]);
+    holds_and_needs(desk, &[OrderNeed::TakeDesk, OrderNeed::LeaveDesk]);
 }
 
 /// R7: who sees the abort word by `has_reason` sees the reason.
 fn abort() {
-    let both = Arc::new((AtomicU32::new(0), Plain::new(0)));
+    let both = Arc::new((AtomicU32::new(0), PlainCell::new(0)));
     let its = Arc::clone(&both);
     let other = thread::spawn(move || {
         if words::claim_abort(&its.0) {
@@ -137,12 +140,12 @@ fn abort() {
 
 #[test]
 fn a_reason_is_whole() {
-    holds_and_needs(abort, &[Need::Abort, Need::TakeReason]);
+    holds_and_needs(abort, &[OrderNeed::Abort, OrderNeed::TakeReason]);
 }
 
 /// A block is written again after its reader has given it back.
 fn blocks() {
-    let both = Arc::new((AtomicU32::new(1), Plain::new(5)));
+    let both = Arc::new((AtomicU32::new(1), PlainCell::new(5)));
     let its = Arc::clone(&both);
     let reader = thread::spawn(move || {
         // SAFETY: the block is in use until it is given back.
@@ -159,7 +162,7 @@ fn blocks() {
 
 #[test]
 fn blocks_are_read_before_they_are_written_again() {
-    holds_and_needs(blocks, &[Need::GiveBack, Need::Collect]);
+    holds_and_needs(blocks, &[OrderNeed::GiveBack, OrderNeed::Collect]);
 }
 
 /// R8: three collectives of two ranks, in some halves in turn; one meeting each.
@@ -168,7 +171,7 @@ fn collectives<const HALVES: usize>() {
         arrivals: AtomicU32,
         released: AtomicU32,
         sleepers: AtomicU32,
-        halves: Vec<[Plain<u32>; 2]>,
+        halves: Vec<[PlainCell<u32>; 2]>,
     }
     fn rank(window: &Window, me: usize, halves: usize) {
         for turn in 1..=3_u32 {
@@ -187,7 +190,7 @@ fn collectives<const HALVES: usize>() {
         }
     }
     let halves = (0..HALVES)
-        .map(|_| [Plain::new(0), Plain::new(0)])
+        .map(|_| [PlainCell::new(0), PlainCell::new(0)])
         .collect();
     let window = Arc::new(Window {
         arrivals: AtomicU32::new(0),
@@ -205,7 +208,7 @@ fn collectives<const HALVES: usize>() {
 fn two_halves_are_enough_and_one_is_not() {
     holds_and_needs(
         collectives::<2>,
-        &[Need::Arrive, Need::Release, Need::Released],
+        &[OrderNeed::Arrive, OrderNeed::Release, OrderNeed::Released],
     );
     assert!(catch_unwind(|| explore(collectives::<1>)).is_err());
 }

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::thread;
 
-use tartan_comm::arena::{Arena, Layout, SMALL};
+use tartan_comm::arena::{Arena, ArenaLayout, SMALL};
 use tartan_comm::desk::Places;
-use tartan_comm::group::{Failure, Group};
-use tartan_comm::line::{flag, op, status, Request, ANY};
+use tartan_comm::group::{CollectiveFailure, Group};
+use tartan_comm::line::{flag, op, status, RequestBody, ANY};
 use tartan_comm::meeting::found;
 use tartan_comm::proxy::Proxy;
-use tartan_comm::rank::{Rank, Stop};
+use tartan_comm::rank::{NodeRank, WaitEnd};
 use tartan_comm::words::take_desk;
 
 struct Node {
@@ -28,7 +28,7 @@ fn places(ranks: usize) -> Places {
 }
 
 fn node(ranks: usize) -> Node {
-    let layout = Layout {
+    let layout = ArenaLayout {
         ranks,
         members: ranks,
         heap: 1 << 20,
@@ -46,12 +46,12 @@ fn node(ranks: usize) -> Node {
 }
 
 impl Node {
-    fn run<T: Send>(&self, work: impl Fn(usize, &mut Rank) -> T + Sync) -> Vec<T> {
+    fn run<T: Send>(&self, work: impl Fn(usize, &mut NodeRank) -> T + Sync) -> Vec<T> {
         thread::scope(|scope| {
             let work = &work;
             let start = |me| {
                 let arena = Arc::clone(&self.arena);
-                let mut rank = Rank::new(arena, places(self.ranks), me, me % 2 == 0);
+                let mut rank = NodeRank::new(arena, places(self.ranks), me, me % 2 == 0);
                 scope.spawn(move || work(me, &mut rank))
             };
             let threads: Vec<_> = (0..self.ranks).map(start).collect();
@@ -64,26 +64,26 @@ fn on() -> bool {
     true
 }
 
-fn inline(to: usize, tag: i32, number: u64) -> Request {
-    let mut request = Request {
+fn inline(to: usize, tag: i32, number: u64) -> RequestBody {
+    let mut request = RequestBody {
         op: op::SEND,
         flags: flag::INLINE,
         peer: to as i32,
         tag,
         bytes: 8,
-        ..Request::default()
+        ..RequestBody::default()
     };
     request.inline[..8].copy_from_slice(&number.to_ne_bytes());
     request
 }
 
-fn receive(source: i32, tag: i32, bytes: u64) -> Request {
-    Request {
+fn receive(source: i32, tag: i32, bytes: u64) -> RequestBody {
+    RequestBody {
         op: op::RECV,
         peer: source,
         tag,
         bytes,
-        ..Request::default()
+        ..RequestBody::default()
     }
 }
 
@@ -119,12 +119,12 @@ fn payloads_are_read_where_the_sender_has_put_them() {
             let payload = vec![step as u8; step * 97];
             if me == 0 {
                 let address = rank.lay_out(b"text", &payload).unwrap();
-                let request = Request {
+                let request = RequestBody {
                     op: op::SEND,
                     peer: 1,
                     bytes: payload.len() as u64,
                     address,
-                    ..Request::default()
+                    ..RequestBody::default()
                 };
                 rank.ask(request, &mut on).unwrap();
             } else {
@@ -169,10 +169,10 @@ fn twenty_deferred_receives_need_no_more_lines() {
             })
             .collect();
         for address in deferred.into_iter().rev() {
-            let wait = Request {
+            let wait = RequestBody {
                 op: op::WAIT,
                 address,
-                ..Request::default()
+                ..RequestBody::default()
             };
             assert_eq!(rank.ask(wait, &mut on).unwrap().status, status::DONE);
             assert_eq!(rank.ask(wait, &mut on).unwrap().status, status::UNKNOWN);
@@ -206,7 +206,7 @@ fn all_find_that_they_call_different_things() {
         let mut group = Group::new(Arc::clone(&rank.arena), 0, 0, me, 3).unwrap();
         let call: &[u8] = if me == 1 { b"reduce" } else { b"gather" };
         match group.exchange(rank, call, b"", &mut on) {
-            Err(Failure::Mismatch(texts)) => texts,
+            Err(CollectiveFailure::Mismatch(texts)) => texts,
             other => panic!("{other:?}"),
         }
     });
@@ -226,13 +226,13 @@ fn a_wait_ends_with_the_reason() {
             rank.ask(receive(2, ANY, 8), &mut on).unwrap_err()
         } else {
             match group.exchange(rank, b"", b"", &mut on) {
-                Err(Failure::Stop(stop)) => stop,
+                Err(CollectiveFailure::Stop(stop)) => stop,
                 other => panic!("{other:?}"),
             }
         };
         Some((stop, rank.arena.reason().unwrap()))
     });
-    let told = Some((Stop::Aborted, (4, "rank 2 is lost".to_string())));
+    let told = Some((WaitEnd::Aborted, (4, "rank 2 is lost".to_string())));
     assert_eq!(stops, [told.clone(), told, None]);
 }
 
@@ -259,7 +259,10 @@ fn a_rank_that_is_killed_at_the_desk_ends_as_any_other() {
             }
         }
     });
-    assert_eq!(stops, [Some(Stop::Aborted), Some(Stop::Aborted), None]);
+    assert_eq!(
+        stops,
+        [Some(WaitEnd::Aborted), Some(WaitEnd::Aborted), None]
+    );
     assert_eq!(node.proxy.stuck(), None);
     let taken = node.proxy.with(|desk| desk.take());
     assert!(taken.0.is_empty() && taken.1.is_empty());
@@ -273,7 +276,7 @@ fn more_messages_than_the_desk_can_remember_end_all() {
         asked.flags |= flag::DEFER;
         (0..10_000).find_map(|_| rank.post(asked, &mut on).err())
     });
-    assert_eq!(stops, [Some(Stop::Aborted); 2]);
+    assert_eq!(stops, [Some(WaitEnd::Aborted); 2]);
     let (kind, text) = node.arena.reason().unwrap();
     assert_eq!(kind, 3);
     assert!(text.starts_with("more than 1024 messages"), "{text}");
@@ -307,7 +310,7 @@ fn ranks_that_wait_for_each_other_are_stuck() {
                 rank.ask(receive(0, 0, 8), &mut on).unwrap();
             }
             let stop = rank.ask(receive(other as i32, 0, 8), &mut on).unwrap_err();
-            assert_eq!(stop, Stop::Aborted);
+            assert_eq!(stop, WaitEnd::Aborted);
         });
     });
     assert_eq!(node.arena.reason(), Some((2, "stuck".to_string())));

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::dense::finish::{all_numbers, finish_row};
-use crate::dense::Vectors;
+use crate::dense::CpuVectors;
 use crate::product::{self, Consumer, Scalar};
 
 #[cfg(test)]
@@ -97,8 +97,8 @@ impl<'a, T> Tile<'a, T> {
         assert!(rows && equal, "scores and codes differ in shape");
     }
 
-    fn frame(&self) -> Frame<'a> {
-        Frame {
+    fn frame(&self) -> TileContext<'a> {
+        TileContext {
             codes: self.codes,
             corner: self.corner,
             largest: self.largest,
@@ -109,14 +109,14 @@ impl<'a, T> Tile<'a, T> {
 
 /// What is known of the pairs of a tile beside their scores; see [`Tile`].
 #[derive(Clone, Copy)]
-pub struct Frame<'a> {
+pub struct TileContext<'a> {
     pub codes: Option<&'a [&'a [u8]]>,
     pub corner: (usize, usize),
     pub largest: bool,
     pub skip_self: bool,
 }
 
-impl Frame<'_> {
+impl TileContext<'_> {
     #[inline(always)]
     fn counts(&self, row: usize, column: usize) -> bool {
         let itself = self.skip_self && self.corner.0 + row == self.corner.1 + column;
@@ -156,16 +156,16 @@ impl Places {
 
 /// Pairs with their scores.
 #[derive(Debug, PartialEq)]
-pub struct Pairs<T> {
+pub struct ScoredPairs<T> {
     pub items: Vec<i64>,
     pub ids: Vec<i64>,
     pub scores: Vec<T>,
 }
 
-impl<T> Default for Pairs<T> {
+impl<T> Default for ScoredPairs<T> {
     fn default() -> Self {
         let (items, ids, scores) = Default::default();
-        Pairs { items, ids, scores }
+        ScoredPairs { items, ids, scores }
     }
 }
 
@@ -223,9 +223,9 @@ impl<T: Score> Best<T> {
     }
 
     /// The best pairs of some items whose other end lies in a range, in the order of the items and best first.
-    pub fn pairs(&self, items: Range<usize>, ids: Range<usize>, largest: bool) -> Pairs<T> {
+    pub fn pairs(&self, items: Range<usize>, ids: Range<usize>, largest: bool) -> ScoredPairs<T> {
         assert!(self.covers(items.start, items.len()), "items out of range");
-        let mut found = Pairs::default();
+        let mut found = ScoredPairs::default();
         for item in items {
             let at = item - self.first;
             let group = self.lock(at);
@@ -295,7 +295,7 @@ impl<T: Score> Best<T> {
 
 /// The best that the scores of a tile are offered to, and the bars of its columns.
 struct Offers<'a, T> {
-    frame: Frame<'a>,
+    frame: TileContext<'a>,
     rows: &'a Best<T>,
     columns: Option<&'a Best<T>>,
     bars: Vec<Cell<T>>,
@@ -303,7 +303,7 @@ struct Offers<'a, T> {
 
 impl<'a, T: Score> Offers<'a, T> {
     fn new(
-        frame: Frame<'a>,
+        frame: TileContext<'a>,
         (n_rows, n_columns): (usize, usize),
         rows: &'a Best<T>,
         columns: Option<&'a Best<T>>,
@@ -391,7 +391,7 @@ pub fn choose<T: Score>(
 pub fn choose_cosine<T: Score + Scalar>(
     left: &[&[T]],
     right: &[&[T]],
-    frame: Frame<'_>,
+    frame: TileContext<'_>,
     rows: &Best<T>,
     columns: Option<&Best<T>>,
 ) -> bool {
@@ -414,7 +414,7 @@ pub fn choose_cosine<T: Score + Scalar>(
 pub fn cosine_beyond<T: Score + Scalar>(
     left: &[&[T]],
     right: &[&[T]],
-    frame: Frame<'_>,
+    frame: TileContext<'_>,
     limit: T,
 ) -> Option<(Places, Vec<T>)> {
     frame.check(left.len(), right.len());
@@ -443,7 +443,7 @@ pub fn cosine_beyond<T: Score + Scalar>(
 
 /// Turns products into cosine distances and visits those that reach the bar of their row or column.
 struct CosineChooser<'a, T, B, V> {
-    frame: Frame<'a>,
+    frame: TileContext<'a>,
     bars: &'a [Cell<T>],
     row_bar: B,
     visit: V,
@@ -506,19 +506,23 @@ fn scan<T: Score>(
     largest: bool,
     visit: &mut impl FnMut(usize, T, T) -> T,
 ) {
-    match (Vectors::widest(), largest) {
+    match (CpuVectors::widest(), largest) {
         // SAFETY: `widest` found every feature that this level is compiled for.
         #[cfg(target_arch = "x86_64")]
-        (Vectors::Avx512, true) => unsafe { scan_avx512::<T, true>(scores, bar, columns, visit) },
+        (CpuVectors::Avx512, true) => unsafe {
+            scan_avx512::<T, true>(scores, bar, columns, visit)
+        },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        (Vectors::Avx512, false) => unsafe { scan_avx512::<T, false>(scores, bar, columns, visit) },
+        (CpuVectors::Avx512, false) => unsafe {
+            scan_avx512::<T, false>(scores, bar, columns, visit)
+        },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        (Vectors::Avx2, true) => unsafe { scan_avx2::<T, true>(scores, bar, columns, visit) },
+        (CpuVectors::Avx2, true) => unsafe { scan_avx2::<T, true>(scores, bar, columns, visit) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        (Vectors::Avx2, false) => unsafe { scan_avx2::<T, false>(scores, bar, columns, visit) },
+        (CpuVectors::Avx2, false) => unsafe { scan_avx2::<T, false>(scores, bar, columns, visit) },
         (_, true) => scan_with::<T, true>(scores, bar, columns, visit),
         (_, false) => scan_with::<T, false>(scores, bar, columns, visit),
     }

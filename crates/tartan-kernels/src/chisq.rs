@@ -1,7 +1,7 @@
 //! Maps as nonlinear least squares: chi2, gradient, diagonal blocks and Hessian products, by passes over row blocks.
 //!
 //! chi2 is the sum over ordered pairs of `W (delta - D)^2`, where `D` is the distance of two points of the map
-//! ([`Formula`]) and the weight `W = p_i p_j G(delta)` is made from the dissimilarity ([`Objective`]). All results are
+//! ([`Modelled`]) and the weight `W = p_i p_j G(delta)` is made from the dissimilarity ([`Objective`]). All results are
 //! half derivatives: `chi2(x - s) = chi2(x) - 2 s.g + s.H s` to second order. A pair counts twice, once from either row.
 //!
 //! A call takes some rows of the symmetric matrix with all their columns and fills one output row for each. A row is
@@ -23,7 +23,7 @@ mod types;
 
 pub use density::{density, Histogram};
 pub use load::{Stored, Swapped};
-pub use types::{Formula, Objective, Points, Rows, CHUNK, MAX_DIMENSION};
+pub use types::{MatrixRows, Modelled, Objective, Points, CHUNK, MAX_DIMENSION};
 
 use types::{check, with_dimension};
 
@@ -42,7 +42,7 @@ pub struct Derivatives<'a> {
 /// `marked` is 1 for columns whose share of chi2 is wanted apart, else 0.
 pub fn derivatives<T: Stored>(
     objective: &Objective,
-    rows: Rows<'_, T>,
+    rows: MatrixRows<'_, T>,
     points: Points<'_>,
     marked: &[f64],
     out: Derivatives<'_>,
@@ -77,7 +77,7 @@ pub fn derivatives<T: Stored>(
 /// Fill the product of the half Hessian with a vector (laid out as the coordinates are) for some rows.
 pub fn product<T: Stored>(
     objective: &Objective,
-    rows: Rows<'_, T>,
+    rows: MatrixRows<'_, T>,
     points: Points<'_>,
     vector: &[f64],
     out: &mut [f64],
@@ -95,7 +95,7 @@ pub fn product<T: Stored>(
         with_dimension!(dimension, L, {
             let x = Points::coordinates::<L>(points.columns, n);
             let v = Points::coordinates::<L>(vector, n);
-            let mut sums = sums::Product::<L>::new(objective, &x, &v, i);
+            let mut sums = sums::HessianProduct::<L>::new(objective, &x, &v, i);
             load::walk(objective, values, points.weights, i, |start, pairs| {
                 sums.add(start, pairs);
             });
@@ -115,7 +115,7 @@ pub struct Survey<'a> {
 /// Fill what the pairs of some rows are like: those that are present, within the cut and between points with weight.
 pub fn survey<T: Stored>(
     objective: &Objective,
-    rows: Rows<'_, T>,
+    rows: MatrixRows<'_, T>,
     weights: &[f64],
     out: Survey<'_>,
 ) {
@@ -143,7 +143,7 @@ pub fn survey<T: Stored>(
         });
 }
 
-fn note(limits: &[f64], pairs: load::Pairs<'_>, numbers: &mut [f64], counts: &mut [i64]) {
+fn note(limits: &[f64], pairs: load::ColumnPairs<'_>, numbers: &mut [f64], counts: &mut [i64]) {
     for (&delta, &weight) in pairs.delta.iter().zip(pairs.weight) {
         if weight > 0.0 {
             numbers[0] += delta;

@@ -23,8 +23,8 @@ mod windows;
 
 use crate::allowance::{Allowance, Exceeded};
 use sorted::Sorter;
-use table::{table_bytes, Table};
-pub use vector::{Composition, Summary, Vector, Word, COUNT_SHIFT, LETTERS};
+use table::{table_bytes, CountTable};
+pub use vector::{Composition, Vector, VectorSummary, Word, COUNT_SHIFT, LETTERS};
 
 /// Shortest and longest k. With 14 letters a record still fits 64 bits.
 pub const K_RANGE: std::ops::RangeInclusive<usize> = 3..=14;
@@ -69,7 +69,7 @@ impl<W: Word> Counter<W> {
 pub struct Counting<'a, W> {
     m: usize,
     counter: &'a mut Counter<W>,
-    table: Option<Table>,
+    table: Option<CountTable>,
     allowance: Allowance,
 }
 
@@ -84,7 +84,7 @@ impl<W: Word> Counting<'_, W> {
         self.allowance.grow(codes, piece.len())?;
         codes.extend_from_slice(piece);
         if codes.len() as u64 > table_bytes(self.m) / TABLE_BYTES_A_LETTER {
-            let mut table = Table::new(self.m, &mut self.allowance)?;
+            let mut table = CountTable::new(self.m, &mut self.allowance)?;
             table.push(codes);
             self.allowance.drop_list(codes);
             self.table = Some(table);
@@ -130,7 +130,7 @@ pub(crate) mod tests {
     /// The same by both ways of counting, whatever the length.
     fn both<W: Word>(codes: &[u8], k: usize, step: usize) -> [Vector<W>; 2] {
         let mut allowance = Allowance::new(u64::MAX);
-        let mut table = Table::new(k - 2, &mut allowance).unwrap();
+        let mut table = CountTable::new(k - 2, &mut allowance).unwrap();
         codes.chunks(step).for_each(|piece| table.push(piece));
         let sorted = Sorter::default().count(codes, k - 2, &mut allowance);
         [table.finish(&mut allowance).unwrap(), sorted.unwrap()]
@@ -277,7 +277,7 @@ pub(crate) mod tests {
         assert_eq!(n_windows(&[20]), [0; 3]);
         assert_eq!(
             vector(&mut counter, &[20], 4, 1).summary,
-            Summary::default()
+            VectorSummary::default()
         );
         check::<u32>(&codes, 4);
     }

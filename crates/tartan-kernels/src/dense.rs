@@ -79,13 +79,13 @@ real!(f64);
 /// A value whose equality counts: i8, i16, i32 or i64, or the bits of a float without -0 and NaN.
 pub trait Value: Copy + Default + Send + Sync {
     #[doc(hidden)]
-    fn count(tile: &Tile<'_, Self>, store: impl FnMut(usize, usize, &[f64]));
+    fn count(tile: &Operands<'_, Self>, store: impl FnMut(usize, usize, &[f64]));
 }
 
 macro_rules! value {
     ($item:ty, $lanes:expr) => {
         impl Value for $item {
-            fn count(tile: &Tile<'_, Self>, store: impl FnMut(usize, usize, &[f64])) {
+            fn count(tile: &Operands<'_, Self>, store: impl FnMut(usize, usize, &[f64])) {
                 dispatch::<Unequal<$item>, { $lanes }>(tile, store);
             }
         }
@@ -156,7 +156,7 @@ measure!(CommonBits, u64, u64, |s, a, b| s + u64::from(
 
 /// Write the Manhattan distances: the sums of absolute differences.
 pub fn manhattan<T: Real, S: Real>(left: &[&[T]], right: &[&[T]], out: &mut [&mut [S]]) {
-    let tile = Tile::new(left, right, 0, out);
+    let tile = Operands::new(left, right, 0, out);
     dispatch::<T::Absolute, LANES>(&tile, write(out, |_| |_, sum| sum));
 }
 
@@ -167,10 +167,10 @@ pub fn euclidean<T: Real, S: Real>(
     root: bool,
     out: &mut [&mut [S]],
 ) {
-    squared(&Tile::new(left, right, 0, out), root, out);
+    squared(&Operands::new(left, right, 0, out), root, out);
 }
 
-fn squared<T: Real, S: Real>(tile: &Tile<'_, T>, root: bool, out: &mut [&mut [S]]) {
+fn squared<T: Real, S: Real>(tile: &Operands<'_, T>, root: bool, out: &mut [&mut [S]]) {
     if root {
         dispatch::<T::Squared, LANES>(tile, write(out, |_| |_, sum: f64| sum.sqrt()));
     } else {
@@ -180,14 +180,14 @@ fn squared<T: Real, S: Real>(tile: &Tile<'_, T>, root: bool, out: &mut [&mut [S]
 
 /// Write the Hamming distances: the fractions of positions that differ.
 pub fn hamming<T: Value, S: Real>(left: &[&[T]], right: &[&[T]], out: &mut [&mut [S]]) {
-    let tile = Tile::new(left, right, 0, out);
+    let tile = Operands::new(left, right, 0, out);
     let length = tile.width as f64;
     T::count(&tile, write(out, |_| move |_, sum| sum / length));
 }
 
 /// Write the Hamming distances of packed bits. The last word of a row is the number of bits before it.
 pub fn hamming_bits<S: Real>(left: &[&[u64]], right: &[&[u64]], out: &mut [&mut [S]]) {
-    let tile = Tile::new(left, right, 1, out);
+    let tile = Operands::new(left, right, 1, out);
     let lengths = last_words(left);
     let score = |i: usize| {
         let length = lengths[i];
@@ -199,7 +199,7 @@ pub fn hamming_bits<S: Real>(left: &[&[u64]], right: &[&[u64]], out: &mut [&mut 
 /// Write the Jaccard distances of packed bits; 0 for two empty sets. The last word of a row is the number of
 /// ones before it.
 pub fn jaccard_bits<S: Real>(left: &[&[u64]], right: &[&[u64]], out: &mut [&mut [S]]) {
-    let tile = Tile::new(left, right, 1, out);
+    let tile = Operands::new(left, right, 1, out);
     let (left_ones, right_ones) = (last_words(left), last_words(right));
     let score = |i: usize| {
         let (ones, others) = (left_ones[i], &right_ones);
@@ -232,13 +232,13 @@ fn write<'a, 'b, S: Real, F: Fn(usize) -> G, G: Fn(usize, f64) -> f64>(
 
 /// The operands of one call: rows of equal length, of which the first `width` positions are compared.
 #[doc(hidden)]
-pub struct Tile<'a, T> {
+pub struct Operands<'a, T> {
     left: &'a [&'a [T]],
     right: &'a [&'a [T]],
     width: usize,
 }
 
-impl<'a, T> Tile<'a, T> {
+impl<'a, T> Operands<'a, T> {
     /// Check the shapes; `trailing` positions at the end of each row are no part of the comparison.
     fn new<S>(
         left: &'a [&'a [T]],
@@ -260,7 +260,7 @@ impl<'a, T> Tile<'a, T> {
             fits,
             "the output must have a row for each left and a column for each right row"
         );
-        Tile {
+        Operands {
             left,
             right,
             width: length - trailing,
@@ -271,7 +271,7 @@ impl<'a, T> Tile<'a, T> {
 /// All rows against all columns: `store(row, first column, sums)` for each row of a panel.
 #[inline(always)]
 fn walk<M: Measure, const R: usize, const N: usize>(
-    tile: &Tile<'_, M::Item>,
+    tile: &Operands<'_, M::Item>,
     store: &mut impl FnMut(usize, usize, &[f64]),
 ) {
     let mut panel = vec![[M::Item::default(); N]; tile.width];
@@ -333,7 +333,7 @@ fn block<M: Measure, const R: usize, const N: usize>(
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vpopcntdq,avx2,fma,popcnt")]
 fn walk_avx512<M: Measure, const N: usize>(
-    tile: &Tile<'_, M::Item>,
+    tile: &Operands<'_, M::Item>,
     store: &mut impl FnMut(usize, usize, &[f64]),
 ) {
     walk::<M, 6, N>(tile, store);
@@ -342,7 +342,7 @@ fn walk_avx512<M: Measure, const N: usize>(
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,popcnt")]
 fn walk_avx2<M: Measure, const N: usize>(
-    tile: &Tile<'_, M::Item>,
+    tile: &Operands<'_, M::Item>,
     store: &mut impl FnMut(usize, usize, &[f64]),
 ) {
     walk::<M, 4, N>(tile, store);
@@ -350,23 +350,23 @@ fn walk_avx2<M: Measure, const N: usize>(
 
 /// `walk` with the widest vectors that this machine has.
 fn dispatch<M: Measure, const N: usize>(
-    tile: &Tile<'_, M::Item>,
+    tile: &Operands<'_, M::Item>,
     mut store: impl FnMut(usize, usize, &[f64]),
 ) {
-    match Vectors::widest() {
+    match CpuVectors::widest() {
         // SAFETY: `widest` found every feature that this level is compiled for.
         #[cfg(target_arch = "x86_64")]
-        Vectors::Avx512 => unsafe { walk_avx512::<M, N>(tile, &mut store) },
+        CpuVectors::Avx512 => unsafe { walk_avx512::<M, N>(tile, &mut store) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Vectors::Avx2 => unsafe { walk_avx2::<M, N>(tile, &mut store) },
+        CpuVectors::Avx2 => unsafe { walk_avx2::<M, N>(tile, &mut store) },
         _ => walk::<M, 2, N>(tile, &mut store),
     }
 }
 
 /// The vector instructions that the kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Vectors {
+pub(crate) enum CpuVectors {
     Baseline,
     #[cfg(target_arch = "x86_64")]
     Avx2,
@@ -374,23 +374,23 @@ pub(crate) enum Vectors {
     Avx512,
 }
 
-impl Vectors {
+impl CpuVectors {
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn widest() -> Self {
         use std::arch::is_x86_feature_detected as has;
         if !(has!("avx2") && has!("fma") && has!("popcnt")) {
-            return Vectors::Baseline;
+            return CpuVectors::Baseline;
         }
         let wide = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
         if wide && has!("avx512vpopcntdq") {
-            Vectors::Avx512
+            CpuVectors::Avx512
         } else {
-            Vectors::Avx2
+            CpuVectors::Avx2
         }
     }
 
     #[cfg(not(target_arch = "x86_64"))]
     pub(crate) fn widest() -> Self {
-        Vectors::Baseline
+        CpuVectors::Baseline
     }
 }

@@ -41,14 +41,14 @@ pub enum Unknown {
 
 /// What a file may ask of this machine.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct FileLimits {
     /// Most bytes after decompression.
     pub max_bytes: u64,
     /// Most bytes after decompression for each byte before it, above 16 MiB.
     pub max_ratio: u64,
 }
 
-impl Default for Limits {
+impl Default for FileLimits {
     fn default() -> Self {
         Self {
             max_bytes: 2 << 30,
@@ -143,7 +143,7 @@ impl std::error::Error for FastaError {}
 pub fn read(
     data: &[u8],
     unknown: Unknown,
-    limits: Limits,
+    limits: FileLimits,
     mut sink: impl FnMut(&[u8]) -> Result<(), Exceeded>,
 ) -> Result<(), FastaError> {
     let mut encoder = Encoder::new(unknown);
@@ -164,7 +164,7 @@ pub fn read(
 /// Decompress all members of `data`, and give their text to `take` a piece at a time.
 fn gunzip(
     data: &[u8],
-    limits: Limits,
+    limits: FileLimits,
     take: &mut impl FnMut(&[u8]) -> Result<(), FastaError>,
 ) -> Result<(), FastaError> {
     let mut text = Vec::with_capacity(2 * STEP_BYTES);
@@ -210,7 +210,7 @@ fn gzip_error(error: &std::io::Error, compressed: usize, offset: usize) -> Fasta
     }
 }
 
-fn check_limits(written: u64, read: u64, limits: Limits) -> Result<(), FastaError> {
+fn check_limits(written: u64, read: u64, limits: FileLimits) -> Result<(), FastaError> {
     if written > limits.max_bytes {
         return Err(FastaError::TooLarge {
             max_bytes: limits.max_bytes,

@@ -16,7 +16,7 @@ use crate::spanning::Forest;
 
 /// The distance between a joined cluster and another one, from the distances of its two parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub enum LinkageMethod {
     /// The larger one.
     Complete,
     /// The mean over all pairs of items (UPGMA).
@@ -37,7 +37,7 @@ pub enum Unjoined {
 }
 
 /// One row of a hierarchy: the numbers of the two clusters, lower first, their distance, and the number of items.
-pub type Step = [f64; 4];
+pub type HierarchyRow = [f64; 4];
 
 /// Join n items by the distances of their pairs i < j, row by row, which are overwritten.
 ///
@@ -49,16 +49,19 @@ pub type Step = [f64; 4];
 pub fn link_while(
     pairs: &mut [f64],
     n: usize,
-    method: Method,
+    method: LinkageMethod,
     mut goes_on: impl FnMut(usize) -> bool,
-) -> Result<Vec<Step>, Unjoined> {
+) -> Result<Vec<HierarchyRow>, Unjoined> {
     assert_eq!(pairs.len(), n * n.saturating_sub(1) / 2);
     let mut edges = match method {
-        Method::Complete => Clusters::new(pairs, n).join_all(&mut goes_on, |x, y, _, _| x.max(y)),
-        Method::Average => Clusters::new(pairs, n).join_all(&mut goes_on, |x, y, n_x, n_y| {
-            (n_x * x + n_y * y) / (n_x + n_y)
-        }),
-        Method::Weighted => {
+        LinkageMethod::Complete => {
+            Clusters::new(pairs, n).join_all(&mut goes_on, |x, y, _, _| x.max(y))
+        }
+        LinkageMethod::Average => Clusters::new(pairs, n)
+            .join_all(&mut goes_on, |x, y, n_x, n_y| {
+                (n_x * x + n_y * y) / (n_x + n_y)
+            }),
+        LinkageMethod::Weighted => {
             Clusters::new(pairs, n).join_all(&mut goes_on, |x, y, _, _| 0.5 * (x + y))
         }
     }?;
@@ -73,7 +76,7 @@ pub fn link_while(
 pub fn dendrogram(
     n: usize,
     edges: impl IntoIterator<Item = (usize, usize, f64)>,
-) -> Result<Vec<Step>, Unjoined> {
+) -> Result<Vec<HierarchyRow>, Unjoined> {
     let mut forest = Forest::new(n);
     let mut numbers: Vec<usize> = (0..n).collect();
     let number = |(step, (a, b, distance))| {
@@ -235,7 +238,11 @@ impl<'a> Clusters<'a> {
 mod tests {
     use super::*;
 
-    const METHODS: [Method; 3] = [Method::Complete, Method::Average, Method::Weighted];
+    const METHODS: [LinkageMethod; 3] = [
+        LinkageMethod::Complete,
+        LinkageMethod::Average,
+        LinkageMethod::Weighted,
+    ];
 
     fn random_pairs(n: usize, mut state: u64) -> Vec<f64> {
         let next = |_| {
@@ -247,12 +254,12 @@ mod tests {
         (0..n * (n - 1) / 2).map(next).collect()
     }
 
-    fn link(pairs: &[f64], n: usize, method: Method) -> Result<Vec<Step>, Unjoined> {
+    fn link(pairs: &[f64], n: usize, method: LinkageMethod) -> Result<Vec<HierarchyRow>, Unjoined> {
         link_while(&mut pairs.to_vec(), n, method, |_| true)
     }
 
     /// The definition: the closest of all pairs of clusters in every step.
-    fn reference(pairs: &[f64], n: usize, method: Method) -> Vec<Step> {
+    fn reference(pairs: &[f64], n: usize, method: LinkageMethod) -> Vec<HierarchyRow> {
         let mut d = vec![vec![f64::INFINITY; 2 * n - 1]; 2 * n - 1];
         let places = (0..n).flat_map(|i| (i + 1..n).map(move |j| (i, j)));
         for ((i, j), &distance) in places.zip(pairs) {
@@ -275,9 +282,9 @@ mod tests {
             for &other in &left {
                 let (x, y) = (d[a][other], d[b][other]);
                 d[new][other] = match method {
-                    Method::Complete => x.max(y),
-                    Method::Average => (sizes[a] * x + sizes[b] * y) / (sizes[a] + sizes[b]),
-                    Method::Weighted => (x + y) / 2.0,
+                    LinkageMethod::Complete => x.max(y),
+                    LinkageMethod::Average => (sizes[a] * x + sizes[b] * y) / (sizes[a] + sizes[b]),
+                    LinkageMethod::Weighted => (x + y) / 2.0,
                 };
                 d[other][new] = d[new][other];
             }
@@ -338,10 +345,15 @@ mod tests {
     #[test]
     fn stops_on_request() {
         let mut left = Vec::new();
-        let found = link_while(&mut random_pairs(9, 5), 9, Method::Average, |clusters| {
-            left.push(clusters);
-            clusters > 6
-        });
+        let found = link_while(
+            &mut random_pairs(9, 5),
+            9,
+            LinkageMethod::Average,
+            |clusters| {
+                left.push(clusters);
+                clusters > 6
+            },
+        );
         assert_eq!(found, Err(Unjoined::Stopped));
         left.dedup();
         assert_eq!(left, [9, 8, 7, 6]);
@@ -350,10 +362,16 @@ mod tests {
     #[test]
     fn refuses_means_that_overflow() {
         let huge = [1e308; 3];
-        assert_eq!(link(&huge, 3, Method::Average), Err(Unjoined::NotFinite));
-        assert_eq!(link(&huge, 3, Method::Complete).unwrap().len(), 2);
+        assert_eq!(
+            link(&huge, 3, LinkageMethod::Average),
+            Err(Unjoined::NotFinite)
+        );
+        assert_eq!(link(&huge, 3, LinkageMethod::Complete).unwrap().len(), 2);
         for pair in [f64::NAN, f64::INFINITY] {
-            assert_eq!(link(&[pair], 2, Method::Complete), Err(Unjoined::NotFinite));
+            assert_eq!(
+                link(&[pair], 2, LinkageMethod::Complete),
+                Err(Unjoined::NotFinite)
+            );
         }
     }
 

@@ -31,7 +31,7 @@ mod x86;
 pub use cloud::{thin, Particle};
 pub use motion::Motion;
 pub use search::{gauss_at, register, score_at, Registration, Settings};
-pub use sums::{Level, Sums};
+pub use sums::{Sums, VectorLevel};
 
 /// Register all particles of `left` onto all of `right`, row by row, on all threads of the pool.
 ///

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::thread::LocalKey;
 
-use crate::dense::{Real, Vectors};
+use crate::dense::{CpuVectors, Real};
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests;
@@ -81,7 +81,7 @@ pub(crate) fn any_has(
 
 /// Whether this machine has the vectors that [`tile`] needs.
 pub fn available() -> bool {
-    Vectors::widest() > Vectors::Baseline
+    CpuVectors::widest() > CpuVectors::Baseline
 }
 
 /// Multiply all rows of `left` with all rows of `right`; the consumer gets each wanted pair once.
@@ -94,13 +94,13 @@ pub fn tile<T: Scalar>(left: &[&[T]], right: &[&[T]], consumer: &mut impl Consum
     let equal = left.iter().chain(right).all(|row| row.len() == first.len());
     assert!(equal, "rows differ in length");
     let mut packed = T::kept().take();
-    match Vectors::widest() {
+    match CpuVectors::widest() {
         // SAFETY: `widest` found every feature that this level is compiled for.
         #[cfg(target_arch = "x86_64")]
-        Vectors::Avx512 => unsafe { T::avx512(left, right, &mut packed, consumer) },
+        CpuVectors::Avx512 => unsafe { T::avx512(left, right, &mut packed, consumer) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Vectors::Avx2 => unsafe { T::avx2(left, right, &mut packed, consumer) },
+        CpuVectors::Avx2 => unsafe { T::avx2(left, right, &mut packed, consumer) },
         _ => panic!("products need AVX2; ask `available`"),
     }
     if packed.capacity() * size_of::<T>() <= KEPT_BYTES {

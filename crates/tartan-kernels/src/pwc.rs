@@ -3,7 +3,7 @@
 //! `product` reads each stored value once and multiplies it with all columns: it is bound by memory up to about
 //! ten columns. Missing pairs are left out, and the sum of the column over the known pairs (the mass) is written
 //! beside the sum. `costs` and `assign` are the rest of a step of expectation-maximisation. `measure` takes a level off
-//! products; `Measured` and `Division` are the local search at the end.
+//! products; `Measured` and `Partition` are the local search at the end.
 //!
 //! Precision: int16 and f32 are multiplied in f32. Lanes sum at most [`PANEL`] terms together before they are carried
 //! over to f64, so a sum of terms of one sign is right to about 1e-6 of itself, mostly to 1e-7. f64 is multiplied
@@ -26,11 +26,11 @@ mod x86;
 
 pub use block::Stored;
 pub use level::{below, measure, nearest, Below};
-pub use search::{Division, Measured};
-pub use steps::{assign, costs, scratch_len, Costs};
+pub use search::{Measured, Partition};
+pub use steps::{assign, costs, scratch_len, ColumnCosts};
 pub use types::{padded, Real, Swapped, PADDING, PANEL};
 
-use block::Level;
+use block::VectorLevel;
 use types::SMALL;
 
 /// Rows of one task: a multiple of every register block's rows.
@@ -91,11 +91,11 @@ pub fn product<T: Stored>(
     out: &mut [f64],
     mass: Option<&mut [f64]>,
 ) {
-    product_at(Level::widest(), rows, n, packed, k, out, mass);
+    product_at(VectorLevel::widest(), rows, n, packed, k, out, mass);
 }
 
 fn product_at<T: Stored>(
-    level: Level,
+    level: VectorLevel,
     rows: &[T],
     n: usize,
     packed: &[T::Real],

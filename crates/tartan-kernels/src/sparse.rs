@@ -30,7 +30,7 @@ pub(crate) mod dispatch;
 mod group;
 mod shards;
 
-use block::Workspace;
+use block::ThreadMemory;
 use shards::{shard_begin, Cursor, Sums, SHARDS};
 
 /// Below this many pairs the tables cost more than they save.
@@ -75,7 +75,7 @@ fn block_tile<W: Word>(
     out: &mut [f64],
 ) {
     thread_local! {
-        static WORKSPACE: RefCell<Workspace> = RefCell::default();
+        static WORKSPACE: RefCell<ThreadMemory> = RefCell::default();
     }
     let starts = |side: &[Composition<'_, W>]| {
         side.par_iter()

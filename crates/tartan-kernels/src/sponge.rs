@@ -13,8 +13,8 @@ mod lists;
 mod types;
 
 pub use assign::{assign, label, moments, moments_width, sum_chunks};
-pub use lists::{build, Limits};
-pub use types::{Centres, Lists, OwnedLists, Step};
+pub use lists::{build, ListLimits};
+pub use types::{CentreLists, Centres, OwnedLists, SpongePass};
 
 #[cfg(test)]
 mod tests {
@@ -70,7 +70,7 @@ mod tests {
         let lists = build(
             &points,
             view,
-            Limits {
+            ListLimits {
                 most: 6,
                 least: 2,
                 reach: 3.0,
@@ -96,8 +96,8 @@ mod tests {
             }
         }
 
-        fn step(&self, sponge: Option<(f64, f64)>) -> Step<'_> {
-            Step {
+        fn step(&self, sponge: Option<(f64, f64)>) -> SpongePass<'_> {
+            SpongePass {
                 temperature: 0.4,
                 cut: 2.0,
                 log_priors: &self.log_priors,
@@ -106,7 +106,7 @@ mod tests {
         }
 
         /// Return the mass of every point in every centre, then in the sponge, as the formulas say.
-        fn masses(&self, step: &Step) -> Vec<Vec<f64>> {
+        fn masses(&self, step: &SpongePass) -> Vec<Vec<f64>> {
             let (d, k) = (self.dim, self.log_priors.len());
             let one = |a: usize, point: &[f64]| {
                 let lists = self.lists.view();
@@ -315,7 +315,7 @@ mod tests {
         assert!(good.view().check(39, 8).is_err());
         assert!(good.view().check(40, 7).is_err());
         let entries = vec![9; good.entries.len()];
-        assert!(Lists {
+        assert!(CentreLists {
             entries: &entries,
             ..good.view()
         }
@@ -323,13 +323,13 @@ mod tests {
         .is_err());
         let mut starts = good.starts.clone();
         starts[3] = 10_000;
-        assert!(Lists {
+        assert!(CentreLists {
             starts: &starts,
             ..good.view()
         }
         .check(40, 8)
         .is_err());
-        assert!(Lists {
+        assert!(CentreLists {
             chunk: 0,
             ..good.view()
         }

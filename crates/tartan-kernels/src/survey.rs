@@ -41,7 +41,7 @@ impl Stored for f64 {
 
 /// How a matrix is stored and what may be in it.
 #[derive(Clone, Copy, Debug)]
-pub struct Rule {
+pub struct SurveyRule {
     /// The bytes of integers are in the order of other machines.
     pub swapped: bool,
     /// Pairs may be missing: negative integers, or NaN.
@@ -52,7 +52,7 @@ pub struct Rule {
 
 /// What was found; of pairs that are not missing.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Survey {
+pub struct MatrixSurvey {
     pub n_valid: u64,
     pub n_missing: u64,
     pub n_zero: u64,
@@ -78,7 +78,7 @@ const SIDE: usize = 64;
 
 const LINE_BYTES: usize = 64;
 
-impl Survey {
+impl MatrixSurvey {
     fn nothing() -> Self {
         Self {
             n_valid: 0,
@@ -120,27 +120,32 @@ impl Survey {
 ///
 /// # Panics
 /// If the shapes do not fit.
-pub fn survey<T: Stored>(upper: &[&[T]], lower: Option<&[&[T]]>, rule: Rule) -> Survey {
+pub fn survey<T: Stored>(upper: &[&[T]], lower: Option<&[&[T]]>, rule: SurveyRule) -> MatrixSurvey {
     let n_columns = upper.first().map_or(0, |row| row.len());
     assert!(upper.iter().all(|row| row.len() == n_columns));
     if let Some(lower) = lower {
         assert!(lower.len() == n_columns && lower.iter().all(|row| row.len() == upper.len()));
     }
     assert!(!rule.on_diagonal || n_columns == upper.len());
-    let strips: Vec<Survey> = (0..upper.len())
+    let strips: Vec<MatrixSurvey> = (0..upper.len())
         .into_par_iter()
         .step_by(SIDE)
         .map(|top| strip(upper, lower, rule, top))
         .collect();
     strips
         .iter()
-        .fold(Survey::nothing(), |sum, strip| sum.and(strip))
+        .fold(MatrixSurvey::nothing(), |sum, strip| sum.and(strip))
 }
 
-fn strip<T: Stored>(upper: &[&[T]], lower: Option<&[&[T]]>, rule: Rule, top: usize) -> Survey {
+fn strip<T: Stored>(
+    upper: &[&[T]],
+    lower: Option<&[&[T]]>,
+    rule: SurveyRule,
+    top: usize,
+) -> MatrixSurvey {
     let rows = &upper[top..upper.len().min(top + SIDE)];
     let n_columns = rows[0].len();
-    let mut found = Survey::nothing();
+    let mut found = MatrixSurvey::nothing();
     if rule.on_diagonal {
         found = found.and(&diagonal(rows, top, rule));
     }
@@ -186,8 +191,8 @@ fn transpose<T: Copy>(rows: &[&[T]], columns: std::ops::Range<usize>, into: &mut
     }
 }
 
-fn diagonal<T: Stored>(rows: &[&[T]], top: usize, rule: Rule) -> Survey {
-    let mut found = Survey::nothing();
+fn diagonal<T: Stored>(rows: &[&[T]], top: usize, rule: SurveyRule) -> MatrixSurvey {
+    let mut found = MatrixSurvey::nothing();
     for (at, row) in rows.iter().enumerate() {
         let value = row[top + at].get(rule.swapped);
         if value.is_infinite() || (value.is_nan() && !rule.missing_allowed) {
@@ -210,7 +215,7 @@ struct Square<'a, T> {
 }
 
 impl<T: Stored> Square<'_, T> {
-    fn look(&self, rule: Rule) -> Survey {
+    fn look(&self, rule: SurveyRule) -> MatrixSurvey {
         let mut columns = Columns::new();
         take(self, rule.swapped, &mut columns);
         let mut found = columns.survey();
@@ -359,11 +364,11 @@ impl Columns {
         }
     }
 
-    fn survey(&self) -> Survey {
+    fn survey(&self) -> MatrixSurvey {
         let sum = |lanes: &Lanes| lanes.iter().sum::<f64>();
         let most = |lanes: &Lanes| lanes.iter().fold(0.0, |a: f64, b| a.max(*b));
         let n_valid = sum(&self.valid) as u64;
-        Survey {
+        MatrixSurvey {
             n_valid,
             n_missing: self.n_values - n_valid,
             n_zero: sum(&self.zero) as u64,
@@ -372,7 +377,7 @@ impl Columns {
             total: sum(&self.total),
             squares: sum(&self.squares),
             asymmetry: most(&self.asymmetry),
-            ..Survey::nothing()
+            ..MatrixSurvey::nothing()
         }
     }
 }
@@ -426,8 +431,13 @@ mod tests {
     }
 
     /// The same by the definitions, pair by pair.
-    fn oracle(upper: &[Vec<f64>], lower: &[Vec<f64>], on_diagonal: bool, integer: bool) -> Survey {
-        let mut found = Survey::nothing();
+    fn oracle(
+        upper: &[Vec<f64>],
+        lower: &[Vec<f64>],
+        on_diagonal: bool,
+        integer: bool,
+    ) -> MatrixSurvey {
+        let mut found = MatrixSurvey::nothing();
         for (i, row) in upper.iter().enumerate() {
             for (j, &a) in row.iter().enumerate() {
                 if on_diagonal && i == j && a.abs() > found.diagonal {
@@ -457,7 +467,7 @@ mod tests {
         found
     }
 
-    const PLAIN: Rule = Rule {
+    const PLAIN: SurveyRule = SurveyRule {
         swapped: false,
         missing_allowed: true,
         on_diagonal: true,
@@ -509,7 +519,7 @@ mod tests {
                 })
                 .collect();
             let rows_ = rows(&stored);
-            let rule = Rule { swapped, ..PLAIN };
+            let rule = SurveyRule { swapped, ..PLAIN };
             assert_eq!(survey(&rows_, Some(&rows_), rule), expected);
         }
     }
@@ -519,7 +529,7 @@ mod tests {
         let matrix = symmetric(200);
         let upper: Vec<Vec<f64>> = matrix[..70].iter().map(|row| row[70..].to_vec()).collect();
         let lower: Vec<Vec<f64>> = matrix[70..].iter().map(|row| row[..70].to_vec()).collect();
-        let rule = Rule {
+        let rule = SurveyRule {
             on_diagonal: false,
             ..PLAIN
         };
@@ -531,7 +541,7 @@ mod tests {
 
     #[test]
     fn what_must_not_be_there_is_found() {
-        let forbidden = Rule {
+        let forbidden = SurveyRule {
             missing_allowed: false,
             ..PLAIN
         };

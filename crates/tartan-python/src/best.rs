@@ -6,7 +6,7 @@ use numpy::{
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use tartan_kernels::best::{self, Best, Frame, Places, Score, Tile};
+use tartan_kernels::best::{self, Best, Places, Score, Tile, TileContext};
 use tartan_kernels::product::{self, Scalar};
 
 use crate::dense::rows;
@@ -185,7 +185,7 @@ fn all_inside<T: Score>(best: &Best<T>, items: &[i64]) -> bool {
 
 fn of_pairs<T: Element>(
     py: Python<'_>,
-    pairs: best::Pairs<T>,
+    pairs: best::ScoredPairs<T>,
 ) -> (Positions<'_>, Bound<'_, PyUntypedArray>) {
     let places = (pairs.items.into_pyarray(py), pairs.ids.into_pyarray(py));
     (places, pairs.scores.into_pyarray(py).as_untyped().clone())
@@ -194,7 +194,7 @@ fn of_pairs<T: Element>(
 fn checked_cosine<T: Score + Scalar>(
     left: &[&[T]],
     right: &[&[T]],
-    frame: Frame<'_>,
+    frame: TileContext<'_>,
     own: &Best<T>,
     columns: Option<&Best<T>>,
 ) -> PyResult<bool> {
@@ -292,7 +292,7 @@ fn with_rows<T: Element + Scalar, R: Send>(
     codes: Option<&PyReadonlyArray2<'_, u8>>,
     corner: (usize, usize),
     (largest, skip_self): (bool, bool),
-    call: impl FnOnce(&[&[T]], &[&[T]], Frame<'_>) -> R + Send,
+    call: impl FnOnce(&[&[T]], &[&[T]], TileContext<'_>) -> R + Send,
 ) -> PyResult<R> {
     let (left, right) = (typed::<T>(left)?, typed::<T>(right)?);
     let shape = [left.shape()[0], right.shape()[0]];
@@ -309,7 +309,7 @@ fn with_rows<T: Element + Scalar, R: Send>(
         Ok(call(
             &left,
             &right,
-            Frame {
+            TileContext {
                 codes,
                 corner,
                 largest,

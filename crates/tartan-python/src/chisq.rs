@@ -6,7 +6,7 @@ use numpy::{
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use tartan_kernels::chisq::{self, Formula, Points, Rows, Stored, Swapped};
+use tartan_kernels::chisq::{self, MatrixRows, Modelled, Points, Stored, Swapped};
 
 use crate::in_order::{InOrder, InOrderMut};
 
@@ -47,9 +47,9 @@ impl Objective {
             )));
         }
         let formula = if self.squared {
-            Formula::Squared
+            Modelled::Squared
         } else {
-            Formula::Distance {
+            Modelled::Distance {
                 minimum_squared: self.minimum * self.minimum,
             }
         };
@@ -103,7 +103,7 @@ impl<'py> Map<'py> {
 
 /// What to do with a block of rows, whatever its values are.
 trait Pass {
-    fn run<T: Stored>(&mut self, objective: &chisq::Objective, rows: Rows<'_, T>);
+    fn run<T: Stored>(&mut self, objective: &chisq::Objective, rows: MatrixRows<'_, T>);
 }
 
 /// Run a pass without the GIL on a block of shape (rows, n).
@@ -126,7 +126,7 @@ fn run(
                 unsafe { std::mem::transmute::<&[i16], &[Swapped]>(rows.values) };
             pass.run(
                 o,
-                Rows {
+                MatrixRows {
                     values,
                     items: rows.items,
                 },
@@ -149,7 +149,7 @@ fn run_on<T: Element>(
     block: &Bound<'_, PyArray2<T>>,
     items: &Bound<'_, PyArray1<i64>>,
     n: usize,
-    call: impl FnOnce(&chisq::Objective, Rows<'_, T>) + Send,
+    call: impl FnOnce(&chisq::Objective, MatrixRows<'_, T>) + Send,
 ) -> PyResult<()> {
     same("columns of the block", block.shape()[1], n)?;
     same("row numbers", items.len(), block.shape()[0])?;
@@ -165,7 +165,7 @@ fn run_on<T: Element>(
     let values = values.in_order()?;
     block
         .py()
-        .detach(|| call(objective, Rows { values, items }));
+        .detach(|| call(objective, MatrixRows { values, items }));
     Ok(())
 }
 
@@ -187,7 +187,7 @@ struct DerivativesPass<'a> {
 }
 
 impl Pass for DerivativesPass<'_> {
-    fn run<T: Stored>(&mut self, objective: &chisq::Objective, rows: Rows<'_, T>) {
+    fn run<T: Stored>(&mut self, objective: &chisq::Objective, rows: MatrixRows<'_, T>) {
         let out = chisq::Derivatives {
             chisq: self.chisq,
             gradient: self.gradient,
@@ -240,7 +240,7 @@ struct ProductPass<'a> {
 }
 
 impl Pass for ProductPass<'_> {
-    fn run<T: Stored>(&mut self, objective: &chisq::Objective, rows: Rows<'_, T>) {
+    fn run<T: Stored>(&mut self, objective: &chisq::Objective, rows: MatrixRows<'_, T>) {
         chisq::product(objective, rows, self.points, self.vector, self.out);
     }
 }
@@ -276,7 +276,7 @@ struct SurveyPass<'a> {
 }
 
 impl Pass for SurveyPass<'_> {
-    fn run<T: Stored>(&mut self, objective: &chisq::Objective, rows: Rows<'_, T>) {
+    fn run<T: Stored>(&mut self, objective: &chisq::Objective, rows: MatrixRows<'_, T>) {
         let out = chisq::Survey {
             numbers: self.numbers,
             counts: self.counts,
@@ -314,7 +314,7 @@ struct DensityPass<'a> {
 }
 
 impl Pass for DensityPass<'_> {
-    fn run<T: Stored>(&mut self, objective: &chisq::Objective, rows: Rows<'_, T>) {
+    fn run<T: Stored>(&mut self, objective: &chisq::Objective, rows: MatrixRows<'_, T>) {
         chisq::density(objective, rows, self.points, &mut self.histogram);
     }
 }

@@ -9,13 +9,13 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use tartan_comm::arena::{Arena, Layout, Window};
-use tartan_comm::desk::{Meeting, Places};
-use tartan_comm::group::{Failure, Group};
-use tartan_comm::line::{flag, op, Reply, Request, INLINE};
+use tartan_comm::arena::{Arena, ArenaLayout, Window};
+use tartan_comm::desk::{NodeMeeting, Places};
+use tartan_comm::group::{CollectiveFailure, Group};
+use tartan_comm::line::{flag, op, ReplyBody, RequestBody, INLINE};
 use tartan_comm::meeting::found;
 use tartan_comm::proxy::Proxy;
-use tartan_comm::rank::{Rank, Stop};
+use tartan_comm::rank::{NodeRank, WaitEnd};
 use tartan_comm::slots::{SlotMemory, CONSTANTS};
 
 use crate::in_order::{InOrder, InOrderMut};
@@ -88,7 +88,7 @@ struct CommArena {
 impl CommArena {
     #[new]
     fn new(ranks: usize, members: usize, heap_bytes: usize, half_bytes: usize) -> PyResult<Self> {
-        let layout = Layout {
+        let layout = ArenaLayout {
             ranks,
             members,
             heap: heap_bytes.next_multiple_of(4096),
@@ -172,14 +172,14 @@ impl CommSlots {
 /// One rank of a node.
 #[pyclass(frozen, module = "tartan._native")]
 struct CommRank {
-    rank: Mutex<Rank>,
+    rank: Mutex<NodeRank>,
     arena: Arc<Arena>,
     broken: AtomicBool,
 }
 
 type Answer = (i32, i32, i32, u32, u64, u64, Py<PyBytes>);
 
-fn answer(py: Python<'_>, reply: &Reply) -> Answer {
+fn answer(py: Python<'_>, reply: &ReplyBody) -> Answer {
     let inline = PyBytes::new(py, &reply.inline[..(reply.bytes as usize).min(INLINE)]);
     let (source, tag) = (reply.source, reply.tag);
     (
@@ -194,7 +194,7 @@ fn answer(py: Python<'_>, reply: &Reply) -> Answer {
 }
 
 impl CommRank {
-    fn lock(&self) -> PyResult<MutexGuard<'_, Rank>> {
+    fn lock(&self) -> PyResult<MutexGuard<'_, NodeRank>> {
         if self.broken.load(Ordering::Relaxed) {
             return Err(failure("broken", ""));
         }
@@ -205,18 +205,18 @@ impl CommRank {
         }
     }
 
-    fn stopped(&self, stop: Stop, raised: Option<PyErr>) -> PyErr {
+    fn stopped(&self, stop: WaitEnd, raised: Option<PyErr>) -> PyErr {
         match stop {
-            Stop::Aborted => failure("stopped", ""),
-            Stop::NoRoom(bytes) => failure("no-room", bytes),
-            Stop::Interrupted => {
+            WaitEnd::Aborted => failure("stopped", ""),
+            WaitEnd::NoRoom(bytes) => failure("no-room", bytes),
+            WaitEnd::Interrupted => {
                 self.broken.store(true, Ordering::Relaxed);
                 raised.unwrap_or_else(|| failure("broken", ""))
             }
         }
     }
 
-    fn ask(&self, py: Python<'_>, request: Request) -> PyResult<Answer> {
+    fn ask(&self, py: Python<'_>, request: RequestBody) -> PyResult<Answer> {
         let mut rank = self.lock()?;
         let mut raised = None;
         let rank = &mut *rank;
@@ -226,7 +226,7 @@ impl CommRank {
             .map_err(|stop| self.stopped(stop, raised))
     }
 
-    fn post(&self, py: Python<'_>, request: Request) -> PyResult<u64> {
+    fn post(&self, py: Python<'_>, request: RequestBody) -> PyResult<u64> {
         let mut rank = self.lock()?;
         let mut raised = None;
         let rank = &mut *rank;
@@ -243,15 +243,15 @@ impl CommRank {
         to: i32,
         tag: i32,
         group: u32,
-    ) -> PyResult<Request> {
-        let mut request = Request {
+    ) -> PyResult<RequestBody> {
+        let mut request = RequestBody {
             op: op::SEND,
             flags: kind,
             peer: to,
             tag,
             group,
             bytes: payload.len() as u64,
-            ..Request::default()
+            ..RequestBody::default()
         };
         if description.is_empty() && payload.len() <= INLINE {
             request.flags |= flag::INLINE;
@@ -264,18 +264,18 @@ impl CommRank {
     }
 }
 
-fn receiving(source: i32, tag: i32, group: u32, capacity: u64) -> Request {
-    Request {
+fn receiving(source: i32, tag: i32, group: u32, capacity: u64) -> RequestBody {
+    RequestBody {
         op: op::RECV,
         peer: source,
         tag,
         group,
         bytes: capacity,
-        ..Request::default()
+        ..RequestBody::default()
     }
 }
 
-fn deferred(mut request: Request) -> Request {
+fn deferred(mut request: RequestBody) -> RequestBody {
     request.flags |= flag::DEFER;
     request
 }
@@ -295,7 +295,7 @@ impl CommRank {
         };
         let arena = Arc::clone(&arena.arena);
         Ok(Self {
-            rank: Mutex::new(Rank::new(
+            rank: Mutex::new(NodeRank::new(
                 Arc::clone(&arena),
                 places,
                 rank - first,
@@ -359,10 +359,10 @@ impl CommRank {
     }
 
     fn wait(&self, py: Python<'_>, request: u64, now: bool) -> PyResult<Answer> {
-        let asked = Request {
+        let asked = RequestBody {
             op: if now { op::TEST } else { op::WAIT },
             address: request,
-            ..Request::default()
+            ..RequestBody::default()
         };
         self.ask(py, asked)
     }
@@ -375,7 +375,7 @@ impl CommRank {
         group: u32,
         now: bool,
     ) -> PyResult<Answer> {
-        let asked = Request {
+        let asked = RequestBody {
             op: op::PROBE,
             flags: if now { flag::NOW } else { 0 },
             ..receiving(source, tag, group, 0)
@@ -446,11 +446,11 @@ impl CommGroup {
         }
     }
 
-    fn raise(&self, py: Python<'_>, failed: Failure, raised: Option<PyErr>) -> PyErr {
+    fn raise(&self, py: Python<'_>, failed: CollectiveFailure, raised: Option<PyErr>) -> PyErr {
         match failed {
-            Failure::Stop(stop) => self.rank.bind(py).get().stopped(stop, raised),
-            Failure::TooLarge(bytes) => failure("too-large", bytes),
-            Failure::Mismatch(calls) => CommFailure::new_err(("mismatch", calls)),
+            CollectiveFailure::Stop(stop) => self.rank.bind(py).get().stopped(stop, raised),
+            CollectiveFailure::TooLarge(bytes) => failure("too-large", bytes),
+            CollectiveFailure::Mismatch(calls) => CommFailure::new_err(("mismatch", calls)),
         }
     }
 }
@@ -543,8 +543,8 @@ type Messages = Vec<(u32, Py<PyBytes>, Py<PyBytes>)>;
 /// Number of the group, its window, half, phase, round.
 type Place = (u32, u32, u32, u32, u32);
 
-fn meeting((group, slot, half, phase, round): Place) -> Meeting {
-    Meeting {
+fn meeting((group, slot, half, phase, round): Place) -> NodeMeeting {
+    NodeMeeting {
         group,
         slot,
         half,
@@ -581,7 +581,7 @@ impl CommProxy {
 
     /// Messages for other nodes, and meetings that all ranks of this node have come to.
     fn take(&self, py: Python<'_>) -> PyResult<(Messages, Vec<Place>)> {
-        let (messages, meetings) = py.detach(|| self.proxy.with(tartan_comm::desk::Desk::take));
+        let (messages, meetings) = py.detach(|| self.proxy.with(tartan_comm::desk::NodeDesk::take));
         let bytes = |text: &[u8]| PyBytes::new(py, text).unbind();
         let messages = messages
             .iter()

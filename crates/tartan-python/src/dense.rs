@@ -29,11 +29,11 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(finish_euclidean, module)?)
 }
 
-type Array<'a, 'py> = &'a Bound<'py, PyUntypedArray>;
+type AnyArray<'a, 'py> = &'a Bound<'py, PyUntypedArray>;
 
 #[pyfunction]
-fn manhattan_tile(left: Array, right: Array, out: Array) -> PyResult<()> {
-    fn on<T: Element + Real>(left: Array, right: Array, out: Array) -> PyResult<bool> {
+fn manhattan_tile(left: AnyArray, right: AnyArray, out: AnyArray) -> PyResult<()> {
+    fn on<T: Element + Real>(left: AnyArray, right: AnyArray, out: AnyArray) -> PyResult<bool> {
         Ok(tile(left, right, out, 0, dense::manhattan::<T, f32>)?
             || tile(left, right, out, 0, dense::manhattan::<T, f64>)?)
     }
@@ -41,12 +41,12 @@ fn manhattan_tile(left: Array, right: Array, out: Array) -> PyResult<()> {
 }
 
 #[pyfunction]
-fn euclidean_tile(left: Array, right: Array, root: bool, out: Array) -> PyResult<()> {
+fn euclidean_tile(left: AnyArray, right: AnyArray, root: bool, out: AnyArray) -> PyResult<()> {
     fn on<T: Element + Real, S: Element + Real>(
-        left: Array,
-        right: Array,
+        left: AnyArray,
+        right: AnyArray,
         root: bool,
-        out: Array,
+        out: AnyArray,
     ) -> PyResult<bool> {
         let kernel = |l: &[&[T]], r: &[&[T]], o: &mut [&mut [S]]| dense::euclidean(l, r, root, o);
         tile(left, right, out, 0, kernel)
@@ -60,8 +60,8 @@ fn euclidean_tile(left: Array, right: Array, root: bool, out: Array) -> PyResult
 }
 
 #[pyfunction]
-fn hamming_tile(left: Array, right: Array, out: Array) -> PyResult<()> {
-    fn on<T: Element + Value>(left: Array, right: Array, out: Array) -> PyResult<bool> {
+fn hamming_tile(left: AnyArray, right: AnyArray, out: AnyArray) -> PyResult<()> {
+    fn on<T: Element + Value>(left: AnyArray, right: AnyArray, out: AnyArray) -> PyResult<bool> {
         Ok(tile(left, right, out, 0, dense::hamming::<T, f32>)?
             || tile(left, right, out, 0, dense::hamming::<T, f64>)?)
     }
@@ -74,7 +74,7 @@ fn hamming_tile(left: Array, right: Array, out: Array) -> PyResult<()> {
 }
 
 #[pyfunction]
-fn hamming_bits_tile(left: Array, right: Array, out: Array) -> PyResult<()> {
+fn hamming_bits_tile(left: AnyArray, right: AnyArray, out: AnyArray) -> PyResult<()> {
     expect(
         tile(left, right, out, 1, dense::hamming_bits::<f32>)?
             || tile(left, right, out, 1, dense::hamming_bits::<f64>)?,
@@ -82,7 +82,7 @@ fn hamming_bits_tile(left: Array, right: Array, out: Array) -> PyResult<()> {
 }
 
 #[pyfunction]
-fn jaccard_bits_tile(left: Array, right: Array, out: Array) -> PyResult<()> {
+fn jaccard_bits_tile(left: AnyArray, right: AnyArray, out: AnyArray) -> PyResult<()> {
     expect(
         tile(left, right, out, 1, dense::jaccard_bits::<f32>)?
             || tile(left, right, out, 1, dense::jaccard_bits::<f64>)?,
@@ -93,9 +93,9 @@ fn jaccard_bits_tile(left: Array, right: Array, out: Array) -> PyResult<()> {
 #[pyfunction]
 #[pyo3(signature = (left, right, out, codes=None))]
 fn cosine_tile(
-    left: Array,
-    right: Array,
-    out: Array,
+    left: AnyArray,
+    right: AnyArray,
+    out: AnyArray,
     codes: Option<PyReadonlyArray2<'_, u8>>,
 ) -> PyResult<bool> {
     require_products()?;
@@ -118,7 +118,7 @@ fn cosine_tile(
 }
 
 #[pyfunction]
-fn product_tile(left: Array, right: Array, out: Array) -> PyResult<()> {
+fn product_tile(left: AnyArray, right: AnyArray, out: AnyArray) -> PyResult<()> {
     require_products()?;
     expect(
         tile(left, right, out, 1, finish::products::<f32>)?
@@ -134,8 +134,18 @@ fn require_products() -> PyResult<()> {
 }
 
 #[pyfunction]
-fn finish_euclidean(left: Array, right: Array, root: bool, products: Array) -> PyResult<()> {
-    fn on<T: Element + Real>(left: Array, right: Array, root: bool, out: Array) -> PyResult<bool> {
+fn finish_euclidean(
+    left: AnyArray,
+    right: AnyArray,
+    root: bool,
+    products: AnyArray,
+) -> PyResult<()> {
+    fn on<T: Element + Real>(
+        left: AnyArray,
+        right: AnyArray,
+        root: bool,
+        out: AnyArray,
+    ) -> PyResult<bool> {
         let kernel =
             |l: &[&[T]], r: &[&[T]], o: &mut [&mut [T]]| finish::finish_euclidean(l, r, root, o);
         tile(left, right, out, 1, kernel)
@@ -144,8 +154,8 @@ fn finish_euclidean(left: Array, right: Array, root: bool, products: Array) -> P
 }
 
 #[pyfunction]
-fn finish_cosine(products: Array) -> PyResult<()> {
-    fn on<T: Element + Real>(products: Array) -> PyResult<bool> {
+fn finish_cosine(products: AnyArray) -> PyResult<()> {
+    fn on<T: Element + Real>(products: AnyArray) -> PyResult<bool> {
         let Ok(array) = products.cast::<PyArray2<T>>() else {
             return Ok(false);
         };
@@ -165,9 +175,9 @@ fn expect(fitted: bool) -> PyResult<()> {
 
 /// Run `kernel` without the GIL when the dtypes are T, T and S; false when they are not.
 fn tile<T: Element, S: Element>(
-    left: Array,
-    right: Array,
-    out: Array,
+    left: AnyArray,
+    right: AnyArray,
+    out: AnyArray,
     trailing: usize,
     kernel: impl FnOnce(&[&[T]], &[&[T]], &mut [&mut [S]]) + Send,
 ) -> PyResult<bool> {
@@ -237,13 +247,13 @@ fn with_rows_mut<T: Element>(
 }
 
 /// Whether two arrays may share memory: the spans of their addresses meet.
-fn may_overlap(a: Array, b: Array) -> bool {
+fn may_overlap(a: AnyArray, b: AnyArray) -> bool {
     let (a, b) = (extent(a), extent(b));
     a.start < b.end && b.start < a.end
 }
 
 /// The addresses from the first to the last byte of an array.
-fn extent(array: Array) -> Range<isize> {
+fn extent(array: AnyArray) -> Range<isize> {
     // SAFETY: reading a field of an array object that the GIL and the reference keep alive.
     let first = unsafe { (*array.as_array_ptr()).data } as isize;
     let (mut low, mut high) = (first, first + array.dtype().itemsize() as isize);

@@ -3,7 +3,7 @@
 use numpy::{IntoPyArray, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use tartan_kernels::linkage::{self as kernels, Method, Step, Unjoined};
+use tartan_kernels::linkage::{self as kernels, HierarchyRow, LinkageMethod, Unjoined};
 
 use crate::in_order::{InOrder, InOrderMut};
 use crate::report::reporting;
@@ -42,11 +42,11 @@ fn linkage<'py>(
     }
 }
 
-fn method_of(name: &str) -> PyResult<Method> {
+fn method_of(name: &str) -> PyResult<LinkageMethod> {
     match name {
-        "complete" => Ok(Method::Complete),
-        "average" => Ok(Method::Average),
-        "weighted" => Ok(Method::Weighted),
+        "complete" => Ok(LinkageMethod::Complete),
+        "average" => Ok(LinkageMethod::Average),
+        "weighted" => Ok(LinkageMethod::Weighted),
         _ => Err(PyValueError::new_err(format!("method {name:?} is unknown"))),
     }
 }
@@ -80,7 +80,7 @@ fn dendrogram<'py>(
     to_array(py, py.detach(|| kernels::dendrogram(n, edges)))
 }
 
-fn to_array(py: Python<'_>, steps: Result<Vec<Step>, Unjoined>) -> PyResult<Steps<'_>> {
+fn to_array(py: Python<'_>, steps: Result<Vec<HierarchyRow>, Unjoined>) -> PyResult<Steps<'_>> {
     let steps = steps.map_err(|problem| PyValueError::new_err(describe(problem)))?;
     let n_steps = steps.len();
     steps

@@ -3,7 +3,7 @@
 use numpy::{Element, PyArray2, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use tartan_kernels::survey::{self, Rule, Stored, Survey};
+use tartan_kernels::survey::{self, MatrixSurvey, Stored, SurveyRule};
 
 use crate::dense::rows;
 
@@ -12,7 +12,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(survey_square, module)?)
 }
 
-type Array<'a, 'py> = &'a Bound<'py, PyUntypedArray>;
+type AnyArray<'a, 'py> = &'a Bound<'py, PyUntypedArray>;
 type Found = (
     (u64, u64, u64),
     (f64, f64, f64, f64),
@@ -26,13 +26,13 @@ type Found = (
 #[pyfunction]
 #[pyo3(signature = (upper, lower, on_diagonal, swapped, missing_allowed))]
 fn survey_square(
-    upper: Array,
-    lower: Option<Array>,
+    upper: AnyArray,
+    lower: Option<AnyArray>,
     on_diagonal: bool,
     swapped: bool,
     missing_allowed: bool,
 ) -> PyResult<Found> {
-    let rule = Rule {
+    let rule = SurveyRule {
         swapped,
         missing_allowed,
         on_diagonal,
@@ -50,10 +50,10 @@ fn survey_square(
 }
 
 fn look<T: Element + Stored>(
-    upper: Array,
-    lower: Option<Array>,
-    rule: Rule,
-) -> PyResult<Option<Survey>> {
+    upper: AnyArray,
+    lower: Option<AnyArray>,
+    rule: SurveyRule,
+) -> PyResult<Option<MatrixSurvey>> {
     let Ok(array) = upper.cast::<PyArray2<T>>() else {
         return Ok(None);
     };
@@ -81,7 +81,7 @@ fn look<T: Element + Stored>(
     ))
 }
 
-fn plain(found: Survey) -> Found {
+fn plain(found: MatrixSurvey) -> Found {
     (
         (found.n_valid, found.n_missing, found.n_zero),
         (found.smallest, found.largest, found.total, found.squares),

@@ -4,7 +4,7 @@ use numpy::{PyArray1, PyArray2, PyArray3, PyArrayMethods, PyReadonlyArray2};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use tartan_kernels::microscopy::{
-    gauss_at, register_tile, score_at, thin, Level, Motion, Particle, Settings,
+    gauss_at, register_tile, score_at, thin, Motion, Particle, Settings, VectorLevel,
 };
 
 use crate::in_order::InOrder;
@@ -150,19 +150,19 @@ fn prepared(items: &[Rows]) -> PyResult<Vec<Particle>> {
 }
 
 /// The named level, or the widest.
-fn level_of(name: Option<&str>) -> PyResult<Level> {
+fn level_of(name: Option<&str>) -> PyResult<VectorLevel> {
     let level = match name {
-        None => Level::widest(),
-        Some("plain") => Level::Plain,
-        Some("avx2") => Level::Avx2,
-        Some("avx512") => Level::Avx512,
+        None => VectorLevel::widest(),
+        Some("plain") => VectorLevel::Plain,
+        Some("avx2") => VectorLevel::Avx2,
+        Some("avx512") => VectorLevel::Avx512,
         Some(other) => {
             return Err(PyValueError::new_err(format!(
                 "level {other:?} is none of plain, avx2, avx512"
             )))
         }
     };
-    let has = level <= Level::widest();
+    let has = level <= VectorLevel::widest();
     has.then_some(level)
         .ok_or_else(|| PyValueError::new_err(format!("this machine has no {level:?}")))
 }

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use tartan_kernels::allowance::Exceeded;
 use tartan_kernels::composition::{Composition, Counter, Vector, Word, K_NARROW, K_RANGE};
-use tartan_kernels::fasta::{self, FastaError, Limits, Unknown};
+use tartan_kernels::fasta::{self, FastaError, FileLimits, Unknown};
 use tartan_kernels::sparse;
 
 use crate::in_order::{InOrder, InOrderMut};
@@ -48,7 +48,7 @@ fn composition_vector<'py>(
     } else {
         Unknown::Skip
     };
-    let limits = Limits {
+    let limits = FileLimits {
         max_bytes,
         max_ratio,
     };

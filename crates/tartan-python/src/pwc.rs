@@ -6,7 +6,7 @@ use numpy::{
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use tartan_kernels::pwc::{self, Below, Costs, Real, Stored, Swapped};
+use tartan_kernels::pwc::{self, Below, ColumnCosts, Real, Stored, Swapped};
 
 use crate::in_order::{InOrder, InOrderMut};
 
@@ -23,7 +23,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(pwc_measure, module)?)
 }
 
-pub(crate) type Array<'a, 'py> = &'a Bound<'py, PyUntypedArray>;
+pub(crate) type AnyArray<'a, 'py> = &'a Bound<'py, PyUntypedArray>;
 type In<'py> = PyReadonlyArray2<'py, f64>;
 pub(crate) type Out<'py> = PyReadwriteArray2<'py, f64>;
 type Sums<'py> = PyReadwriteArray1<'py, f64>;
@@ -39,8 +39,8 @@ fn pwc_scratch_len(n: usize, k: usize) -> usize {
 }
 
 #[pyfunction]
-fn pwc_pack(py: Python, columns: In, packed: Array) -> PyResult<()> {
-    fn on<F: Element + Real>(py: Python, columns: &In, packed: Array) -> PyResult<bool> {
+fn pwc_pack(py: Python, columns: In, packed: AnyArray) -> PyResult<()> {
+    fn on<F: Element + Real>(py: Python, columns: &In, packed: AnyArray) -> PyResult<bool> {
         let Ok(packed) = packed.cast::<PyArray1<F>>() else {
             return Ok(false);
         };
@@ -58,9 +58,9 @@ fn pwc_pack(py: Python, columns: In, packed: Array) -> PyResult<()> {
 #[pyo3(signature = (rows, swapped, packed, out, mass=None))]
 fn pwc_product(
     py: Python,
-    rows: Array,
+    rows: AnyArray,
     swapped: bool,
-    packed: Array,
+    packed: AnyArray,
     out: Out,
     mass: Option<Out>,
 ) -> PyResult<()> {
@@ -87,8 +87,8 @@ pub(crate) fn as_swapped(values: &[i16]) -> &[Swapped] {
 /// Multiply without the GIL when `rows` hold E and are wanted as T; false when they are not.
 fn multiply<E: Element, T: Stored>(
     py: Python,
-    rows: Array,
-    packed: Array,
+    rows: AnyArray,
+    packed: AnyArray,
     wanted: bool,
     cast: impl Fn(&[E]) -> &[T] + Sync,
     to: &mut Products,
@@ -145,7 +145,7 @@ fn pwc_costs(
     let (product, members) = (product.in_order()?, members.in_order()?);
     let mass = mass.as_ref().map(|m| m.in_order()).transpose()?;
     let (eps, scratch) = (eps.in_order_mut()?, scratch.in_order_mut()?);
-    let mut written = Costs {
+    let mut written = ColumnCosts {
         sizes: sizes.in_order_mut()?,
         inner: inner.in_order_mut()?,
         change: change.in_order_mut()?,
@@ -185,10 +185,10 @@ fn pwc_assign(
 }
 
 #[pyfunction]
-fn pwc_nearest(py: Python, rows: Array, first: usize, mut least: Sums) -> PyResult<()> {
+fn pwc_nearest(py: Python, rows: AnyArray, first: usize, mut least: Sums) -> PyResult<()> {
     fn on<T: Element + Stored>(
         py: Python,
-        rows: Array,
+        rows: AnyArray,
         first: usize,
         least: &mut Sums,
     ) -> PyResult<bool> {
@@ -219,7 +219,7 @@ type Pairs<'py> = Option<(
 #[pyfunction]
 fn pwc_below<'py>(
     py: Python<'py>,
-    rows: Array,
+    rows: AnyArray,
     first: usize,
     limit: f64,
     most: usize,
@@ -227,7 +227,7 @@ fn pwc_below<'py>(
     type Found = Option<Vec<Vec<(usize, f64)>>>;
     fn on<T: Element + Stored>(
         py: Python,
-        rows: Array,
+        rows: AnyArray,
         first: usize,
         limit: f64,
         most: usize,

@@ -2,10 +2,10 @@
 
 use numpy::{PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadwriteArray1, PyUntypedArrayMethods};
 use pyo3::prelude::*;
-use tartan_kernels::pwc::{Division, Measured};
+use tartan_kernels::pwc::{Measured, Partition};
 
 use crate::in_order::{InOrder, InOrderMut};
-use crate::pwc::{as_swapped, same, shape, unsupported, value_error, Array, Out};
+use crate::pwc::{as_swapped, same, shape, unsupported, value_error, AnyArray, Out};
 
 /// Add the functions of this family to the native module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -57,14 +57,14 @@ fn division<'a>(
     labels: &'a mut Labels,
     to_clusters: &'a mut Out,
     totals: &'a mut Out,
-) -> PyResult<Division<'a>> {
+) -> PyResult<Partition<'a>> {
     let k = totals.shape()[1];
     same(to_clusters.shape() == [k, labels.len()] && totals.shape()[0] == 2)?;
     let labels = labels.in_order_mut()?;
     let known = |label: &i64| usize::try_from(*label).is_ok_and(|label| label < k);
     same(labels.iter().all(known))?;
     let (sizes, within) = totals.in_order_mut()?.split_at_mut(k);
-    Ok(Division {
+    Ok(Partition {
         labels,
         to_clusters: to_clusters.in_order_mut()?,
         sizes,
@@ -81,7 +81,7 @@ fn are_items(items: &[i64], n: usize) -> bool {
 #[pyfunction]
 fn pwc_sum_up<'py>(
     py: Python<'py>,
-    stored: Array,
+    stored: AnyArray,
     measure: Measure,
     mut labels: Labels<'py>,
     mut to_clusters: Out<'py>,
@@ -97,7 +97,7 @@ fn pwc_sum_up<'py>(
 #[allow(clippy::too_many_arguments)] // the matrix, the clusters, and which items go where
 fn pwc_relabel<'py>(
     py: Python<'py>,
-    stored: Array,
+    stored: AnyArray,
     measure: Measure,
     mut labels: Labels<'py>,
     mut to_clusters: Out<'py>,
@@ -118,7 +118,7 @@ fn pwc_relabel<'py>(
 #[pyfunction]
 fn pwc_sweep<'py>(
     py: Python<'py>,
-    stored: Array,
+    stored: AnyArray,
     measure: Measure,
     mut labels: Labels<'py>,
     mut to_clusters: Out<'py>,
@@ -134,7 +134,7 @@ fn pwc_sweep<'py>(
 #[pyfunction]
 fn pwc_among(
     py: Python,
-    stored: Array,
+    stored: AnyArray,
     measure: Measure,
     items: PyReadonlyArray1<i64>,
     mut values: Out,

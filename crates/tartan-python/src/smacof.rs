@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use tartan_smacof::lanes::Number;
 use tartan_smacof::walk::{Rule, Weights, PAD};
-use tartan_smacof::{Entry, Level, Real, Rows, Workspace, GROUP};
+use tartan_smacof::{BlockRows, Entry, PassMemory, Real, VectorLevel, GROUP};
 
 use crate::in_order::{InOrder, InOrderMut};
 
@@ -33,7 +33,7 @@ struct Asked {
 
 /// A workspace, and the weights of points: of columns (padded), and of guests, which are 1.
 struct Space<E> {
-    work: Workspace<E>,
+    work: PassMemory<E>,
     weights: Option<Vec<E>>,
     ones: Vec<E>,
 }
@@ -205,9 +205,9 @@ impl SmacofPass {
                     [shape[0], self.dim],
                     "coordinates of the rows",
                 )?;
-                Rows::Guests(points.in_order()?)
+                BlockRows::Guests(points.in_order()?)
             }
-            None => Rows::From(first_row(at, shape)?),
+            None => BlockRows::From(first_row(at, shape)?),
         };
         with_space!(self, space => stored(delta, shape, Block { space, rule, weights, at, sums, losses }))
     }
@@ -224,10 +224,10 @@ fn first_row(at: &Bound<'_, PyAny>, [m, n]: [usize; 2]) -> PyResult<usize> {
     Ok(first)
 }
 
-fn chosen(level: Option<&str>) -> PyResult<Level> {
+fn chosen(level: Option<&str>) -> PyResult<VectorLevel> {
     match level {
-        None => Ok(Level::detect()),
-        Some("portable") => Ok(Level::Portable),
+        None => Ok(VectorLevel::detect()),
+        Some("portable") => Ok(VectorLevel::Portable),
         Some(other) => Err(PyValueError::new_err(format!(
             "level {other:?} is neither None nor 'portable'"
         ))),
@@ -241,14 +241,14 @@ fn expect_shape(found: &[usize], expected: [usize; 2], what: &str) -> PyResult<(
 }
 
 impl<E: Real> Space<E> {
-    fn new(n: usize, dim: usize, weights: Option<Vec<f64>>, level: Level) -> Self {
+    fn new(n: usize, dim: usize, weights: Option<Vec<f64>>, level: VectorLevel) -> Self {
         let pad = |w: Vec<f64>| {
             let mut w: Vec<E> = w.into_iter().map(E::of).collect();
             w.resize(n.div_ceil(PAD) * PAD, E::default());
             w
         };
         Self {
-            work: Workspace::with_level(n, dim, level),
+            work: PassMemory::with_level(n, dim, level),
             weights: weights.map(pad),
             ones: Vec::new(),
         }
@@ -375,7 +375,7 @@ struct Block<'a, 'py, E> {
     space: &'a mut Space<E>,
     rule: Asked,
     weights: Matrix<'py>,
-    at: Rows<'a>,
+    at: BlockRows<'a>,
     sums: &'a mut [f64],
     losses: &'a mut [f64],
 }
@@ -385,8 +385,8 @@ impl<E: Real> Work for Block<'_, '_, E> {
         let (matrix, m, space) = (self.weights.view()?, self.losses.len(), self.space);
         space.ones.resize(m, E::of(1.0));
         let points = space.weights.as_ref().map(|w| match self.at {
-            Rows::From(first) => (&w[first..first + m], &w[..]),
-            Rows::Guests(_) => (&space.ones[..], &w[..]),
+            BlockRows::From(first) => (&w[first..first + m], &w[..]),
+            BlockRows::Guests(_) => (&space.ones[..], &w[..]),
         });
         let rule = self.rule.rule(matrix, points);
         let work = &mut space.work;

@@ -10,14 +10,14 @@ use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use tartan_sort::control::EDGES;
-use tartan_sort::disk::{Direct, Method, RingPlan};
-use tartan_sort::engine::Plan;
-use tartan_sort::error::Failure;
+use tartan_sort::disk::{Direct, IoMethod, RingPlan};
+use tartan_sort::engine::JobPlan;
+use tartan_sort::error::JobFailure;
 use tartan_sort::form::{parse_field, Form};
-use tartan_sort::job::Job;
+use tartan_sort::job::Sorting;
 use tartan_sort::pack_policy::Pack;
-use tartan_sort::run::Run;
-use tartan_sort::source::Source;
+use tartan_sort::run::SortedRun;
+use tartan_sort::source::RecordSource;
 
 use crate::in_order::{InOrder, InOrderMut};
 
@@ -38,7 +38,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(sort_overhead, module)?)
 }
 
-fn raise(py: Python<'_>, failure: Failure) -> PyErr {
+fn raise(py: Python<'_>, failure: JobFailure) -> PyErr {
     let error = SortFailure::new_err(failure.message);
     let value = error.value(py);
     let path = failure.path.map(|path| path.display().to_string());
@@ -76,10 +76,10 @@ fn choose<T: Copy>(option: &str, text: &str, choices: &[(&str, T)]) -> PyResult<
     })
 }
 
-const METHODS: [(&str, Method); 3] = [
-    ("auto", Method::Auto),
-    ("uring", Method::Uring),
-    ("threads", Method::Threads),
+const METHODS: [(&str, IoMethod); 3] = [
+    ("auto", IoMethod::Auto),
+    ("uring", IoMethod::Uring),
+    ("threads", IoMethod::Threads),
 ];
 
 const DIRECT: [(&str, Direct); 3] = [
@@ -91,7 +91,7 @@ const DIRECT: [(&str, Direct); 3] = [
 /// One sort; its threads are its own.
 #[pyclass(frozen, module = "tartan._native")]
 struct SortJob {
-    job: Job,
+    job: Sorting,
 }
 
 #[pymethods]
@@ -126,7 +126,7 @@ impl SortJob {
                 fingerprint.len()
             ))
         })?;
-        let plan = Plan {
+        let plan = JobPlan {
             form: form(py, record_bytes, &key)?,
             fingerprint,
             folders,
@@ -151,7 +151,7 @@ impl SortJob {
             )?,
             direct: choose("direct", direct, &DIRECT)?,
         };
-        let job = Job::new(plan).map_err(|failure| raise(py, failure))?;
+        let job = Sorting::new(plan).map_err(|failure| raise(py, failure))?;
         Ok(SortJob { job })
     }
 
@@ -162,7 +162,7 @@ impl SortJob {
         sources: Vec<(PathBuf, u64, u64)>,
         runs: Vec<PathBuf>,
     ) -> PyResult<()> {
-        let source = |(path, offset, bytes)| Source {
+        let source = |(path, offset, bytes)| RecordSource {
             path,
             offset,
             bytes,
@@ -196,7 +196,7 @@ impl SortJob {
     }
 
     fn finish_push(&self, py: Python<'_>) -> PyResult<()> {
-        self.call(py, Job::finish_push)
+        self.call(py, Sorting::finish_push)
     }
 
     #[pyo3(signature = (path, offset=0, sync=true))]
@@ -205,7 +205,7 @@ impl SortJob {
     }
 
     fn open_sorted(&self, py: Python<'_>) -> PyResult<()> {
-        self.call(py, Job::open_sorted)
+        self.call(py, Sorting::open_sorted)
     }
 
     fn read_into(&self, py: Python<'_>, out: &Bound<'_, PyAny>) -> PyResult<usize> {
@@ -289,7 +289,7 @@ impl SortJob {
     fn call<T: Send>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&Job) -> Result<T, Failure> + Send,
+        work: impl FnOnce(&Sorting) -> Result<T, JobFailure> + Send,
     ) -> PyResult<T> {
         py.detach(|| work(&self.job))
             .map_err(|failure| raise(py, failure))
@@ -350,7 +350,7 @@ fn bytes_of<'a, 'py>(array: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, Py
     })
 }
 
-fn describe<'py>(py: Python<'py>, run: &Run) -> PyResult<Bound<'py, PyDict>> {
+fn describe<'py>(py: Python<'py>, run: &SortedRun) -> PyResult<Bound<'py, PyDict>> {
     let facts = PyDict::new(py);
     facts.set_item("path", run.path.display().to_string())?;
     facts.set_item("fingerprint", PyBytes::new(py, &run.header.fingerprint))?;
@@ -369,7 +369,7 @@ fn describe<'py>(py: Python<'py>, run: &Run) -> PyResult<Bound<'py, PyDict>> {
 #[pyfunction]
 fn run_facts<'py>(py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyDict>> {
     let run = py
-        .detach(|| Run::inspect(&path))
+        .detach(|| SortedRun::inspect(&path))
         .map_err(|failure| raise(py, failure))?;
     describe(py, &run)
 }
@@ -377,7 +377,7 @@ fn run_facts<'py>(py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyDict>
 #[pyfunction]
 fn verify_run<'py>(py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyDict>> {
     let run = py
-        .detach(|| Run::verify(&path))
+        .detach(|| SortedRun::verify(&path))
         .map_err(|failure| raise(py, failure))?;
     describe(py, &run)
 }
@@ -398,7 +398,7 @@ fn sort_overhead(
     ring_bytes: usize,
     ring_depth: usize,
 ) -> PyResult<usize> {
-    let plan = Plan {
+    let plan = JobPlan {
         form: form(py, record_bytes, &key)?,
         fingerprint: [0; 32],
         folders: Vec::new(),
@@ -410,7 +410,7 @@ fn sort_overhead(
         ring: RingPlan {
             bytes: ring_bytes,
             depth: ring_depth,
-            method: Method::Auto,
+            method: IoMethod::Auto,
         },
         pack: Pack::Auto,
         direct: Direct::Auto,

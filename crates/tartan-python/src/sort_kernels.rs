@@ -3,7 +3,7 @@
 use numpy::{Element, PyArray1, PyArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use tartan_sort::kernels::{self, Kind, Path, Vectorised};
+use tartan_sort::kernels::{self, NumberKind, Path, Vectorised};
 
 use crate::in_order::InOrderMut;
 
@@ -18,7 +18,7 @@ fn sort_keys(py: Python<'_>, array: &Bound<'_, PyAny>, path: &str, threads: usiz
     macro_rules! attempt {
         ($($number:ty, $key:ty, $kind:ident;)*) => {
             $(if let Ok(array) = array.cast::<PyArray1<$number>>() {
-                return sort_array::<$number, $key>(py, array, Kind::$kind, path, threads);
+                return sort_array::<$number, $key>(py, array, NumberKind::$kind, path, threads);
             })*
         };
     }
@@ -58,7 +58,7 @@ fn parse(name: &str) -> PyResult<Path> {
 fn sort_array<T: Element, K: Vectorised>(
     py: Python<'_>,
     array: &Bound<'_, PyArray1<T>>,
-    kind: Kind,
+    kind: NumberKind,
     path: Path,
     threads: usize,
 ) -> PyResult<()> {

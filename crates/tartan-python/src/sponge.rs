@@ -6,7 +6,7 @@ use numpy::{
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use tartan_kernels::sponge::{self, Centres, Limits, Lists, Step};
+use tartan_kernels::sponge::{self, CentreLists, Centres, ListLimits, SpongePass};
 
 use crate::in_order::{InOrder, InOrderMut};
 
@@ -60,7 +60,8 @@ fn sponge_lists<'py>(
     )?;
     let fits = chunk >= 1 && chunk.saturating_mul(most) <= usize::from(u16::MAX);
     require(fits, "chunks are too long for their lists")?;
-    let lists = py.detach(|| sponge::build(values, centres, Limits { most, least, reach }, chunk));
+    let lists =
+        py.detach(|| sponge::build(values, centres, ListLimits { most, least, reach }, chunk));
     Ok((
         lists.starts.into_pyarray(py),
         lists.entries.into_pyarray(py),
@@ -176,7 +177,7 @@ fn sponge_sum<'py>(
     Ok(out)
 }
 
-type Inputs<'a> = (&'a [f64], Lists<'a>, Centres<'a>, Step<'a>);
+type Inputs<'a> = (&'a [f64], CentreLists<'a>, Centres<'a>, SpongePass<'a>);
 
 fn inputs<'a>(
     points: &'a Matrix<f64>,
@@ -190,7 +191,7 @@ fn inputs<'a>(
         "points and centres have unlike dimensions",
     )?;
     let n_centres = centres.positions.len() / centres.dim;
-    let lists = Lists {
+    let lists = CentreLists {
         chunk: lists.0,
         starts: slice(&lists.1)?,
         entries: slice(&lists.2)?,
@@ -205,7 +206,7 @@ fn inputs<'a>(
         log_priors.len() == n_centres,
         "there must be one prior for each centre",
     )?;
-    let step = Step {
+    let step = SpongePass {
         temperature: step.0,
         cut: step.1,
         log_priors,

@@ -34,13 +34,13 @@ pub const GROUP: usize = 64;
 
 /// The instructions to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub enum VectorLevel {
     Portable,
     Avx2,
     Avx512,
 }
 
-impl Level {
+impl VectorLevel {
     /// The widest that this machine has.
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -65,17 +65,17 @@ impl Level {
 pub trait Real: Number {
     /// Do a task with the vectors of a level, which the machine must have.
     #[doc(hidden)]
-    fn run<S: Entry>(level: Level, task: Strips<'_, '_, Self, S>);
+    fn run<S: Entry>(level: VectorLevel, task: Strips<'_, '_, Self, S>);
 }
 
 impl Real for f32 {
-    fn run<S: Entry>(level: Level, task: Strips<'_, '_, Self, S>) {
+    fn run<S: Entry>(level: VectorLevel, task: Strips<'_, '_, Self, S>) {
         S::narrow(level, task);
     }
 }
 
 impl Real for f64 {
-    fn run<S: Entry>(level: Level, task: Strips<'_, '_, Self, S>) {
+    fn run<S: Entry>(level: VectorLevel, task: Strips<'_, '_, Self, S>) {
         S::wide(level, task);
     }
 }
@@ -84,16 +84,16 @@ impl Real for f64 {
 pub trait Entry: Stored {
     /// Do a task in lanes of f32.
     #[doc(hidden)]
-    fn narrow(level: Level, task: Strips<'_, '_, f32, Self>);
+    fn narrow(level: VectorLevel, task: Strips<'_, '_, f32, Self>);
     /// Do a task in lanes of f64.
     #[doc(hidden)]
-    fn wide(level: Level, task: Strips<'_, '_, f64, Self>);
+    fn wide(level: VectorLevel, task: Strips<'_, '_, f64, Self>);
 }
 
 macro_rules! compiled {
     ($name:ident, $e:ty, $avx512:ident, $avx2:ident) => {
         #[inline(never)]
-        fn $name(level: Level, task: Strips<'_, '_, $e, Self>) {
+        fn $name(level: VectorLevel, task: Strips<'_, '_, $e, Self>) {
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
@@ -108,10 +108,10 @@ macro_rules! compiled {
                 }
                 match level {
                     // SAFETY: a level is detected, or asked for by a test that asks the machine first.
-                    Level::Avx512 => return unsafe { avx512(task) },
+                    VectorLevel::Avx512 => return unsafe { avx512(task) },
                     // SAFETY: as above.
-                    Level::Avx2 => return unsafe { avx2(task) },
-                    Level::Portable => {}
+                    VectorLevel::Avx2 => return unsafe { avx2(task) },
+                    VectorLevel::Portable => {}
                 }
             }
             let _ = level;
@@ -144,11 +144,11 @@ struct Share<E> {
 }
 
 /// Coordinates and sums, allocated once for many passes.
-pub struct Workspace<E> {
+pub struct PassMemory<E> {
     n: usize,
     dim: usize,
     width: usize,
-    level: Level,
+    level: VectorLevel,
     columns: Vec<E>,
     points: Vec<E>,
     centre: Vec<f64>,
@@ -158,14 +158,14 @@ pub struct Workspace<E> {
     guests: Vec<E>,
 }
 
-impl<E: Real> Workspace<E> {
+impl<E: Real> PassMemory<E> {
     /// Room for `n` points. Panics without points or dimensions.
     pub fn new(n: usize, dim: usize) -> Self {
-        Self::with_level(n, dim, Level::detect())
+        Self::with_level(n, dim, VectorLevel::detect())
     }
 
     /// The same with chosen instructions, which the machine must have.
-    pub fn with_level(n: usize, dim: usize, level: Level) -> Self {
+    pub fn with_level(n: usize, dim: usize, level: VectorLevel) -> Self {
         assert!(n > 0 && dim > 0, "no points or no dimensions");
         let width = n.div_ceil(PAD) * PAD;
         Self {
@@ -336,7 +336,7 @@ impl<E: Real> Workspace<E> {
         &mut self,
         delta: &[S],
         rule: &Rule<'_, E>,
-        at: Rows<'_>,
+        at: BlockRows<'_>,
         sums: &mut [f64],
         losses: &mut [f64],
     ) {
@@ -345,8 +345,8 @@ impl<E: Real> Workspace<E> {
         assert_eq!(sums.len(), m * dim, "sums of other rows");
         check(rule, m, n, self.width);
         let (rows, first) = match at {
-            Rows::From(first) => (&self.points[first * dim..(first + m) * dim], Some(first)),
-            Rows::Guests(points) => {
+            BlockRows::From(first) => (&self.points[first * dim..(first + m) * dim], Some(first)),
+            BlockRows::Guests(points) => {
                 assert_eq!(points.len(), m * dim, "coordinates of other rows");
                 self.guests.clear();
                 let places = points.iter().enumerate();
@@ -394,7 +394,7 @@ const ROWS: usize = 16;
 
 /// Who the rows of a block are.
 #[derive(Clone, Copy, Debug)]
-pub enum Rows<'a> {
+pub enum BlockRows<'a> {
     /// The points from this one on.
     From(usize),
     /// Other points at these coordinates.
@@ -431,7 +431,7 @@ fn check<E>(rule: &Rule<'_, E>, m: usize, n: usize, width: usize) {
 }
 
 impl<E: Real> Share<E> {
-    fn add<S: Entry>(&mut self, block: &Block<'_, E, S>, rows: Range<usize>, level: Level) {
+    fn add<S: Entry>(&mut self, block: &Block<'_, E, S>, rows: Range<usize>, level: VectorLevel) {
         let (dim, width, from) = (block.dim, block.width, rows.start / PAD * PAD);
         for k in 0..dim {
             self.columns[k * width + from..(k + 1) * width].fill(E::default());

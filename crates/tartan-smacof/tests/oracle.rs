@@ -2,7 +2,7 @@
 
 use tartan_smacof::lanes::Number;
 use tartan_smacof::walk::{Rule, Weights, CHUNK, PAD};
-use tartan_smacof::{Entry, Level, Real, Rows, Workspace, GROUP};
+use tartan_smacof::{BlockRows, Entry, PassMemory, Real, VectorLevel, GROUP};
 
 /// Deterministic numbers in 0..1.
 struct Numbers(u64);
@@ -20,11 +20,15 @@ impl Numbers {
     }
 }
 
-fn levels() -> Vec<Level> {
-    match Level::detect() {
-        Level::Avx512 => vec![Level::Portable, Level::Avx2, Level::Avx512],
-        Level::Avx2 => vec![Level::Portable, Level::Avx2],
-        Level::Portable => vec![Level::Portable],
+fn levels() -> Vec<VectorLevel> {
+    match VectorLevel::detect() {
+        VectorLevel::Avx512 => vec![
+            VectorLevel::Portable,
+            VectorLevel::Avx2,
+            VectorLevel::Avx512,
+        ],
+        VectorLevel::Avx2 => vec![VectorLevel::Portable, VectorLevel::Avx2],
+        VectorLevel::Portable => vec![VectorLevel::Portable],
     }
 }
 
@@ -114,10 +118,10 @@ fn compare<E: Real, S: Entry>(
     let sums: Vec<f64> = expected.iter().flat_map(|(sums, _)| sums.clone()).collect();
     let losses: Vec<f64> = expected.iter().map(|(_, loss)| *loss).collect();
     for level in levels() {
-        let mut space = Workspace::<E>::with_level(n, dim, level);
+        let mut space = PassMemory::<E>::with_level(n, dim, level);
         space.place(points);
         let (mut out, mut lost) = (vec![9.0; n * dim], vec![9.0; n]);
-        space.rows(stored, rule, Rows::From(0), &mut out, &mut lost);
+        space.rows(stored, rule, BlockRows::From(0), &mut out, &mut lost);
         close(&out, &sums, tolerance, &format!("rows, {level:?}"));
         close(&lost, &losses, tolerance, &format!("losses, {level:?}"));
         space.triangle(stored, rule, 0..n.min(GROUP));
@@ -419,13 +423,13 @@ fn guests_meet_every_column() {
         ..case_like(&base)
     };
     let (points, guests) = (numbers.many(n * dim), numbers.many(m * dim));
-    let mut space = Workspace::<f64>::new(n, dim);
+    let mut space = PassMemory::<f64>::new(n, dim);
     space.place(&points);
     let (mut sums, mut losses) = (vec![0.0; m * dim], vec![0.0; m]);
     space.rows(
         &case.delta,
         &plain(),
-        Rows::Guests(&guests),
+        BlockRows::Guests(&guests),
         &mut sums,
         &mut losses,
     );
@@ -451,7 +455,7 @@ fn sums_do_not_depend_on_the_number_of_threads() {
             .build()
             .unwrap();
         pool.install(|| {
-            let mut space = Workspace::<f32>::new(n, dim);
+            let mut space = PassMemory::<f32>::new(n, dim);
             space.place(&points);
             space.triangle(&delta, &plain(), 0..n);
             let mut out = vec![0.0; n * dim];
@@ -467,7 +471,7 @@ fn shares_that_several_workspaces_keep_add_up_to_the_same_bits() {
     let mut numbers = Numbers(2);
     let delta = symmetric(n, &mut numbers);
     let points = numbers.many(n * dim);
-    let mut whole = Workspace::<f64>::new(n, dim);
+    let mut whole = PassMemory::<f64>::new(n, dim);
     let (n_shares, length) = whole.shares();
     assert!(n_shares > 3);
     whole.place(&points);
@@ -476,7 +480,7 @@ fn shares_that_several_workspaces_keep_add_up_to_the_same_bits() {
     let loss = whole.finish(&mut expected);
     let mut rows = Vec::new();
     for kept in [0..3, 3..3, 3..n_shares] {
-        let mut space = Workspace::<f64>::new(n, dim);
+        let mut space = PassMemory::<f64>::new(n, dim);
         space.keep(kept.clone());
         space.place(&points);
         space.triangle(&delta, &plain(), 0..n);

@@ -1,10 +1,10 @@
 //! One large buffer: records while they are read, sorted in place or into a spare buffer, and taken out in order.
 
-use crate::kernels::{self, Order, Path};
+use crate::kernels::{self, Path, RecordOrder};
 
 use crate::error::Result;
 use crate::form::Form;
-use crate::memory::{words, words_mut, Aligned, Word};
+use crate::memory::{words, words_mut, AlignedMemory, Word};
 
 /// Bytes of order that each record needs beside it; lone numbers need none.
 const ORDER_BYTES: usize = 8;
@@ -19,7 +19,7 @@ pub fn capacity(form: &Form, bytes: usize) -> usize {
 
 /// Memory for records. Encoded records lie at its front; the order of records, once found, at its end.
 pub struct Buffer {
-    memory: Aligned,
+    memory: AlignedMemory,
     filled: usize,
     encoded: usize,
     first_record: u64,
@@ -29,7 +29,7 @@ pub struct Buffer {
 impl Buffer {
     pub fn new(bytes: usize) -> Result<Buffer> {
         Ok(Buffer {
-            memory: Aligned::new(bytes)?,
+            memory: AlignedMemory::new(bytes)?,
             filled: 0,
             encoded: 0,
             first_record: 0,
@@ -145,7 +145,7 @@ impl Buffer {
             Form::Record(_) => {
                 let n_records = self.filled / width;
                 let start = self.memory.len() - n_records * ORDER_BYTES;
-                let order = Order::restore(words::<u64>(&self.memory[start..]));
+                let order = RecordOrder::restore(words::<u64>(&self.memory[start..]));
                 order.gather(&self.memory[..self.filled], width, first, out);
             }
             _ => out.copy_from_slice(&self.memory[first * width..][..out.len()]),

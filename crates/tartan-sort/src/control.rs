@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering::Relaxed};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::error::{Failure, Kind, Result};
+use crate::error::{ErrorKind, JobFailure, Result};
 
 /// How long a wait may last before it looks at the stop flag again.
 pub const PATIENCE: Duration = Duration::from_millis(50);
@@ -118,7 +118,7 @@ const PHASES: [Phase; 6] = [
 #[derive(Default)]
 pub struct Control {
     stop: AtomicBool,
-    failure: Mutex<Option<Failure>>,
+    failure: Mutex<Option<JobFailure>>,
     phase: AtomicU8,
     pub bytes_done: AtomicU64,
     pub bytes_total: AtomicU64,
@@ -130,11 +130,11 @@ pub struct Control {
 impl Control {
     /// Ask every thread to stop.
     pub fn cancel(&self) {
-        self.fail(Failure::cancelled());
+        self.fail(JobFailure::cancelled());
     }
 
     /// Remember the first failure and stop every thread.
-    pub fn fail(&self, failure: Failure) {
+    pub fn fail(&self, failure: JobFailure) {
         let mut first = self
             .failure
             .lock()
@@ -151,13 +151,13 @@ impl Control {
     /// Return an error once a thread has failed or the job was cancelled.
     pub fn check(&self) -> Result<()> {
         match self.stopped() {
-            true => Err(self.failure().unwrap_or_else(Failure::cancelled)),
+            true => Err(self.failure().unwrap_or_else(JobFailure::cancelled)),
             false => Ok(()),
         }
     }
 
     /// The first failure.
-    pub fn failure(&self) -> Option<Failure> {
+    pub fn failure(&self) -> Option<JobFailure> {
         self.failure
             .lock()
             .expect("no thread panics while it holds this")
@@ -173,7 +173,7 @@ impl Control {
                 None
             }
             Err(panic) => {
-                self.fail(Failure::new(Kind::Internal, describe(&*panic)));
+                self.fail(JobFailure::new(ErrorKind::Internal, describe(&*panic)));
                 None
             }
         }
@@ -222,16 +222,16 @@ mod tests {
     fn the_first_failure_wins() {
         let control = Control::default();
         assert!(control.check().is_ok());
-        control.fail(Failure::new(Kind::Read, "first"));
+        control.fail(JobFailure::new(ErrorKind::Read, "first"));
         control.cancel();
-        assert_eq!(control.check().unwrap_err().kind, Kind::Read);
+        assert_eq!(control.check().unwrap_err().kind, ErrorKind::Read);
     }
 
     #[test]
     fn a_panic_becomes_a_failure() {
         let control = Control::default();
         assert_eq!(control.guard(|| -> Result<()> { panic!("oh") }), None);
-        assert_eq!(control.failure().unwrap().kind, Kind::Internal);
+        assert_eq!(control.failure().unwrap().kind, ErrorKind::Internal);
         assert!(control.failure().unwrap().message.contains("oh"));
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::disk::{read, DataFile, Direct, ReadStream, RingPlan, WriteStream};
-use crate::error::{Kind, Result};
+use crate::error::{ErrorKind, Result};
 
 /// Copy `source` to `target`, and bring it to the device; the bytes copied.
 pub fn copy(source: &Path, target: &Path, ring: RingPlan, direct: Direct) -> Result<u64> {
@@ -13,7 +13,7 @@ pub fn copy(source: &Path, target: &Path, ring: RingPlan, direct: Direct) -> Res
     let bytes = from.stamp()?.0;
     to.set_length(0)?;
     to.reserve(0, bytes)?;
-    let mut reads = ReadStream::new(ring, Kind::SourceChanged)?;
+    let mut reads = ReadStream::new(ring, ErrorKind::SourceChanged)?;
     let mut writes = WriteStream::new(ring)?;
     writes.begin(Arc::new(to), 0)?;
     let step = read::payload(ring.bytes) as u64;

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use crate::buffer::{capacity, Buffer};
 use crate::control::{Control, Edge};
 use crate::disk::{read, Direct, RingPlan};
-use crate::error::{Failure, Kind, Result};
+use crate::error::{ErrorKind, JobFailure, Result};
 use crate::faults::Faults;
 use crate::folders::Folders;
 use crate::form::Form;
@@ -14,11 +14,11 @@ use crate::memory::ALIGN;
 use crate::pack_policy::{Decision, Pack};
 use crate::queue::Queue;
 use crate::run::index::WINDOW_BYTES;
-use crate::run::Run;
+use crate::run::SortedRun;
 
 /// Everything that the caller decides.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct JobPlan {
     pub form: Form,
     /// Which job runs belong to.
     pub fingerprint: [u8; 32],
@@ -44,7 +44,7 @@ pub const STAGE_BYTES: usize = 128 << 10;
 /// Bytes of a planned block of a range.
 const PLANNED_BLOCK_BYTES: usize = 32;
 
-impl Plan {
+impl JobPlan {
     /// Records of a full block.
     pub fn block_records(&self) -> usize {
         (self.block_bytes / self.form.width()).max(1)
@@ -83,7 +83,7 @@ impl Plan {
 
     /// Say which number leaves no room to work.
     pub fn check(&self) -> Result<()> {
-        let wrong = |text: String| Err(Failure::new(Kind::Memory, text));
+        let wrong = |text: String| Err(JobFailure::new(ErrorKind::Memory, text));
         let width = self.form.width();
         if self.threads == 0 || self.fan_in < 2 || self.buffers < 3 {
             return wrong("a sort needs a thread, a fan-in of 2 and 3 buffers at least".into());
@@ -116,8 +116,8 @@ impl Plan {
 }
 
 /// What all threads of a job share.
-pub struct Engine {
-    pub plan: Plan,
+pub struct JobShared {
+    pub plan: JobPlan,
     pub control: Control,
     pub folders: Folders,
     /// Free buffers.
@@ -125,7 +125,7 @@ pub struct Engine {
     /// Buffers beyond the pool that lone numbers are sorted into; never waited for.
     spares: Mutex<Vec<Buffer>>,
     /// Whole runs that exist on disk.
-    pub runs: Mutex<Vec<Run>>,
+    pub runs: Mutex<Vec<SortedRun>>,
     pub decision: Mutex<Option<Decision>>,
     pub facts: Mutex<Facts>,
     pub faults: Faults,
@@ -151,10 +151,10 @@ pub struct Facts {
     pub write_bytes_per_second: Option<f64>,
 }
 
-impl Engine {
-    pub fn new(plan: Plan) -> Result<Engine> {
+impl JobShared {
+    pub fn new(plan: JobPlan) -> Result<JobShared> {
         plan.check()?;
-        let engine = Engine {
+        let engine = JobShared {
             folders: Folders::new(plan.folders.clone())?,
             control: Control::default(),
             pool: Queue::new(plan.buffers),
@@ -179,7 +179,7 @@ impl Engine {
     /// A free buffer; the wait is booked on `edge`.
     pub fn buffer(&self, edge: Edge) -> Result<Buffer> {
         let buffer = self.pool.receive(&self.control, self.control.flow(edge))?;
-        buffer.ok_or_else(|| Failure::misuse("the job is closed"))
+        buffer.ok_or_else(|| JobFailure::misuse("the job is closed"))
     }
 
     pub fn give_back(&self, buffer: Buffer) -> Result<()> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// The conditions that callers tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ErrorKind {
     /// A device is full, of temporary space or of the destination.
     NoSpace,
     /// A temporary folder has vanished.
@@ -35,31 +35,31 @@ pub enum Kind {
     Internal,
 }
 
-impl Kind {
+impl ErrorKind {
     /// Stable name of the kind, for programs.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::NoSpace => "no_space",
-            Kind::FolderLost => "folder_lost",
-            Kind::SourceChanged => "source_changed",
-            Kind::Read => "read",
-            Kind::Write => "write",
-            Kind::CorruptRun => "corrupt_run",
-            Kind::ForeignRun => "foreign_run",
-            Kind::DirectRefused => "direct_refused",
-            Kind::Memory => "memory",
-            Kind::Cancelled => "cancelled",
-            Kind::Key => "key",
-            Kind::Misuse => "misuse",
-            Kind::Internal => "internal",
+            ErrorKind::NoSpace => "no_space",
+            ErrorKind::FolderLost => "folder_lost",
+            ErrorKind::SourceChanged => "source_changed",
+            ErrorKind::Read => "read",
+            ErrorKind::Write => "write",
+            ErrorKind::CorruptRun => "corrupt_run",
+            ErrorKind::ForeignRun => "foreign_run",
+            ErrorKind::DirectRefused => "direct_refused",
+            ErrorKind::Memory => "memory",
+            ErrorKind::Cancelled => "cancelled",
+            ErrorKind::Key => "key",
+            ErrorKind::Misuse => "misuse",
+            ErrorKind::Internal => "internal",
         }
     }
 }
 
 /// One failure.
 #[derive(Clone, Debug)]
-pub struct Failure {
-    pub kind: Kind,
+pub struct JobFailure {
+    pub kind: ErrorKind,
     pub message: String,
     pub path: Option<PathBuf>,
     pub offset: Option<u64>,
@@ -67,11 +67,11 @@ pub struct Failure {
 }
 
 /// What the functions of this crate return.
-pub type Result<T> = std::result::Result<T, Failure>;
+pub type Result<T> = std::result::Result<T, JobFailure>;
 
-impl Failure {
-    pub fn new(kind: Kind, message: impl Into<String>) -> Failure {
-        Failure {
+impl JobFailure {
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> JobFailure {
+        JobFailure {
             kind,
             message: message.into(),
             path: None,
@@ -80,18 +80,23 @@ impl Failure {
         }
     }
 
-    pub fn cancelled() -> Failure {
-        Failure::new(Kind::Cancelled, "the sort was cancelled")
+    pub fn cancelled() -> JobFailure {
+        JobFailure::new(ErrorKind::Cancelled, "the sort was cancelled")
     }
 
-    pub fn misuse(message: impl Into<String>) -> Failure {
-        Failure::new(Kind::Misuse, message)
+    pub fn misuse(message: impl Into<String>) -> JobFailure {
+        JobFailure::new(ErrorKind::Misuse, message)
     }
 
     /// A failure of the file at `path`, with the byte offset where it is known.
-    pub fn at(kind: Kind, message: impl fmt::Display, path: &Path, offset: Option<u64>) -> Failure {
+    pub fn at(
+        kind: ErrorKind,
+        message: impl fmt::Display,
+        path: &Path,
+        offset: Option<u64>,
+    ) -> JobFailure {
         let place = offset.map_or(String::new(), |offset| format!(" at byte {offset}"));
-        Failure {
+        JobFailure {
             kind,
             message: format!("{}{place}: {message}", path.display()),
             path: Some(path.to_owned()),
@@ -101,23 +106,23 @@ impl Failure {
     }
 
     /// What the operating system answered; a full device gets its own kind.
-    pub fn os(kind: Kind, error: &io::Error, path: &Path, offset: Option<u64>) -> Failure {
+    pub fn os(kind: ErrorKind, error: &io::Error, path: &Path, offset: Option<u64>) -> JobFailure {
         let errno = error.raw_os_error();
         let kind = match errno {
-            Some(libc::ENOSPC | libc::EDQUOT) => Kind::NoSpace,
+            Some(libc::ENOSPC | libc::EDQUOT) => ErrorKind::NoSpace,
             _ => kind,
         };
-        Failure {
+        JobFailure {
             errno,
-            ..Failure::at(kind, error, path, offset)
+            ..JobFailure::at(kind, error, path, offset)
         }
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for JobFailure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for JobFailure {}

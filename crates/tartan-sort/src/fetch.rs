@@ -8,11 +8,11 @@ use crate::kernels;
 use crate::buffer::Buffer;
 use crate::control::Edge;
 use crate::disk::{read, ReadStream};
-use crate::engine::Engine;
-use crate::error::{Failure, Kind, Result};
+use crate::engine::JobShared;
+use crate::error::{ErrorKind, JobFailure, Result};
 use crate::forecast::{Forecast, Limit, OpenRun, RangePlan};
 use crate::form::Form;
-use crate::memory::{words_mut, Aligned, ALIGN};
+use crate::memory::{words_mut, AlignedMemory, ALIGN};
 use crate::run::Block;
 
 /// How many ranges are planned before they are read.
@@ -20,7 +20,7 @@ const PLANNED_RANGES: usize = 2;
 
 /// Some blocks of one run that lie side by side and are read at once.
 #[derive(Clone, Debug)]
-struct Request {
+struct IoRequest {
     run: usize,
     offset: u64,
     bytes: usize,
@@ -29,7 +29,7 @@ struct Request {
 
 /// Records of each run that a range before this one has read but not used.
 struct LeftOver {
-    memory: Aligned,
+    memory: AlignedMemory,
     stride: usize,
     /// Used part of each run's memory.
     parts: Vec<std::ops::Range<usize>>,
@@ -39,7 +39,7 @@ impl LeftOver {
     fn new(n_runs: usize, block_bytes: usize) -> Result<LeftOver> {
         let stride = block_bytes.next_multiple_of(8);
         Ok(LeftOver {
-            memory: Aligned::new(n_runs * stride)?,
+            memory: AlignedMemory::new(n_runs * stride)?,
             stride,
             parts: vec![0..0; n_runs],
         })
@@ -69,15 +69,15 @@ impl LeftOver {
 }
 
 /// Reads one range after the other.
-pub struct Fetcher<'a> {
-    engine: &'a Engine,
+pub struct RangeFetcher<'a> {
+    engine: &'a JobShared,
     runs: &'a [OpenRun],
     forecast: Forecast<'a>,
     stream: ReadStream,
     planned: VecDeque<RangePlan>,
     /// Requests that are not asked for yet, and those that are.
-    pending: VecDeque<Request>,
-    asked: VecDeque<Request>,
+    pending: VecDeque<IoRequest>,
+    asked: VecDeque<IoRequest>,
     left_over: LeftOver,
 }
 
@@ -89,19 +89,23 @@ pub struct Range {
     pub ends: Vec<usize>,
 }
 
-impl<'a> Fetcher<'a> {
-    pub fn new(engine: &'a Engine, runs: &'a [OpenRun], target: usize) -> Result<Fetcher<'a>> {
+impl<'a> RangeFetcher<'a> {
+    pub fn new(
+        engine: &'a JobShared,
+        runs: &'a [OpenRun],
+        target: usize,
+    ) -> Result<RangeFetcher<'a>> {
         let plan = &engine.plan;
         let records = runs
             .iter()
             .map(|open| open.run.header.block_records as usize)
             .max()
             .unwrap_or(1);
-        Ok(Fetcher {
+        Ok(RangeFetcher {
             engine,
             runs,
             forecast: Forecast::new(runs, plan.capacity(), target)?,
-            stream: ReadStream::new(plan.ring, Kind::CorruptRun)?,
+            stream: ReadStream::new(plan.ring, ErrorKind::CorruptRun)?,
             planned: VecDeque::new(),
             pending: VecDeque::new(),
             asked: VecDeque::new(),
@@ -174,7 +178,7 @@ impl<'a> Fetcher<'a> {
         ends: bool,
         buffer: &mut Buffer,
     ) -> Result<()> {
-        let Engine { control, plan, .. } = self.engine;
+        let JobShared { control, plan, .. } = self.engine;
         let since = Instant::now();
         let mut bytes = self.stream.front()?;
         control.flow(Edge::RunRead).waited(since);
@@ -187,8 +191,8 @@ impl<'a> Fetcher<'a> {
                 false => buffer.space(plain),
             };
             unpack(&plan.form, stored, &block, target).map_err(|text| {
-                Failure::at(
-                    Kind::CorruptRun,
+                JobFailure::at(
+                    ErrorKind::CorruptRun,
                     text,
                     &self.runs[run].run.path,
                     Some(block.offset),
@@ -237,7 +241,7 @@ impl<'a> Fetcher<'a> {
                     last.bytes += block.stored as usize;
                     last.n_blocks += 1;
                 }
-                _ => self.pending.push_back(Request {
+                _ => self.pending.push_back(IoRequest {
                     run,
                     offset: block.offset,
                     bytes: block.stored as usize,

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::error::{Failure, Kind, Result};
+use crate::error::{ErrorKind, JobFailure, Result};
 
 /// The temporary folders of a job.
 pub struct Folders {
@@ -17,7 +17,7 @@ impl Folders {
     /// All folders must exist.
     pub fn new(paths: Vec<PathBuf>) -> Result<Folders> {
         if paths.is_empty() {
-            return Err(Failure::misuse(
+            return Err(JobFailure::misuse(
                 "a sort needs at least one temporary folder",
             ));
         }
@@ -45,15 +45,15 @@ impl Folders {
             }
         }
         best.map(|(_, path)| path.as_path())
-            .ok_or_else(|| Failure::misuse("a sort needs at least one temporary folder"))
+            .ok_or_else(|| JobFailure::misuse("a sort needs at least one temporary folder"))
     }
 }
 
 /// Bytes that this user may still write to the device of `path`.
 pub fn free_bytes(path: &Path) -> Result<u64> {
     let lost = |error: &std::io::Error| {
-        let failure = Failure::os(Kind::FolderLost, error, path, None);
-        Failure {
+        let failure = JobFailure::os(ErrorKind::FolderLost, error, path, None);
+        JobFailure {
             message: format!("temporary folder {}", failure.message),
             ..failure
         }
@@ -91,6 +91,6 @@ mod tests {
     #[test]
     fn a_missing_folder_is_lost() {
         let failure = Folders::new(vec!["/no/such/folder".into()]).err().unwrap();
-        assert_eq!(failure.kind, Kind::FolderLost);
+        assert_eq!(failure.kind, ErrorKind::FolderLost);
     }
 }

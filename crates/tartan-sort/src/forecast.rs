@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::disk::DataFile;
 use crate::error::Result;
 use crate::form::Form;
-use crate::run::{Block, IndexWindow, Run};
+use crate::run::{Block, IndexWindow, SortedRun};
 
 /// Where a range ends: before the block of `run` that begins with `key`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Eq for Candidate {}
 
 /// A run that is open for merging.
 pub struct OpenRun {
-    pub run: Run,
+    pub run: SortedRun,
     pub file: Arc<DataFile>,
     /// Checksums of the windows of its index, as it was when it was opened.
     pub index: Vec<u32>,

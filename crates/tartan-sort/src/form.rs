@@ -6,15 +6,15 @@
 
 use std::cmp::Ordering;
 
-use crate::kernels::{self, Field, FieldKind, KeyPlan};
+use crate::kernels::{self, FieldKind, KeyField, KeyPlan};
 
-use crate::error::{Failure, Kind, Result};
+use crate::error::{ErrorKind, JobFailure, Result};
 use crate::memory::words_mut;
 
 /// A lone number.
 #[derive(Clone, Copy, Debug)]
 pub struct Scalar {
-    kind: kernels::Kind,
+    kind: kernels::NumberKind,
     descending: bool,
     swap: bool,
 }
@@ -32,12 +32,12 @@ pub const WIDEST: usize = 65_536;
 
 impl Form {
     /// Records of `width` bytes, ordered by `fields`, most significant first.
-    pub fn new(width: usize, fields: &[Field]) -> Result<Form> {
+    pub fn new(width: usize, fields: &[KeyField]) -> Result<Form> {
         if width == 0 || width > WIDEST {
             let text = format!("a record of {width} bytes; 1 to {WIDEST} are possible");
-            return Err(Failure::new(Kind::Key, text));
+            return Err(JobFailure::new(ErrorKind::Key, text));
         }
-        if let [Field {
+        if let [KeyField {
             offset: 0,
             kind: FieldKind::Scalar(kind),
             big_endian,
@@ -58,7 +58,7 @@ impl Form {
         }
         let plan = KeyPlan::new(width, fields);
         plan.map(Form::Record)
-            .map_err(|error| Failure::new(Kind::Key, error.to_string()))
+            .map_err(|error| JobFailure::new(ErrorKind::Key, error.to_string()))
     }
 
     /// Bytes of a record.
@@ -177,11 +177,11 @@ fn swap<T: Copy>(words: &mut [T], needed: bool, swapped: impl Fn(T) -> T) {
 }
 
 /// Understand a NumPy type string such as `<i8`, `>f4`, `|u1`, `|b1` or `S10`.
-pub fn parse_field(offset: usize, text: &str, descending: bool) -> Result<Field> {
+pub fn parse_field(offset: usize, text: &str, descending: bool) -> Result<KeyField> {
     let unknown = || {
         let text =
             format!("key type {text:?} is none of integer, float, bool (|b1) and bytes (S10)");
-        Failure::new(Kind::Key, text)
+        JobFailure::new(ErrorKind::Key, text)
     };
     let (order, rest) = match text.chars().next() {
         Some(first @ ('<' | '>' | '|' | '=')) => (first, &text[1..]),
@@ -195,21 +195,21 @@ pub fn parse_field(offset: usize, text: &str, descending: bool) -> Result<Field>
     let kind = match (&rest[..1], size) {
         ("S" | "V" | "a", 1..) => Ok(FieldKind::Bytes(size)),
         ("b", 1) => Ok(FieldKind::Bool),
-        ("i", 1) => scalar(kernels::Kind::I8),
-        ("i", 2) => scalar(kernels::Kind::I16),
-        ("i", 4) => scalar(kernels::Kind::I32),
-        ("i", 8) => scalar(kernels::Kind::I64),
-        ("u", 1) => scalar(kernels::Kind::U8),
-        ("u", 2) => scalar(kernels::Kind::U16),
-        ("u", 4) => scalar(kernels::Kind::U32),
-        ("u", 8) => scalar(kernels::Kind::U64),
-        ("f", 2) => scalar(kernels::Kind::F16),
-        ("f", 4) => scalar(kernels::Kind::F32),
-        ("f", 8) => scalar(kernels::Kind::F64),
+        ("i", 1) => scalar(kernels::NumberKind::I8),
+        ("i", 2) => scalar(kernels::NumberKind::I16),
+        ("i", 4) => scalar(kernels::NumberKind::I32),
+        ("i", 8) => scalar(kernels::NumberKind::I64),
+        ("u", 1) => scalar(kernels::NumberKind::U8),
+        ("u", 2) => scalar(kernels::NumberKind::U16),
+        ("u", 4) => scalar(kernels::NumberKind::U32),
+        ("u", 8) => scalar(kernels::NumberKind::U64),
+        ("f", 2) => scalar(kernels::NumberKind::F16),
+        ("f", 4) => scalar(kernels::NumberKind::F32),
+        ("f", 8) => scalar(kernels::NumberKind::F64),
         _ => Err(unknown()),
     }?;
     let big_endian = order == '>' || order == '=' && cfg!(target_endian = "big");
-    Ok(Field {
+    Ok(KeyField {
         offset,
         kind,
         big_endian,
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn swapped_words_come_back() {
         let form = Form::new(4, &[parse_field(0, ">i4", true).unwrap()]).unwrap();
-        let mut memory = crate::memory::Aligned::new(8).unwrap();
+        let mut memory = crate::memory::AlignedMemory::new(8).unwrap();
         memory[..8].copy_from_slice(&[0, 0, 0, 5, 255, 255, 255, 255]);
         form.encode(&mut memory[..8]);
         let words = crate::memory::words::<u32>(&memory[..8]).to_vec();
@@ -273,12 +273,12 @@ mod tests {
         for text in ["", "<", "<i3", "<c8", "S0", "é", "O"] {
             assert_eq!(
                 parse_field(0, text, false).unwrap_err().kind,
-                Kind::Key,
+                ErrorKind::Key,
                 "{text}"
             );
         }
         let outside = parse_field(5, "<i8", false).unwrap();
-        assert_eq!(Form::new(8, &[outside]).unwrap_err().kind, Kind::Key);
-        assert_eq!(Form::new(0, &[]).unwrap_err().kind, Kind::Key);
+        assert_eq!(Form::new(8, &[outside]).unwrap_err().kind, ErrorKind::Key);
+        assert_eq!(Form::new(0, &[]).unwrap_err().kind, ErrorKind::Key);
     }
 }

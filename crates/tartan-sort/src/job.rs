@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use crate::buffer::Buffer;
 use crate::control::{Edge, Phase};
-use crate::engine::{Engine, Plan};
-use crate::error::{Failure, Kind, Result};
+use crate::engine::{JobPlan, JobShared};
+use crate::error::{ErrorKind, JobFailure, Result};
 use crate::levels;
 use crate::merge_phase::merge;
 use crate::queue::Queue;
 use crate::resume;
-use crate::run::Run;
+use crate::run::SortedRun;
 use crate::sink::{FileSink, RunScratch, RunSink, Sink};
-use crate::sort_phase::{chunks, header, read_chunks, sort_chunks, Chunk, Filled, Sorted};
-use crate::source::{Source, Sources};
+use crate::sort_phase::{chunks, header, read_chunks, sort_chunks, Chunk, FilledBuffer, Sorted};
+use crate::source::{RecordSource, Sources};
 
 /// Where a job stands.
 enum Stage {
@@ -30,10 +30,10 @@ enum Stage {
 }
 
 struct Shared {
-    engine: Engine,
+    engine: JobShared,
     stage: Mutex<Stage>,
     changed: Condvar,
-    filled: Queue<Filled>,
+    filled: Queue<FilledBuffer>,
     output: Queue<Buffer>,
 }
 
@@ -44,11 +44,11 @@ struct Pusher {
     next_record: u64,
     handed_on: bool,
     started: bool,
-    adopted: Vec<Run>,
+    adopted: Vec<SortedRun>,
 }
 
 /// One sort.
-pub struct Job {
+pub struct Sorting {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
     pusher: Mutex<Pusher>,
@@ -60,17 +60,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no holder panics")
 }
 
-impl Job {
-    pub fn new(plan: Plan) -> Result<Job> {
+impl Sorting {
+    pub fn new(plan: JobPlan) -> Result<Sorting> {
         let depth = plan.buffers;
         let shared = Shared {
-            engine: Engine::new(plan)?,
+            engine: JobShared::new(plan)?,
             stage: Mutex::new(Stage::New),
             changed: Condvar::new(),
             filled: Queue::new(depth),
             output: Queue::new(depth),
         };
-        Ok(Job {
+        Ok(Sorting {
             shared: Arc::new(shared),
             thread: Mutex::default(),
             pusher: Mutex::default(),
@@ -78,12 +78,12 @@ impl Job {
         })
     }
 
-    pub fn engine(&self) -> &Engine {
+    pub fn engine(&self) -> &JobShared {
         &self.shared.engine
     }
 
     /// Phase 1 from files. Whole runs of an earlier try stand for the records that they cover.
-    pub fn sort_files(&self, sources: Vec<Source>, runs: &[PathBuf]) -> Result<()> {
+    pub fn sort_files(&self, sources: Vec<RecordSource>, runs: &[PathBuf]) -> Result<()> {
         self.begin("sort_files", |stage| matches!(stage, Stage::New))?;
         let (shared, runs) = (Arc::clone(&self.shared), runs.to_vec());
         self.start(move || shared.sort_files(sources, &runs).map(Stage::Sorted))
@@ -93,7 +93,7 @@ impl Job {
     pub fn adopt(&self, runs: &[PathBuf]) -> Result<()> {
         let mut pusher = lock(&self.pusher);
         if pusher.started {
-            return Err(Failure::misuse("adopt must come before the first push"));
+            return Err(JobFailure::misuse("adopt must come before the first push"));
         }
         pusher.adopted = resume::adopt(&self.shared.engine, runs)?;
         Ok(())
@@ -123,7 +123,7 @@ impl Job {
                 "{} bytes are no whole number of records of {width} bytes",
                 bytes.len()
             );
-            return Err(Failure::misuse(text));
+            return Err(JobFailure::misuse(text));
         }
         let mut pusher = lock(&self.pusher);
         self.start_pushing(&mut pusher)?;
@@ -168,7 +168,7 @@ impl Job {
             let flow = self.engine().control.flow(Edge::SourceRead);
             self.shared
                 .filled
-                .send(Filled { buffer, only }, &self.engine().control, flow)?;
+                .send(FilledBuffer { buffer, only }, &self.engine().control, flow)?;
         }
         self.shared.filled.close();
         Ok(())
@@ -178,7 +178,7 @@ impl Job {
         let control = &self.engine().control;
         if let Some(buffer) = pusher.current.take() {
             self.shared.filled.send(
-                Filled {
+                FilledBuffer {
                     buffer,
                     only: false,
                 },
@@ -224,7 +224,7 @@ impl Job {
         let (form, control) = (&engine.plan.form, &engine.control);
         let capacity = out.len() / form.width();
         if capacity == 0 {
-            return Err(Failure::misuse(
+            return Err(JobFailure::misuse(
                 "the array that is read into has no room for one record",
             ));
         }
@@ -275,15 +275,15 @@ impl Job {
         }
     }
 
-    fn failure(&self) -> Failure {
+    fn failure(&self) -> JobFailure {
         self.engine()
             .control
             .failure()
-            .unwrap_or_else(|| Failure::new(Kind::Internal, "the sort failed"))
+            .unwrap_or_else(|| JobFailure::new(ErrorKind::Internal, "the sort failed"))
     }
 
     /// Whole runs that exist now.
-    pub fn runs(&self) -> Vec<Run> {
+    pub fn runs(&self) -> Vec<SortedRun> {
         lock(&self.engine().runs).clone()
     }
 
@@ -298,7 +298,7 @@ impl Job {
         }
         self.engine()
             .control
-            .fail(Failure::misuse("the job is closed"));
+            .fail(JobFailure::misuse("the job is closed"));
         if !keep_runs {
             for run in lock(&self.engine().runs).drain(..) {
                 // A run that cannot be deleted is a leftover; the sort itself is done.
@@ -323,7 +323,9 @@ impl Job {
                 *stage = Stage::Running;
                 Ok(())
             }
-            false => Err(Failure::misuse(format!("{call} was called out of order"))),
+            false => Err(JobFailure::misuse(format!(
+                "{call} was called out of order"
+            ))),
         }
     }
 
@@ -334,7 +336,7 @@ impl Job {
             Stage::Sorted(sorted) => Ok(sorted),
             other => {
                 *stage = other;
-                Err(Failure::misuse(format!(
+                Err(JobFailure::misuse(format!(
                     "{call} must follow a phase 1 that is done"
                 )))
             }
@@ -357,26 +359,29 @@ impl Job {
             .name("tartan-sort".into())
             .spawn(body);
         *thread = Some(spawned.map_err(|error| {
-            Failure::new(Kind::Memory, format!("no thread can be started: {error}"))
+            JobFailure::new(
+                ErrorKind::Memory,
+                format!("no thread can be started: {error}"),
+            )
         })?);
         Ok(())
     }
 }
 
-impl Drop for Job {
+impl Drop for Sorting {
     fn drop(&mut self) {
         self.close(true);
     }
 }
 
 /// Decode records that lie anywhere.
-fn decode(engine: &Engine, place: &mut [u8]) -> Result<()> {
+fn decode(engine: &JobShared, place: &mut [u8]) -> Result<()> {
     let form = &engine.plan.form;
     if !form.is_word() || place.as_ptr().align_offset(form.width()) == 0 {
         form.decode(place);
         return Ok(());
     }
-    let mut aligned = crate::memory::Aligned::new(crate::engine::STAGE_BYTES)?;
+    let mut aligned = crate::memory::AlignedMemory::new(crate::engine::STAGE_BYTES)?;
     for piece in place.chunks_mut(crate::engine::STAGE_BYTES) {
         let stage = &mut aligned[..piece.len()];
         stage.copy_from_slice(piece);
@@ -387,7 +392,7 @@ fn decode(engine: &Engine, place: &mut [u8]) -> Result<()> {
 }
 
 impl Shared {
-    fn sort_files(&self, sources: Vec<Source>, runs: &[PathBuf]) -> Result<Sorted> {
+    fn sort_files(&self, sources: Vec<RecordSource>, runs: &[PathBuf]) -> Result<Sorted> {
         let (engine, plan) = (&self.engine, &self.engine.plan);
         let adopted = resume::adopt(engine, runs)?;
         let sources = Sources::new(sources, plan.form.width())?;
@@ -396,8 +401,8 @@ impl Shared {
             .last()
             .is_some_and(|run| run.header.end() > sources.records())
         {
-            return Err(Failure::new(
-                Kind::ForeignRun,
+            return Err(JobFailure::new(
+                ErrorKind::ForeignRun,
                 "a run covers records that the sources do not have",
             ));
         }
@@ -412,12 +417,12 @@ impl Shared {
         self.sorted(adopted, sort_chunks(engine, &self.filled, feed)?)
     }
 
-    fn sort_pushed(&self, adopted: Vec<Run>) -> Result<Sorted> {
+    fn sort_pushed(&self, adopted: Vec<SortedRun>) -> Result<Sorted> {
         self.engine.control.enter(Phase::Sort, 0);
         self.sorted(adopted, sort_chunks(&self.engine, &self.filled, || Ok(()))?)
     }
 
-    fn sorted(&self, adopted: Vec<Run>, mut sorted: Sorted) -> Result<Sorted> {
+    fn sorted(&self, adopted: Vec<SortedRun>, mut sorted: Sorted) -> Result<Sorted> {
         sorted.runs.extend(adopted);
         sorted.runs.sort_by_key(|run| run.header.first_record);
         let mut end = sorted
@@ -426,7 +431,7 @@ impl Shared {
             .map_or(0, |kept| kept.records(&self.engine.plan.form) as u64);
         for run in &sorted.runs {
             if run.header.first_record != end {
-                return Err(Failure::misuse(format!(
+                return Err(JobFailure::misuse(format!(
                     "the records from {end} on were never given"
                 )));
             }
@@ -438,7 +443,7 @@ impl Shared {
     }
 
     /// Merge neighbouring runs until few enough are left.
-    fn lower(&self, mut runs: Vec<Run>) -> Result<Vec<Run>> {
+    fn lower(&self, mut runs: Vec<SortedRun>) -> Result<Vec<SortedRun>> {
         let (engine, plan) = (&self.engine, &self.engine.plan);
         let sizes: Vec<u64> = runs.iter().map(|run| run.header.records).collect();
         let moved = levels::records_moved(&sizes, plan.fan_in) * plan.form.width() as u64;
@@ -453,12 +458,12 @@ impl Shared {
                 return Ok(runs);
             };
             let merged = self.merge_group(&runs[group.clone()], &mut scratch)?;
-            let inputs: Vec<Run> = runs.splice(group, [merged]).collect();
+            let inputs: Vec<SortedRun> = runs.splice(group, [merged]).collect();
             resume::delete(engine, &inputs)?;
         }
     }
 
-    fn merge_group(&self, group: &[Run], scratch: &mut RunScratch) -> Result<Run> {
+    fn merge_group(&self, group: &[SortedRun], scratch: &mut RunScratch) -> Result<SortedRun> {
         let engine = &self.engine;
         let range = Chunk {
             first_record: group[0].header.first_record,

@@ -37,12 +37,12 @@ mod table;
 mod testing;
 mod vector;
 
-pub(crate) use fields::{Field, FieldKind, KeyPlan};
+pub(crate) use fields::{FieldKind, KeyField, KeyPlan};
 pub use key::{Key, Path};
-pub use keys::{decode, encode, Kind};
+pub use keys::{decode, encode, NumberKind};
 pub(crate) use pack::{pack, unpack};
 pub use pack::{pack_bound, pack_with, unpack_with};
-pub(crate) use records::{order_records, Layout, Order};
+pub(crate) use records::{order_records, KeyLayout, RecordOrder};
 pub(crate) use scalars::sort_into;
 pub use scalars::{scratch_len, sort};
 pub use table::Vectorised;

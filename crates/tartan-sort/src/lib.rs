@@ -3,7 +3,7 @@
 //! Phase 1 cuts the input into chunks that fit a buffer, sorts them, and stores each as a run (`sort_phase`, `run`).
 //! Phase 2 fetches ranges of all runs, merges each in memory and writes it to its place (`forecast`, `fetch`,
 //! `merge_phase`, `sink`). Within a phase reading, sorting, packing and writing run at the same time, in threads
-//! that pass buffers through bounded queues. Memory is what `engine::Plan` says; the output does not depend on it,
+//! that pass buffers through bounded queues. Memory is what `engine::JobPlan` says; the output does not depend on it,
 //! nor on the number of threads, and equal keys keep their order.
 //!
 //! Python does not appear here.

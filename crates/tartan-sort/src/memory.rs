@@ -3,25 +3,25 @@
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use crate::error::{Failure, Kind, Result};
+use crate::error::{ErrorKind, JobFailure, Result};
 
 /// Alignment of memory, file offsets and lengths that every device accepts for O_DIRECT.
 pub const ALIGN: usize = 4096;
 
 /// Zeroed memory that begins at a page boundary. Pages are touched by their first use.
-pub struct Aligned {
+pub struct AlignedMemory {
     start: NonNull<u8>,
     length: usize,
 }
 
 // SAFETY: Aligned owns its mapping alone, as a boxed slice would.
-unsafe impl Send for Aligned {}
+unsafe impl Send for AlignedMemory {}
 // SAFETY: shared references only read.
-unsafe impl Sync for Aligned {}
+unsafe impl Sync for AlignedMemory {}
 
-impl Aligned {
+impl AlignedMemory {
     /// Map `length` bytes, rounded up to whole pages.
-    pub fn new(length: usize) -> Result<Aligned> {
+    pub fn new(length: usize) -> Result<AlignedMemory> {
         let length = length.max(1).next_multiple_of(ALIGN);
         // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing memory.
         let start = unsafe {
@@ -36,24 +36,24 @@ impl Aligned {
         };
         match NonNull::new(start.cast::<u8>()) {
             Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => {
-                Ok(Aligned { start, length })
+                Ok(AlignedMemory { start, length })
             }
-            _ => Err(Failure::new(
-                Kind::Memory,
+            _ => Err(JobFailure::new(
+                ErrorKind::Memory,
                 format!("{length} bytes of buffer cannot be allocated; give less memory"),
             )),
         }
     }
 }
 
-impl Drop for Aligned {
+impl Drop for AlignedMemory {
     fn drop(&mut self) {
         // SAFETY: the mapping was made with this start and length and is unmapped once.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
     }
 }
 
-impl Deref for Aligned {
+impl Deref for AlignedMemory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -62,7 +62,7 @@ impl Deref for Aligned {
     }
 }
 
-impl DerefMut for Aligned {
+impl DerefMut for AlignedMemory {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as for deref, and &mut self excludes other references.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn memory_is_aligned_zeroed_and_writable() {
-        let mut memory = Aligned::new(5000).unwrap();
+        let mut memory = AlignedMemory::new(5000).unwrap();
         assert_eq!(memory.len(), 8192);
         assert_eq!(memory.as_ptr() as usize % ALIGN, 0);
         assert!(memory.iter().all(|&byte| byte == 0));
@@ -117,13 +117,13 @@ mod tests {
 
     #[test]
     fn more_memory_than_there_is_is_an_error() {
-        let failure = Aligned::new(1 << 60).err().unwrap();
-        assert_eq!(failure.kind, Kind::Memory);
+        let failure = AlignedMemory::new(1 << 60).err().unwrap();
+        assert_eq!(failure.kind, ErrorKind::Memory);
     }
 
     #[test]
     #[should_panic(expected = "not aligned words")]
     fn unaligned_bytes_are_no_words() {
-        words::<u64>(&Aligned::new(64).unwrap()[1..9]);
+        words::<u64>(&AlignedMemory::new(64).unwrap()[1..9]);
     }
 }

@@ -8,24 +8,24 @@ use std::time::Instant;
 use crate::buffer::Buffer;
 use crate::control::Edge;
 use crate::disk::DataFile;
-use crate::engine::Engine;
-use crate::error::{Failure, Kind, Result};
-use crate::fetch::{Fetcher, Range};
+use crate::engine::JobShared;
+use crate::error::{ErrorKind, JobFailure, Result};
+use crate::fetch::{Range, RangeFetcher};
 use crate::forecast::OpenRun;
 use crate::queue::Queue;
-use crate::run::{IndexWindow, Run};
+use crate::run::{IndexWindow, SortedRun};
 
 /// Bytes of the smallest range that is worth one, where there are fewer ranges than threads could use.
 const SMALL_RANGE_BYTES: u64 = 4 << 20;
 
 /// Open the files of some runs.
-pub fn open(engine: &Engine, runs: &[Run]) -> Result<Vec<OpenRun>> {
-    let open = |run: &Run| {
+pub fn open(engine: &JobShared, runs: &[SortedRun]) -> Result<Vec<OpenRun>> {
+    let open = |run: &SortedRun| {
         let file =
             DataFile::open(&run.path, engine.plan.direct).map_err(|failure| {
                 match failure.errno {
-                    Some(libc::ENOENT) => Failure {
-                        kind: Kind::FolderLost,
+                    Some(libc::ENOENT) => JobFailure {
+                        kind: ErrorKind::FolderLost,
                         ..failure
                     },
                     _ => failure,
@@ -45,8 +45,8 @@ pub fn open(engine: &Engine, runs: &[Run]) -> Result<Vec<OpenRun>> {
 
 /// Merge runs, and give each merged range to `take`, in order. `take` returns the buffer when it is done with it.
 pub fn merge(
-    engine: &Engine,
-    runs: &[Run],
+    engine: &JobShared,
+    runs: &[SortedRun],
     mut take: impl FnMut(Buffer) -> Result<Option<Buffer>>,
 ) -> Result<()> {
     let (control, open) = (&engine.control, open(engine, runs)?);
@@ -70,7 +70,7 @@ pub fn merge(
 }
 
 /// Records that a range should have: a full buffer, or less where that keeps all threads busy.
-fn target(engine: &Engine, runs: &[OpenRun]) -> usize {
+fn target(engine: &JobShared, runs: &[OpenRun]) -> usize {
     let plan = &engine.plan;
     let records: u64 = runs.iter().map(|open| open.run.header.records).sum();
     let small = SMALL_RANGE_BYTES / plan.form.width() as u64;
@@ -78,8 +78,8 @@ fn target(engine: &Engine, runs: &[OpenRun]) -> usize {
     share.min(plan.capacity() as u64) as usize
 }
 
-fn fetch_ranges(engine: &Engine, runs: &[OpenRun], fetched: &Queue<Range>) -> Result<()> {
-    let mut fetcher = Fetcher::new(engine, runs, target(engine, runs))?;
+fn fetch_ranges(engine: &JobShared, runs: &[OpenRun], fetched: &Queue<Range>) -> Result<()> {
+    let mut fetcher = RangeFetcher::new(engine, runs, target(engine, runs))?;
     let mut number = 0;
     while let Some(range) = fetcher.next_range(number)? {
         fetched.send(range, &engine.control, engine.control.flow(Edge::RunRead))?;
@@ -89,7 +89,7 @@ fn fetch_ranges(engine: &Engine, runs: &[OpenRun], fetched: &Queue<Range>) -> Re
     Ok(())
 }
 
-fn merge_some(engine: &Engine, fetched: &Queue<Range>, merged: &Queue<Range>) -> Result<()> {
+fn merge_some(engine: &JobShared, fetched: &Queue<Range>, merged: &Queue<Range>) -> Result<()> {
     let (control, form) = (&engine.control, &engine.plan.form);
     let flow = control.flow(Edge::Merge);
     let mut spare = engine.take_spare();
@@ -107,7 +107,7 @@ fn merge_some(engine: &Engine, fetched: &Queue<Range>, merged: &Queue<Range>) ->
 }
 
 /// Whether the slices follow each other, as those of a sorted source do.
-fn are_in_order(engine: &Engine, range: &Range) -> bool {
+fn are_in_order(engine: &JobShared, range: &Range) -> bool {
     let (form, content) = (&engine.plan.form, range.buffer.content());
     let (width, mut key) = (form.width(), vec![0; form.key_bytes()]);
     range
@@ -121,7 +121,7 @@ fn are_in_order(engine: &Engine, range: &Range) -> bool {
 }
 
 fn in_order(
-    engine: &Engine,
+    engine: &JobShared,
     merged: &Queue<Range>,
     take: &mut impl FnMut(Buffer) -> Result<Option<Buffer>>,
 ) -> Result<()> {

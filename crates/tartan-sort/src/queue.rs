@@ -6,7 +6,7 @@ use std::time::Instant;
 use crossbeam_channel::{bounded, Receiver, RecvTimeoutError, SendTimeoutError, Sender};
 
 use crate::control::{Control, Flow, PATIENCE};
-use crate::error::{Failure, Result};
+use crate::error::{JobFailure, Result};
 
 /// A queue of limited length; closed by its senders when nothing more comes.
 pub struct Queue<T> {
@@ -28,7 +28,7 @@ impl<T> Queue<T> {
     pub fn send(&self, mut item: T, control: &Control, flow: &Flow) -> Result<()> {
         let since = Instant::now();
         let sender = self.sender.lock().expect("no holder panics").clone();
-        let sender = sender.ok_or_else(|| Failure::misuse("the queue is closed"))?;
+        let sender = sender.ok_or_else(|| JobFailure::misuse("the queue is closed"))?;
         while let Err(SendTimeoutError::Timeout(back)) = sender.send_timeout(item, PATIENCE) {
             control.check()?;
             item = back;

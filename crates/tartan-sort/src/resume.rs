@@ -3,17 +3,17 @@
 use std::path::PathBuf;
 
 use crate::disk::read;
-use crate::engine::Engine;
-use crate::error::{Failure, Kind, Result};
-use crate::run::Run;
+use crate::engine::JobShared;
+use crate::error::{ErrorKind, JobFailure, Result};
+use crate::run::SortedRun;
 use crate::sort_phase::Chunk;
 
 /// Check runs and take them over, in the order of the source. A run inside a longer one is what a merge left
 /// behind when it was killed; it is deleted.
-pub fn adopt(engine: &Engine, paths: &[PathBuf]) -> Result<Vec<Run>> {
+pub fn adopt(engine: &JobShared, paths: &[PathBuf]) -> Result<Vec<SortedRun>> {
     let mut runs = paths
         .iter()
-        .map(|path| Run::inspect(path))
+        .map(|path| SortedRun::inspect(path))
         .collect::<Result<Vec<_>>>()?;
     runs.iter().try_for_each(|run| check(engine, run))?;
     runs.sort_by_key(|run| {
@@ -22,13 +22,13 @@ pub fn adopt(engine: &Engine, paths: &[PathBuf]) -> Result<Vec<Run>> {
             std::cmp::Reverse((run.header.records, run.header.level)),
         )
     });
-    let (mut kept, mut leftovers): (Vec<Run>, Vec<Run>) = (Vec::new(), Vec::new());
+    let (mut kept, mut leftovers): (Vec<SortedRun>, Vec<SortedRun>) = (Vec::new(), Vec::new());
     for run in runs {
         match kept.last() {
             Some(last) if run.header.end() <= last.header.end() => leftovers.push(run),
             Some(last) if run.header.first_record < last.header.end() => {
                 let text = "the run overlaps another one; delete one of them";
-                return Err(Failure::at(Kind::ForeignRun, text, &run.path, None));
+                return Err(JobFailure::at(ErrorKind::ForeignRun, text, &run.path, None));
             }
             _ => kept.push(run),
         }
@@ -43,9 +43,9 @@ pub fn adopt(engine: &Engine, paths: &[PathBuf]) -> Result<Vec<Run>> {
     Ok(kept)
 }
 
-fn check(engine: &Engine, run: &Run) -> Result<()> {
+fn check(engine: &JobShared, run: &SortedRun) -> Result<()> {
     let (plan, header) = (&engine.plan, &run.header);
-    let foreign = |text: &str| Err(Failure::at(Kind::ForeignRun, text, &run.path, None));
+    let foreign = |text: &str| Err(JobFailure::at(ErrorKind::ForeignRun, text, &run.path, None));
     if header.fingerprint != plan.fingerprint {
         return foreign("the run belongs to another job");
     }
@@ -65,7 +65,7 @@ fn check(engine: &Engine, run: &Run) -> Result<()> {
 }
 
 /// The ranges below `records` that no run covers; runs come in the order of the source.
-pub fn missing(runs: &[Run], records: u64) -> Vec<Chunk> {
+pub fn missing(runs: &[SortedRun], records: u64) -> Vec<Chunk> {
     let (mut gaps, mut end) = (Vec::new(), 0);
     let starts = runs
         .iter()
@@ -83,7 +83,7 @@ pub fn missing(runs: &[Run], records: u64) -> Vec<Chunk> {
 }
 
 /// Delete runs that a longer one has replaced.
-pub fn delete(engine: &Engine, runs: &[Run]) -> Result<()> {
+pub fn delete(engine: &JobShared, runs: &[SortedRun]) -> Result<()> {
     let gone: Vec<&PathBuf> = runs.iter().map(|run| &run.path).collect();
     engine
         .runs
@@ -92,7 +92,7 @@ pub fn delete(engine: &Engine, runs: &[Run]) -> Result<()> {
         .retain(|run| !gone.contains(&&run.path));
     for path in gone {
         std::fs::remove_file(path)
-            .map_err(|error| Failure::os(Kind::FolderLost, &error, path, None))?;
+            .map_err(|error| JobFailure::os(ErrorKind::FolderLost, &error, path, None))?;
     }
     Ok(())
 }

@@ -7,11 +7,11 @@ use std::time::Instant;
 use crate::buffer::Buffer;
 use crate::control::Edge;
 use crate::disk::{DataFile, WriteStream};
-use crate::engine::{Engine, STAGE_BYTES};
+use crate::engine::{JobShared, STAGE_BYTES};
 use crate::error::Result;
-use crate::memory::Aligned;
+use crate::memory::AlignedMemory;
 use crate::run::writer::PackScratch;
-use crate::run::{Header, Run, RunWriter};
+use crate::run::{Header, RunWriter, SortedRun};
 
 /// Takes sorted buffers in order.
 pub trait Sink {
@@ -20,16 +20,16 @@ pub trait Sink {
 
 /// Writes original records into a file.
 pub struct FileSink<'a> {
-    engine: &'a Engine,
+    engine: &'a JobShared,
     stream: WriteStream,
-    stage: Aligned,
+    stage: AlignedMemory,
     path: PathBuf,
 }
 
 impl<'a> FileSink<'a> {
     /// Write `records` records from byte `offset` on.
     pub fn new(
-        engine: &'a Engine,
+        engine: &'a JobShared,
         path: PathBuf,
         offset: u64,
         records: u64,
@@ -42,7 +42,7 @@ impl<'a> FileSink<'a> {
         engine.note(|facts| facts.direct_write = Some(file.is_direct()));
         let mut stream = WriteStream::new(plan.ring)?;
         stream.begin(Arc::new(file), offset)?;
-        let stage = Aligned::new(STAGE_BYTES.max(plan.form.width()))?;
+        let stage = AlignedMemory::new(STAGE_BYTES.max(plan.form.width()))?;
         Ok(FileSink {
             engine,
             stream,
@@ -89,23 +89,23 @@ impl Sink for FileSink<'_> {
 pub struct RunScratch {
     pub stream: WriteStream,
     pub pack: PackScratch,
-    stage: Aligned,
+    stage: AlignedMemory,
 }
 
 impl RunScratch {
-    pub fn new(engine: &Engine) -> Result<RunScratch> {
+    pub fn new(engine: &JobShared) -> Result<RunScratch> {
         let plan = &engine.plan;
         Ok(RunScratch {
             stream: WriteStream::new(plan.ring)?,
             pack: PackScratch::new(&plan.form, plan.block_records())?,
-            stage: Aligned::new(plan.block_records() * plan.form.width())?,
+            stage: AlignedMemory::new(plan.block_records() * plan.form.width())?,
         })
     }
 }
 
 /// Writes a run.
 pub struct RunSink<'a> {
-    engine: &'a Engine,
+    engine: &'a JobShared,
     scratch: &'a mut RunScratch,
     writer: RunWriter,
     /// Bytes of the block that is not full yet.
@@ -114,7 +114,7 @@ pub struct RunSink<'a> {
 
 impl<'a> RunSink<'a> {
     pub fn new(
-        engine: &'a Engine,
+        engine: &'a JobShared,
         scratch: &'a mut RunScratch,
         header: Header,
     ) -> Result<RunSink<'a>> {
@@ -130,7 +130,7 @@ impl<'a> RunSink<'a> {
     }
 
     /// Write the last block, index and footer.
-    pub fn finish(mut self) -> Result<Run> {
+    pub fn finish(mut self) -> Result<SortedRun> {
         if self.staged > 0 {
             self.flush()?;
         }

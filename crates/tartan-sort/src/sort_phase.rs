@@ -7,11 +7,11 @@ use std::time::Instant;
 use crate::buffer::Buffer;
 use crate::control::{thread_seconds, Edge};
 use crate::disk::{read, DataFile, ReadStream};
-use crate::engine::Engine;
-use crate::error::{Kind, Result};
+use crate::engine::JobShared;
+use crate::error::{ErrorKind, Result};
 use crate::pack_policy::{decide, Speeds};
 use crate::queue::Queue;
-use crate::run::{Header, Run};
+use crate::run::{Header, SortedRun};
 use crate::sink::{RunScratch, RunSink, Sink};
 use crate::source::{Piece, Sources};
 
@@ -23,7 +23,7 @@ pub struct Chunk {
 }
 
 /// A filled buffer on its way to be sorted.
-pub struct Filled {
+pub struct FilledBuffer {
     pub buffer: Buffer,
     /// Everything is in this buffer: no run is needed.
     pub only: bool,
@@ -32,7 +32,7 @@ pub struct Filled {
 /// What phase 1 leaves.
 #[derive(Default)]
 pub struct Sorted {
-    pub runs: Vec<Run>,
+    pub runs: Vec<SortedRun>,
     /// All records, where they fit one buffer.
     pub kept: Option<Buffer>,
 }
@@ -56,8 +56,8 @@ pub fn chunks(missing: &[Chunk], capacity: usize) -> Vec<Chunk> {
 
 /// Sort what arrives in `filled` until it is closed, and write runs.
 pub fn sort_chunks(
-    engine: &Engine,
-    filled: &Queue<Filled>,
+    engine: &JobShared,
+    filled: &Queue<FilledBuffer>,
     feed: impl FnOnce() -> Result<()> + Send,
 ) -> Result<Sorted> {
     let control = &engine.control;
@@ -84,15 +84,15 @@ pub fn sort_chunks(
 }
 
 fn sort_some(
-    engine: &Engine,
-    filled: &Queue<Filled>,
+    engine: &JobShared,
+    filled: &Queue<FilledBuffer>,
     sorted: &Queue<Buffer>,
     kept: &Mutex<Option<Buffer>>,
 ) -> Result<()> {
     let (control, form) = (&engine.control, &engine.plan.form);
     let flow = control.flow(Edge::Sort);
     let mut spare = engine.take_spare();
-    while let Some(Filled { mut buffer, only }) = filled.receive(control, flow)? {
+    while let Some(FilledBuffer { mut buffer, only }) = filled.receive(control, flow)? {
         let (since, seconds) = (Instant::now(), thread_seconds());
         let threads = if only { engine.plan.threads } else { 1 };
         buffer.sort(form, spare.as_mut(), threads);
@@ -110,7 +110,7 @@ fn sort_some(
     Ok(())
 }
 
-fn write_runs(engine: &Engine, sorted: &Queue<Buffer>) -> Result<Vec<Run>> {
+fn write_runs(engine: &JobShared, sorted: &Queue<Buffer>) -> Result<Vec<SortedRun>> {
     let (control, mut scratch, mut runs) = (&engine.control, RunScratch::new(engine)?, Vec::new());
     while let Some(mut buffer) = sorted.receive(control, control.flow(Edge::RunWrite))? {
         let since = Instant::now();
@@ -139,7 +139,7 @@ fn write_runs(engine: &Engine, sorted: &Queue<Buffer>) -> Result<Vec<Run>> {
 }
 
 /// The header of a run of this job.
-pub fn header(engine: &Engine, range: Chunk, level: u32, packed: bool) -> Header {
+pub fn header(engine: &JobShared, range: Chunk, level: u32, packed: bool) -> Header {
     let plan = &engine.plan;
     Header {
         fingerprint: plan.fingerprint,
@@ -154,7 +154,7 @@ pub fn header(engine: &Engine, range: Chunk, level: u32, packed: bool) -> Header
     }
 }
 
-fn is_packed(engine: &Engine, first: &Buffer, scratch: &mut RunScratch) -> bool {
+fn is_packed(engine: &JobShared, first: &Buffer, scratch: &mut RunScratch) -> bool {
     let (plan, mut decision) = (
         &engine.plan,
         engine.decision.lock().expect("no holder panics"),
@@ -182,11 +182,11 @@ fn is_packed(engine: &Engine, first: &Buffer, scratch: &mut RunScratch) -> bool 
 
 /// Read chunks of the sources into buffers and send them on.
 pub fn read_chunks(
-    engine: &Engine,
+    engine: &JobShared,
     sources: &Sources,
     chunks: &[Chunk],
     only: bool,
-    filled: &Queue<Filled>,
+    filled: &Queue<FilledBuffer>,
 ) -> Result<()> {
     let flow = engine.control.flow(Edge::SourceRead);
     let mut reader = SourceReader::new(engine, sources, chunks)?;
@@ -197,7 +197,7 @@ pub fn read_chunks(
             let speed = buffer.bytes() as f64 / wait.max(1e-9);
             engine.note(|facts| facts.read_bytes_per_second = Some(speed));
         }
-        filled.send(Filled { buffer, only }, &engine.control, flow)?;
+        filled.send(FilledBuffer { buffer, only }, &engine.control, flow)?;
     }
     let direct = reader.open.is_none_or(|(_, file)| file.is_direct());
     engine.note(|facts| facts.direct_read = Some(direct));
@@ -208,7 +208,7 @@ pub fn read_chunks(
 
 /// Reads the chunks one behind the other, without a pause between them.
 struct SourceReader<'a> {
-    engine: &'a Engine,
+    engine: &'a JobShared,
     sources: &'a Sources,
     stream: ReadStream,
     chunks: std::slice::Iter<'a, Chunk>,
@@ -219,11 +219,11 @@ struct SourceReader<'a> {
 
 impl<'a> SourceReader<'a> {
     fn new(
-        engine: &'a Engine,
+        engine: &'a JobShared,
         sources: &'a Sources,
         chunks: &'a [Chunk],
     ) -> Result<SourceReader<'a>> {
-        let stream = ReadStream::new(engine.plan.ring, Kind::SourceChanged)?;
+        let stream = ReadStream::new(engine.plan.ring, ErrorKind::SourceChanged)?;
         engine.note(|facts| facts.method = Some(stream.method()));
         Ok(SourceReader {
             engine,

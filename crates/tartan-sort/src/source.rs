@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use crate::disk::{DataFile, Direct};
-use crate::error::{Failure, Kind, Result};
+use crate::error::{ErrorKind, JobFailure, Result};
 
 /// A range of a file that holds whole records.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct RecordSource {
     pub path: PathBuf,
     pub offset: u64,
     pub bytes: u64,
@@ -20,7 +20,7 @@ pub struct Sources {
 }
 
 struct Part {
-    source: Source,
+    source: RecordSource,
     /// Bytes of all parts before.
     before: u64,
     stamp: (u64, i128),
@@ -38,7 +38,7 @@ pub struct Piece {
 
 impl Sources {
     /// Look at every file; nothing stays open.
-    pub fn new(sources: Vec<Source>, width: usize) -> Result<Sources> {
+    pub fn new(sources: Vec<RecordSource>, width: usize) -> Result<Sources> {
         let width = width as u64;
         let (mut parts, mut before) = (Vec::with_capacity(sources.len()), 0);
         for source in sources {
@@ -48,15 +48,15 @@ impl Sources {
                     "{} bytes are no whole number of records of {width} bytes",
                     source.bytes
                 );
-                return Err(Failure::at(Kind::Misuse, text, &source.path, None));
+                return Err(JobFailure::at(ErrorKind::Misuse, text, &source.path, None));
             }
             if source
                 .offset
                 .checked_add(source.bytes)
                 .is_none_or(|end| end > stamp.0)
             {
-                return Err(Failure::at(
-                    Kind::SourceChanged,
+                return Err(JobFailure::at(
+                    ErrorKind::SourceChanged,
                     "the file ends before it should",
                     &source.path,
                     Some(stamp.0),
@@ -120,8 +120,8 @@ impl Part {
     fn check(&self, file: &DataFile) -> Result<()> {
         match file.stamp()? == self.stamp {
             true => Ok(()),
-            false => Err(Failure::at(
-                Kind::SourceChanged,
+            false => Err(JobFailure::at(
+                ErrorKind::SourceChanged,
                 "the file has changed since the start",
                 file.path(),
                 None,
@@ -138,7 +138,7 @@ mod tests {
         let make = |(i, &bytes): (usize, &u64)| {
             let path = folder.join(i.to_string());
             std::fs::write(&path, vec![0; bytes as usize + 3]).unwrap();
-            Source {
+            RecordSource {
                 path,
                 offset: 3,
                 bytes,
@@ -172,7 +172,7 @@ mod tests {
         std::fs::write(folder.path().join("0"), [0; 20]).unwrap();
         assert_eq!(
             sources.open(0, Direct::Never).err().unwrap().kind,
-            Kind::SourceChanged
+            ErrorKind::SourceChanged
         );
     }
 }

@@ -282,7 +282,7 @@ fn the_best_by_cosine_are_those_of_the_matrix() {
                     })
                     .collect();
                 let codes: Vec<&[u8]> = codes.iter().map(Vec::as_slice).collect();
-                let frame = Frame {
+                let frame = TileContext {
                     codes: Some(&codes),
                     corner: (top, left),
                     largest,
@@ -323,7 +323,7 @@ fn scores_beyond_a_limit_by_cosine_are_those_of_the_matrix() {
     let (values, matrix) = unit_rows(n, width);
     let rows: Vec<&[f32]> = values.chunks(width).collect();
     for (largest, limit) in [(false, 0.25), (true, 0.5)] {
-        let frame = Frame {
+        let frame = TileContext {
             codes: None,
             corner: (0, 0),
             largest,
@@ -362,7 +362,7 @@ fn a_score_that_is_no_number_is_told() {
         return;
     }
     let (bad, good) = ([f32::NAN, 0.0], [1.0_f32, 0.0]);
-    let frame = Frame {
+    let frame = TileContext {
         codes: None,
         corner: (0, 2),
         largest: false,

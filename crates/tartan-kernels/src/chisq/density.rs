@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::load::{self, Stored};
-use super::types::{check, with_dimension, Objective, Points, Rows};
+use super::types::{check, with_dimension, MatrixRows, Objective, Points};
 
 /// A grid of counts: dissimilarity down, distance of the map across.
 pub struct Histogram<'a> {
@@ -18,7 +18,7 @@ pub struct Histogram<'a> {
 /// Add the pairs of some rows to a histogram of (delta, |dx|).
 pub fn density<T: Stored>(
     objective: &Objective,
-    rows: Rows<'_, T>,
+    rows: MatrixRows<'_, T>,
     points: Points<'_>,
     out: &mut Histogram<'_>,
 ) {

@@ -1,6 +1,6 @@
 //! Stored values of a row to dissimilarities and weights, a chunk of columns at a time.
 
-use super::types::{Objective, Vectors, CHUNK};
+use super::types::{Objective, VectorLevel, CHUNK};
 
 /// A stored dissimilarity.
 pub trait Stored: Copy + Send + Sync {
@@ -47,12 +47,12 @@ impl Stored for Swapped {
 
 /// Dissimilarities and weights of consecutive columns; the weight of the row's own point is not in it.
 #[derive(Clone, Copy)]
-pub struct Pairs<'a> {
+pub struct ColumnPairs<'a> {
     pub delta: &'a [f64],
     pub weight: &'a [f64],
 }
 
-impl Pairs<'_> {
+impl ColumnPairs<'_> {
     pub fn len(&self) -> usize {
         self.delta.len()
     }
@@ -64,10 +64,10 @@ pub fn walk<T: Stored>(
     row: &[T],
     weights: &[f64],
     i: usize,
-    mut use_pairs: impl FnMut(usize, Pairs<'_>),
+    mut use_pairs: impl FnMut(usize, ColumnPairs<'_>),
 ) {
     let (mut delta, mut weight) = ([0.0; CHUNK], [0.0; CHUNK]);
-    let vectors = Vectors::widest();
+    let vectors = VectorLevel::widest();
     for (chunk, values) in row.chunks(CHUNK).enumerate() {
         let (start, length) = (chunk * CHUNK, values.len());
         let (delta, weight) = (&mut delta[..length], &mut weight[..length]);
@@ -75,16 +75,16 @@ pub fn walk<T: Stored>(
         match vectors {
             // SAFETY: `widest` found every feature that this level is compiled for.
             #[cfg(target_arch = "x86_64")]
-            Vectors::Avx512 => unsafe { load_avx512(objective, values, points, delta, weight) },
+            VectorLevel::Avx512 => unsafe { load_avx512(objective, values, points, delta, weight) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Vectors::Avx2 => unsafe { load_avx2(objective, values, points, delta, weight) },
-            Vectors::Baseline => load(objective, values, points, delta, weight),
+            VectorLevel::Avx2 => unsafe { load_avx2(objective, values, points, delta, weight) },
+            VectorLevel::Baseline => load(objective, values, points, delta, weight),
         }
         if (start..start + length).contains(&i) {
             weight[i - start] = 0.0;
         }
-        use_pairs(start, Pairs { delta, weight });
+        use_pairs(start, ColumnPairs { delta, weight });
     }
 }
 

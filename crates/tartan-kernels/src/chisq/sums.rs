@@ -7,8 +7,8 @@
 // The loops index several arrays at once.
 #![allow(clippy::needless_range_loop)]
 
-use super::load::Pairs;
-use super::types::{Formula, Objective, Vectors, CHUNK};
+use super::load::ColumnPairs;
+use super::types::{Modelled, Objective, VectorLevel, CHUNK};
 
 /// Columns that are summed side by side.
 const LANES: usize = 8;
@@ -46,32 +46,32 @@ impl<'a, const L: usize> Derived<'a, L> {
     }
 
     /// Add the pairs of the columns from `start`.
-    pub fn add(&mut self, start: usize, pairs: Pairs<'_>, marked: &[f64]) {
-        match Vectors::widest() {
+    pub fn add(&mut self, start: usize, pairs: ColumnPairs<'_>, marked: &[f64]) {
+        match VectorLevel::widest() {
             // SAFETY: `widest` found every feature that this level is compiled for.
             #[cfg(target_arch = "x86_64")]
-            Vectors::Avx512 => unsafe { self.add_avx512(start, pairs, marked) },
+            VectorLevel::Avx512 => unsafe { self.add_avx512(start, pairs, marked) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Vectors::Avx2 => unsafe { self.add_avx2(start, pairs, marked) },
-            Vectors::Baseline => self.add_inline(start, pairs, marked),
+            VectorLevel::Avx2 => unsafe { self.add_avx2(start, pairs, marked) },
+            VectorLevel::Baseline => self.add_inline(start, pairs, marked),
         }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-    fn add_avx512(&mut self, start: usize, pairs: Pairs<'_>, marked: &[f64]) {
+    fn add_avx512(&mut self, start: usize, pairs: ColumnPairs<'_>, marked: &[f64]) {
         self.add_inline(start, pairs, marked);
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
-    fn add_avx2(&mut self, start: usize, pairs: Pairs<'_>, marked: &[f64]) {
+    fn add_avx2(&mut self, start: usize, pairs: ColumnPairs<'_>, marked: &[f64]) {
         self.add_inline(start, pairs, marked);
     }
 
     #[inline(always)]
-    pub(super) fn add_inline(&mut self, start: usize, pairs: Pairs<'_>, marked: &[f64]) {
+    pub(super) fn add_inline(&mut self, start: usize, pairs: ColumnPairs<'_>, marked: &[f64]) {
         let n = pairs.len().min(CHUNK);
         differences(&self.own, self.x, start, n, &mut self.dx);
         self.factors.derive(self.objective, pairs, &self.dx);
@@ -109,7 +109,7 @@ impl<'a, const L: usize> Derived<'a, L> {
 }
 
 /// The product of one row of the half Hessian with a vector.
-pub struct Product<'a, const L: usize> {
+pub struct HessianProduct<'a, const L: usize> {
     objective: &'a Objective,
     x: &'a [&'a [f64]; L],
     v: &'a [&'a [f64]; L],
@@ -121,14 +121,14 @@ pub struct Product<'a, const L: usize> {
     factors: Factors,
 }
 
-impl<'a, const L: usize> Product<'a, L> {
+impl<'a, const L: usize> HessianProduct<'a, L> {
     pub fn new(
         objective: &'a Objective,
         x: &'a [&'a [f64]; L],
         v: &'a [&'a [f64]; L],
         i: usize,
     ) -> Self {
-        Product {
+        HessianProduct {
             objective,
             x,
             v,
@@ -142,32 +142,32 @@ impl<'a, const L: usize> Product<'a, L> {
     }
 
     /// Add the pairs of the columns from `start`.
-    pub fn add(&mut self, start: usize, pairs: Pairs<'_>) {
-        match Vectors::widest() {
+    pub fn add(&mut self, start: usize, pairs: ColumnPairs<'_>) {
+        match VectorLevel::widest() {
             // SAFETY: `widest` found every feature that this level is compiled for.
             #[cfg(target_arch = "x86_64")]
-            Vectors::Avx512 => unsafe { self.add_avx512(start, pairs) },
+            VectorLevel::Avx512 => unsafe { self.add_avx512(start, pairs) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Vectors::Avx2 => unsafe { self.add_avx2(start, pairs) },
-            Vectors::Baseline => self.add_inline(start, pairs),
+            VectorLevel::Avx2 => unsafe { self.add_avx2(start, pairs) },
+            VectorLevel::Baseline => self.add_inline(start, pairs),
         }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-    fn add_avx512(&mut self, start: usize, pairs: Pairs<'_>) {
+    fn add_avx512(&mut self, start: usize, pairs: ColumnPairs<'_>) {
         self.add_inline(start, pairs);
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
-    fn add_avx2(&mut self, start: usize, pairs: Pairs<'_>) {
+    fn add_avx2(&mut self, start: usize, pairs: ColumnPairs<'_>) {
         self.add_inline(start, pairs);
     }
 
     #[inline(always)]
-    pub(super) fn add_inline(&mut self, start: usize, pairs: Pairs<'_>) {
+    pub(super) fn add_inline(&mut self, start: usize, pairs: ColumnPairs<'_>) {
         let n = pairs.len().min(CHUNK);
         differences(&self.own_x, self.x, start, n, &mut self.dx);
         differences(&self.own_v, self.v, start, n, &mut self.dv);
@@ -212,12 +212,12 @@ impl Factors {
     }
 
     #[inline(always)]
-    fn derive<const L: usize>(&mut self, o: &Objective, pairs: Pairs<'_>, dx: &[Column; L]) {
+    fn derive<const L: usize>(&mut self, o: &Objective, pairs: ColumnPairs<'_>, dx: &[Column; L]) {
         let second = if o.second { 1.0 } else { 0.0 };
         let n = pairs.len().min(CHUNK);
         let (weight, delta) = (&pairs.weight[..n], &pairs.delta[..n]);
         match o.formula {
-            Formula::Distance { minimum_squared } => {
+            Modelled::Distance { minimum_squared } => {
                 for k in 0..n {
                     let square = squared(dx, k) + minimum_squared;
                     let inverse = inverse_root(square);
@@ -229,7 +229,7 @@ impl Factors {
                     self.outer[k] = (weight[k] + second * gradient) * (inverse * inverse);
                 }
             }
-            Formula::Squared => {
+            Modelled::Squared => {
                 for k in 0..n {
                     let error = delta[k] - squared(dx, k);
                     let gradient = 2.0 * weight[k] * error;
@@ -244,11 +244,16 @@ impl Factors {
 
     /// The factor of dx dx^T in the Hessian of Gauss and Newton, which needs no root.
     #[inline(always)]
-    fn derive_outer<const L: usize>(&mut self, o: &Objective, pairs: Pairs<'_>, dx: &[Column; L]) {
+    fn derive_outer<const L: usize>(
+        &mut self,
+        o: &Objective,
+        pairs: ColumnPairs<'_>,
+        dx: &[Column; L],
+    ) {
         let n = pairs.len().min(CHUNK);
         let weight = &pairs.weight[..n];
         match o.formula {
-            Formula::Distance { minimum_squared } => {
+            Modelled::Distance { minimum_squared } => {
                 for k in 0..n {
                     let square = squared(dx, k) + minimum_squared;
                     self.outer[k] = if square > 0.0 {
@@ -258,7 +263,7 @@ impl Factors {
                     };
                 }
             }
-            Formula::Squared => {
+            Modelled::Squared => {
                 for k in 0..n {
                     self.outer[k] = 4.0 * weight[k];
                 }

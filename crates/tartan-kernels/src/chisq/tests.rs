@@ -41,7 +41,7 @@ struct Case {
 }
 
 impl Case {
-    fn new(n: usize, dimension: usize, formula: Formula, weighting: u8, second: bool) -> Self {
+    fn new(n: usize, dimension: usize, formula: Modelled, weighting: u8, second: bool) -> Self {
         let mut numbers = Numbers(n as u64 + 17);
         let mut delta = numbers.many(n * n);
         for i in 0..n {
@@ -77,8 +77,8 @@ impl Case {
         }
     }
 
-    fn rows(&self) -> Rows<'_, f64> {
-        Rows {
+    fn rows(&self) -> MatrixRows<'_, f64> {
+        MatrixRows {
             values: &self.delta,
             items: &ITEMS[..self.n()],
         }
@@ -135,7 +135,7 @@ impl Case {
         let square: f64 = dx.iter().map(|c| c * c).sum();
         let dimension = self.dimension;
         let (value, slope, bend): (f64, Vec<f64>, Vec<Vec<f64>>) = match self.objective.formula {
-            Formula::Distance { minimum_squared } => {
+            Modelled::Distance { minimum_squared } => {
                 let d = (square + minimum_squared).sqrt();
                 let bend = |a: usize, b: usize| {
                     f64::from(u8::from(a == b)) / d - dx[a] * dx[b] / d.powi(3)
@@ -148,7 +148,7 @@ impl Case {
                         .collect(),
                 )
             }
-            Formula::Squared => (
+            Modelled::Squared => (
                 square,
                 dx.iter().map(|c| 2.0 * c).collect(),
                 (0..dimension)
@@ -177,10 +177,10 @@ impl Case {
 fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     let formulas = [
-        Formula::Distance {
+        Modelled::Distance {
             minimum_squared: 0.01,
         },
-        Formula::Squared,
+        Modelled::Squared,
     ];
     for (number, formula) in formulas.into_iter().enumerate() {
         for weighting in 0..5 {
@@ -201,7 +201,7 @@ fn cases() -> Vec<Case> {
 fn derived(case: &Case, rows: std::ops::Range<usize>) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
     let (n, l, m) = (case.n(), case.dimension, rows.len());
     let mut out = (vec![0.0; 2 * m], vec![0.0; l * m], vec![0.0; l * l * m]);
-    let block = Rows {
+    let block = MatrixRows {
         values: &case.delta[rows.start * n..rows.end * n],
         items: &ITEMS[rows],
     };
@@ -277,7 +277,7 @@ fn a_row_is_the_same_in_any_block_and_on_any_vectors() {
     let case = Case::new(
         101,
         3,
-        Formula::Distance {
+        Modelled::Distance {
             minimum_squared: 0.0,
         },
         1,
@@ -308,7 +308,7 @@ fn a_row_is_the_same_in_any_block_and_on_any_vectors() {
 
 #[test]
 fn integers_of_either_byte_order_are_read_alike() {
-    let mut case = Case::new(40, 2, Formula::Squared, 3, false);
+    let mut case = Case::new(40, 2, Modelled::Squared, 3, false);
     let stored: Vec<i16> = case
         .delta
         .iter()
@@ -325,7 +325,7 @@ fn integers_of_either_byte_order_are_read_alike() {
     product(o, case.rows(), p, &case.v, &mut found[0]);
     product(
         o,
-        Rows {
+        MatrixRows {
             values: &stored,
             items: &ITEMS[..40],
         },
@@ -335,7 +335,7 @@ fn integers_of_either_byte_order_are_read_alike() {
     );
     product(
         o,
-        Rows {
+        MatrixRows {
             values: &swapped,
             items: &ITEMS[..40],
         },
@@ -349,7 +349,7 @@ fn integers_of_either_byte_order_are_read_alike() {
 
 #[test]
 fn a_survey_counts_what_counts() {
-    let case = Case::new(50, 2, Formula::Squared, 0, false);
+    let case = Case::new(50, 2, Modelled::Squared, 0, false);
     let (mut numbers, mut counts) = (vec![0.0; 150], vec![0; 150]);
     let out = Survey {
         numbers: &mut numbers,
@@ -384,7 +384,7 @@ fn a_survey_counts_what_counts() {
 
 #[test]
 fn a_histogram_counts_each_ordered_pair_once() {
-    let mut case = Case::new(60, 2, Formula::Squared, 3, false);
+    let mut case = Case::new(60, 2, Modelled::Squared, 3, false);
     case.objective.limits.clear();
     case.objective.bin_weights.clear();
     let mut counts = vec![0; 6];

@@ -8,7 +8,7 @@ pub const MAX_DIMENSION: usize = 8;
 
 /// What is compared with a dissimilarity: a distance `sqrt(|dx|^2 + m^2)`, or the square `|dx|^2`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Formula {
+pub enum Modelled {
     /// `sqrt(|dx|^2 + m^2)` with the square of m.
     Distance { minimum_squared: f64 },
     /// `|dx|^2`.
@@ -19,7 +19,7 @@ pub enum Formula {
 #[derive(Clone, Debug)]
 pub struct Objective {
     /// What the map's side of a pair is.
-    pub formula: Formula,
+    pub formula: Modelled,
     /// Power of delta in the weight: -2, -1.5, -1, 0 or 1 of `weighting` 0 to 4.
     pub weighting: u8,
     /// Factor of all weights: the squared multiplier and the power of the mean that belongs to the weighting.
@@ -86,7 +86,7 @@ impl<'a> Points<'a> {
 
 /// Some rows of the matrix, each with all columns.
 #[derive(Clone, Copy)]
-pub struct Rows<'a, T> {
+pub struct MatrixRows<'a, T> {
     /// Stored values, row after row.
     pub values: &'a [T],
     /// Index of each row, and so the column of its diagonal.
@@ -110,7 +110,7 @@ pub(crate) use with_dimension;
 
 /// # Panics
 /// When lengths disagree or a row lies beyond the matrix.
-pub(super) fn check<T>(objective: &Objective, rows: &Rows<'_, T>, n: usize) {
+pub(super) fn check<T>(objective: &Objective, rows: &MatrixRows<'_, T>, n: usize) {
     assert!(n > 0 && rows.values.len().is_multiple_of(n));
     assert_eq!(rows.values.len(), n * rows.items.len());
     let inside = |&item: &i64| usize::try_from(item).is_ok_and(|i| i < n);
@@ -121,7 +121,7 @@ pub(super) fn check<T>(objective: &Objective, rows: &Rows<'_, T>, n: usize) {
 
 /// The vector instructions that the loops are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Vectors {
+pub enum VectorLevel {
     Baseline,
     #[cfg(target_arch = "x86_64")]
     Avx2,
@@ -129,25 +129,25 @@ pub enum Vectors {
     Avx512,
 }
 
-impl Vectors {
+impl VectorLevel {
     /// The widest of this machine.
     #[cfg(target_arch = "x86_64")]
     pub fn widest() -> Self {
         use std::arch::is_x86_feature_detected as has;
         if !(has!("avx2") && has!("fma")) {
-            return Vectors::Baseline;
+            return VectorLevel::Baseline;
         }
         let wide = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
         if wide {
-            Vectors::Avx512
+            VectorLevel::Avx512
         } else {
-            Vectors::Avx2
+            VectorLevel::Avx2
         }
     }
 
     /// The widest of this machine.
     #[cfg(not(target_arch = "x86_64"))]
     pub fn widest() -> Self {
-        Vectors::Baseline
+        VectorLevel::Baseline
     }
 }

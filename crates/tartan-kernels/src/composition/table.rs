@@ -14,7 +14,7 @@ const ROW: usize = SIDES * SIDES;
 const BLOCK_BITS: u32 = 16;
 
 /// Counters of all strings.
-pub struct Table {
+pub struct CountTable {
     m: usize,
     blocks: Vec<Vec<u16>>,
     /// How often a counter has passed 2^16.
@@ -29,7 +29,7 @@ pub fn table_bytes(m: usize) -> u64 {
     20u64.pow(m as u32).saturating_mul(2 * ROW as u64)
 }
 
-impl Table {
+impl CountTable {
     pub fn new(m: usize, allowance: &mut Allowance) -> Result<Self, Exceeded> {
         allowance.take(table_bytes(m) as usize)?;
         let mut left = 20usize.pow(m as u32);

@@ -55,7 +55,7 @@ pub struct Composition<'a, W> {
 
 /// Numbers of one vector that are not in its arrays.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Summary {
+pub struct VectorSummary {
     /// Euclidean norm of a.
     pub norm: f64,
     /// Strings with f0 > 0.
@@ -71,7 +71,7 @@ pub struct Vector<W> {
     pub masks: Vec<u32>,
     pub codes: Vec<u16>,
     pub values: Vec<f32>,
-    pub summary: Summary,
+    pub summary: VectorSummary,
 }
 
 impl<W> Vector<W> {
@@ -100,9 +100,9 @@ impl<'a, W: Word> Builder<'a, W> {
         let [n_k, n_left, n_middle] = n_windows.map(|n| n as f64);
         Self {
             vector: Vector {
-                summary: Summary {
+                summary: VectorSummary {
                     n_windows,
-                    ..Summary::default()
+                    ..VectorSummary::default()
                 },
                 ..Vector::default()
             },

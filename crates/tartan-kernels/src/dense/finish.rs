@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{squared, Real, Tile, LANES, RUN};
+use super::{squared, Operands, Real, LANES, RUN};
 use crate::product::{self, Consumer, Scalar};
 
 /// Squared distances below this fraction of the sum of the two squared norms are computed again from the
@@ -118,7 +118,7 @@ pub fn finish_euclidean<T: Real>(
     root: bool,
     products: &mut [&mut [T]],
 ) {
-    let tile = Tile::new(left, right, 1, products);
+    let tile = Operands::new(left, right, 1, products);
     let norms: Vec<T> = right.iter().map(|row| row[tile.width]).collect();
     let rows = || left.iter().map(|row| (&row[..tile.width], row[tile.width]));
     let mut n_small = 0;

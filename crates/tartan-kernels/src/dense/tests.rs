@@ -236,35 +236,37 @@ fn every_compiled_version_gives_the_same_sums() {
             .map(|x| x as f32)
             .collect();
         let (left, right) = (rows(&a, width), rows(&b, width));
-        let tile = Tile {
+        let tile = Operands {
             left: &left,
             right: &right,
             width,
         };
-        let run = |level: Vectors| {
+        let run = |level: CpuVectors| {
             let mut sums = vec![0.0; m * k];
             let mut store = |i: usize, j: usize, part: &[f64]| {
                 sums[i * k + j..i * k + j + part.len()].copy_from_slice(part);
             };
             match level {
-                Vectors::Baseline => walk::<AbsoluteDifference<f32>, 2, LANES>(&tile, &mut store),
+                CpuVectors::Baseline => {
+                    walk::<AbsoluteDifference<f32>, 2, LANES>(&tile, &mut store)
+                }
                 // SAFETY: only levels up to the widest are asked for below.
                 #[cfg(target_arch = "x86_64")]
-                Vectors::Avx2 => unsafe {
+                CpuVectors::Avx2 => unsafe {
                     walk_avx2::<AbsoluteDifference<f32>, LANES>(&tile, &mut store)
                 },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                Vectors::Avx512 => unsafe {
+                CpuVectors::Avx512 => unsafe {
                     walk_avx512::<AbsoluteDifference<f32>, LANES>(&tile, &mut store)
                 },
             }
             sums
         };
-        let baseline = run(Vectors::Baseline);
+        let baseline = run(CpuVectors::Baseline);
         #[cfg(target_arch = "x86_64")]
-        for level in [Vectors::Avx2, Vectors::Avx512] {
-            if level <= Vectors::widest() {
+        for level in [CpuVectors::Avx2, CpuVectors::Avx512] {
+            if level <= CpuVectors::widest() {
                 assert_eq!(run(level), baseline, "{level:?}");
             }
         }

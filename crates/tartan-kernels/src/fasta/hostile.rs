@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::{read, FastaError, Limits, Unknown, ALPHABET, BREAK};
+use super::{read, FastaError, FileLimits, Unknown, ALPHABET, BREAK};
 
 /// Reading goes by pieces of this size.
 const PIECE_BYTES: usize = 1 << 18;
@@ -13,7 +13,7 @@ pub fn gzip(data: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-pub fn codes(data: &[u8], unknown: Unknown, limits: Limits) -> Result<Vec<u8>, FastaError> {
+pub fn codes(data: &[u8], unknown: Unknown, limits: FileLimits) -> Result<Vec<u8>, FastaError> {
     let mut codes = Vec::new();
     read(data, unknown, limits, |piece| {
         codes.extend_from_slice(piece);
@@ -75,7 +75,7 @@ fn plain_code(byte: u8, unknown: Unknown) -> Option<u8> {
 /// Any bytes: as the plain reader has it, compressed or not; or codes with breaks around them; or an error.
 pub fn any_text(data: &[u8]) {
     for unknown in [Unknown::Skip, Unknown::Map] {
-        let found = codes(data, unknown, Limits::default());
+        let found = codes(data, unknown, FileLimits::default());
         if data.starts_with(b"\x1f\x8b") {
             let Ok(found) = found else { continue };
             assert!(found.iter().all(|&code| code <= BREAK));
@@ -85,7 +85,7 @@ pub fn any_text(data: &[u8]) {
         assert_eq!(found, plain_codes(data, unknown));
         let (left, right) = data.split_at(data.len() / 2);
         let packed = [gzip(left), gzip(right)].concat();
-        assert_eq!(codes(&packed, unknown, Limits::default()), found);
+        assert_eq!(codes(&packed, unknown, FileLimits::default()), found);
     }
 }
 
@@ -95,6 +95,6 @@ pub fn across_pieces(data: &[u8]) {
     text.resize(PIECE_BYTES - 1 - data.len() / 2, b'A');
     text.push(b'\n');
     text.extend(data);
-    let found = codes(&text, Unknown::Skip, Limits::default());
+    let found = codes(&text, Unknown::Skip, FileLimits::default());
     assert!(found == plain_codes(&text, Unknown::Skip));
 }

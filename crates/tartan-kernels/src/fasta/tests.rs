@@ -5,7 +5,7 @@ use super::*;
 use proptest::prelude::*;
 
 fn letters(data: &[u8], unknown: Unknown) -> Result<String, FastaError> {
-    Ok(codes(data, unknown, Limits::default())?
+    Ok(codes(data, unknown, FileLimits::default())?
         .iter()
         .map(|&code| ALPHABET.get(code as usize).map_or('|', |&l| l as char))
         .collect())
@@ -118,7 +118,7 @@ fn reads_optional_header_fields() {
 fn stops_at_the_limits() {
     let data = gzip(&[b">a\n".to_vec(), vec![b'A'; 32 << 20]].concat());
     let length = |data: &[u8], max_bytes, max_ratio| {
-        let limits = Limits {
+        let limits = FileLimits {
             max_bytes,
             max_ratio,
         };
@@ -154,7 +154,7 @@ fn pieces_may_end_anywhere() {
         found.push(BREAK);
         assert_eq!(
             found,
-            codes(text, Unknown::Skip, Limits::default()).unwrap(),
+            codes(text, Unknown::Skip, FileLimits::default()).unwrap(),
             "{step}"
         );
     }
@@ -162,7 +162,7 @@ fn pieces_may_end_anywhere() {
 
 #[test]
 fn a_sink_may_refuse() {
-    let refused = read(b">a\nACD", Unknown::Skip, Limits::default(), |_| {
+    let refused = read(b">a\nACD", Unknown::Skip, FileLimits::default(), |_| {
         Err(Exceeded { allowed_bytes: 7 })
     });
     assert_eq!(

@@ -53,26 +53,26 @@ const PLAIN: usize = 8;
 
 /// Lanes for any machine; the compiler makes what vectors it can of them.
 #[derive(Clone, Copy)]
-pub(super) struct Plain([f32; PLAIN]);
+pub(super) struct PlainLanes([f32; PLAIN]);
 
-impl Plain {
+impl PlainLanes {
     #[inline(always)]
     fn with(self, other: Self, f: impl Fn(f32, f32) -> f32) -> Self {
-        Plain(std::array::from_fn(|lane| f(self.0[lane], other.0[lane])))
+        PlainLanes(std::array::from_fn(|lane| f(self.0[lane], other.0[lane])))
     }
 }
 
 // SAFETY: no instructions are needed; `load` and `store` touch as many values as there are lanes.
-unsafe impl Lanes for Plain {
+unsafe impl Lanes for PlainLanes {
     const COUNT: usize = PLAIN;
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
-        Plain([value; PLAIN])
+        PlainLanes([value; PLAIN])
     }
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
         // SAFETY: contract of the trait; so below.
-        Plain(unsafe { from.cast::<[f32; PLAIN]>().read_unaligned() })
+        PlainLanes(unsafe { from.cast::<[f32; PLAIN]>().read_unaligned() })
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
@@ -97,11 +97,11 @@ unsafe impl Lanes for Plain {
     }
     #[inline(always)]
     unsafe fn reciprocal(self) -> Self {
-        Plain(self.0.map(|value| 1.0 / value))
+        PlainLanes(self.0.map(|value| 1.0 / value))
     }
     #[inline(always)]
     unsafe fn power(self) -> Self {
-        Plain(self.0.map(|value| {
+        PlainLanes(self.0.map(|value| {
             let x = -value;
             let x = if x < LEAST_EXPONENT {
                 LEAST_EXPONENT

@@ -35,7 +35,7 @@ pub(super) struct Climb {
 
 /// Where a climb ended.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Peak {
+pub(super) struct ClimbEnd {
     pub motion: Motion,
     pub value: f64,
 }
@@ -47,7 +47,7 @@ impl Climb {
         start: Motion,
         evaluations: &mut u32,
         mut at: impl FnMut(&Motion) -> Sums,
-    ) -> Peak {
+    ) -> ClimbEnd {
         let mut motion = start;
         let mut here = self.in_lengths(&at(&motion));
         let mut trusted = self.scale / 2.0;
@@ -76,7 +76,7 @@ impl Climb {
             }
         }
         *evaluations += n;
-        Peak {
+        ClimbEnd {
             motion,
             value: here.value,
         }

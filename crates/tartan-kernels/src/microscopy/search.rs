@@ -7,8 +7,8 @@ use std::f64::consts::TAU;
 
 use super::cloud::{Particle, Points};
 use super::motion::Motion;
-use super::newton::{Climb, Peak};
-use super::sums::{Kind, Level, Near, Objective, Sums};
+use super::newton::{Climb, ClimbEnd};
+use super::sums::{Near, PairObjective, SumKind, Sums, VectorLevel};
 
 /// Scales of the first two stages, in those of the third.
 const COARSE: f64 = 4.0;
@@ -35,7 +35,7 @@ pub struct Settings {
     pub scale: f64,
     /// The structure looks the same after a turn by a full circle over this number.
     pub symmetry: usize,
-    pub level: Level,
+    pub level: VectorLevel,
 }
 
 impl Default for Settings {
@@ -44,7 +44,7 @@ impl Default for Settings {
             starts: 0,
             scale: 0.0,
             symmetry: 1,
-            level: Level::widest(),
+            level: VectorLevel::widest(),
         }
     }
 }
@@ -76,16 +76,22 @@ pub fn register(a: &Particle, b: &Particle, settings: &Settings) -> Registration
 }
 
 /// B and its derivatives at a motion of `a` onto `b`, by x, y and the turn about the centroid of `a`.
-pub fn score_at(a: &Particle, b: &Particle, motion: &Motion, level: Level) -> Sums {
+pub fn score_at(a: &Particle, b: &Particle, motion: &Motion, level: VectorLevel) -> Sums {
     let unit = (a.variance + b.variance).sqrt();
-    let objective = Objective::new(&a.points, &b.points, Kind::Score { unit }, level);
+    let objective = PairObjective::new(&a.points, &b.points, SumKind::Score { unit }, level);
     let about = motion.about_centres(a.centroid, b.centroid);
     objective.at(&about, &mut Near::default())
 }
 
 /// F at a scale and its derivatives, as of `score_at`.
-pub fn gauss_at(a: &Particle, b: &Particle, motion: &Motion, scale: f64, level: Level) -> Sums {
-    let objective = Objective::new(&a.points, &b.points, Kind::Gauss { scale }, level);
+pub fn gauss_at(
+    a: &Particle,
+    b: &Particle,
+    motion: &Motion,
+    scale: f64,
+    level: VectorLevel,
+) -> Sums {
+    let objective = PairObjective::new(&a.points, &b.points, SumKind::Gauss { scale }, level);
     let about = motion.about_centres(a.centroid, b.centroid);
     objective.at(&about, &mut Near::default())
 }
@@ -96,7 +102,7 @@ struct Search<'a> {
     b: &'a Particle,
     radius: f64,
     period: f64,
-    level: Level,
+    level: VectorLevel,
     evaluations: u32,
     near: Near,
 }
@@ -140,7 +146,7 @@ enum Stage {
 
 impl Search<'_> {
     /// Angles at even distances, no shift.
-    fn starts(&self, settings: &Settings, scale: f64) -> Vec<Peak> {
+    fn starts(&self, settings: &Settings, scale: f64) -> Vec<ClimbEnd> {
         let whole = if settings.starts > 0 {
             settings.starts
         } else {
@@ -150,7 +156,7 @@ impl Search<'_> {
         let n = whole.div_ceil(settings.symmetry).max(1);
         let angle = |k: usize| self.period * (k as f64 / n as f64 - 0.5);
         (0..n)
-            .map(|k| Peak {
+            .map(|k| ClimbEnd {
                 motion: Motion {
                     theta: angle(k),
                     ..Motion::default()
@@ -161,15 +167,21 @@ impl Search<'_> {
     }
 
     /// Climb from each start; return the best different results, best first.
-    fn stage(&mut self, starts: &[Peak], scale: f64, stage: Stage, most: usize) -> Vec<Peak> {
-        let (a, b, kind): (&Points, &Points, Kind) = match stage {
-            Stage::Coarse => (self.a.coarse(), self.b.coarse(), Kind::Gauss { scale }),
+    fn stage(
+        &mut self,
+        starts: &[ClimbEnd],
+        scale: f64,
+        stage: Stage,
+        most: usize,
+    ) -> Vec<ClimbEnd> {
+        let (a, b, kind): (&Points, &Points, SumKind) = match stage {
+            Stage::Coarse => (self.a.coarse(), self.b.coarse(), SumKind::Gauss { scale }),
             Stage::Fine => {
                 let unit = (self.a.variance + self.b.variance).sqrt();
-                (&self.a.points, &self.b.points, Kind::Score { unit })
+                (&self.a.points, &self.b.points, SumKind::Score { unit })
             }
         };
-        let objective = Objective::new(a, b, kind, self.level);
+        let objective = PairObjective::new(a, b, kind, self.level);
         let (flat, short) = match stage {
             Stage::Coarse => (1e-2, 1e-2),
             Stage::Fine => (1e-4, 1e-5),
@@ -181,7 +193,7 @@ impl Search<'_> {
             flat,
             short,
         };
-        let mut peaks: Vec<Peak> = starts
+        let mut peaks: Vec<ClimbEnd> = starts
             .iter()
             .map(|start| {
                 let at = |motion: &Motion| objective.at(motion, &mut self.near);
@@ -193,10 +205,10 @@ impl Search<'_> {
         self.different(&peaks, SAME * scale, most)
     }
 
-    fn different(&self, peaks: &[Peak], near: f64, most: usize) -> Vec<Peak> {
-        let mut kept: Vec<Peak> = Vec::with_capacity(most);
+    fn different(&self, peaks: &[ClimbEnd], near: f64, most: usize) -> Vec<ClimbEnd> {
+        let mut kept: Vec<ClimbEnd> = Vec::with_capacity(most);
         for peak in peaks {
-            let apart = |other: &Peak| {
+            let apart = |other: &ClimbEnd| {
                 peak.motion
                     .distance(&other.motion, self.radius, self.period)
                     > near

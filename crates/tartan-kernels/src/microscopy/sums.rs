@@ -1,11 +1,11 @@
 //! F or B of two particles at a motion, with gradient and Hessian, in one pass over their pairs of points.
 
 use super::cloud::Points;
-use super::lanes::{Lanes, Plain};
+use super::lanes::{Lanes, PlainLanes};
 use super::motion::Motion;
 #[cfg(target_arch = "x86_64")]
 use super::x86::{Narrow, Wide};
-use crate::dense::Vectors;
+use crate::dense::CpuVectors;
 
 /// Points of a block of the target.
 const BLOCK: usize = 16;
@@ -27,28 +27,28 @@ pub struct Sums {
 
 /// The vector instructions that the sums are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum VectorLevel {
     Plain,
     Avx2,
     Avx512,
 }
 
-impl Level {
+impl VectorLevel {
     /// The widest that this machine has.
     pub fn widest() -> Self {
-        match Vectors::widest() {
+        match CpuVectors::widest() {
             #[cfg(target_arch = "x86_64")]
-            Vectors::Avx512 => Level::Avx512,
+            CpuVectors::Avx512 => VectorLevel::Avx512,
             #[cfg(target_arch = "x86_64")]
-            Vectors::Avx2 => Level::Avx2,
-            Vectors::Baseline => Level::Plain,
+            CpuVectors::Avx2 => VectorLevel::Avx2,
+            CpuVectors::Baseline => VectorLevel::Plain,
         }
     }
 }
 
 /// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum SumKind {
     /// F at a scale.
     Gauss { scale: f64 },
     /// B; the unit of length is any near the uncertainties.
@@ -56,7 +56,7 @@ pub(super) enum Kind {
 }
 
 /// One objective of one pair of particles.
-pub(super) struct Objective<'a> {
+pub(super) struct PairObjective<'a> {
     source: &'a Points,
     /// Squared uncertainties of the source in the unit of the sums.
     variances: Vec<f32>,
@@ -67,7 +67,7 @@ pub(super) struct Objective<'a> {
     zoom: f64,
     /// What the sums of order 0, 1 and 2 and the value are multiplied with.
     factors: [f64; 4],
-    level: Level,
+    level: VectorLevel,
 }
 
 /// Some points of the target, scaled.
@@ -93,22 +93,25 @@ struct Boxes {
 #[derive(Default)]
 pub(super) struct Near(Vec<f32>, Vec<u32>);
 
-impl<'a> Objective<'a> {
+impl<'a> PairObjective<'a> {
     /// # Panics
     ///
     /// If the machine lacks the instructions of `level`.
-    pub fn new(source: &'a Points, target: &Points, kind: Kind, level: Level) -> Self {
-        assert!(level <= Level::widest(), "this machine has no {level:?}");
+    pub fn new(source: &'a Points, target: &Points, kind: SumKind, level: VectorLevel) -> Self {
+        assert!(
+            level <= VectorLevel::widest(),
+            "this machine has no {level:?}"
+        );
         let log2_e = std::f64::consts::LOG2_E;
         let pairs = (source.len() * target.len()) as f64;
         let (zoom, unit, factors) = match kind {
-            Kind::Gauss { scale } => {
+            SumKind::Gauss { scale } => {
                 let zoom = log2_e.sqrt() / scale;
                 let (k1, k2) = (2.0 / (scale * scale), 4.0 / scale.powi(4));
                 let factors = [k1, k1 / zoom, k2 / (zoom * zoom), 1.0].map(|f| f / pairs);
                 (zoom, 1.0, factors)
             }
-            Kind::Score { unit } => {
+            SumKind::Score { unit } => {
                 let zoom = (log2_e / 2.0).sqrt() / unit;
                 let (u2, u4, u6) = (unit.powi(2), unit.powi(4), unit.powi(6));
                 let factors = [
@@ -124,12 +127,12 @@ impl<'a> Objective<'a> {
         let blocks: Vec<Block> = (0..target.len().div_ceil(BLOCK))
             .map(|at| Block::new(target, at * BLOCK, zoom, scaled))
             .collect();
-        Objective {
+        PairObjective {
             source,
             variances: source.variance.iter().map(scaled).collect(),
             boxes: Boxes::new(&blocks),
             target: blocks,
-            score: matches!(kind, Kind::Score { .. }),
+            score: matches!(kind, SumKind::Score { .. }),
             zoom,
             factors,
             level,
@@ -141,20 +144,20 @@ impl<'a> Objective<'a> {
         match (self.level, self.score) {
             // SAFETY: `new` made sure of the instructions; so below.
             #[cfg(target_arch = "x86_64")]
-            (Level::Avx512, false) => unsafe { wide::<false>(self, motion, near) },
+            (VectorLevel::Avx512, false) => unsafe { wide::<false>(self, motion, near) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            (Level::Avx512, true) => unsafe { wide::<true>(self, motion, near) },
+            (VectorLevel::Avx512, true) => unsafe { wide::<true>(self, motion, near) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            (Level::Avx2, false) => unsafe { narrow::<false>(self, motion, near) },
+            (VectorLevel::Avx2, false) => unsafe { narrow::<false>(self, motion, near) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            (Level::Avx2, true) => unsafe { narrow::<true>(self, motion, near) },
+            (VectorLevel::Avx2, true) => unsafe { narrow::<true>(self, motion, near) },
             // SAFETY: plain code needs no instructions.
-            (_, false) => unsafe { sum::<Plain, false>(self, motion, near) },
+            (_, false) => unsafe { sum::<PlainLanes, false>(self, motion, near) },
             // SAFETY: as above.
-            (_, true) => unsafe { sum::<Plain, true>(self, motion, near) },
+            (_, true) => unsafe { sum::<PlainLanes, true>(self, motion, near) },
         }
     }
 }
@@ -204,14 +207,14 @@ fn greatest(values: &[f32]) -> f32 {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-fn wide<const SCORE: bool>(objective: &Objective, motion: &Motion, near: &mut Near) -> Sums {
+fn wide<const SCORE: bool>(objective: &PairObjective, motion: &Motion, near: &mut Near) -> Sums {
     // SAFETY: the features of this function.
     unsafe { sum::<Wide, SCORE>(objective, motion, near) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn narrow<const SCORE: bool>(objective: &Objective, motion: &Motion, near: &mut Near) -> Sums {
+fn narrow<const SCORE: bool>(objective: &PairObjective, motion: &Motion, near: &mut Near) -> Sums {
     // SAFETY: the features of this function.
     unsafe { sum::<Narrow, SCORE>(objective, motion, near) }
 }
@@ -230,7 +233,7 @@ struct Moved {
 /// The machine has the instructions of L.
 #[inline(always)]
 unsafe fn sum<L: Lanes, const SCORE: bool>(
-    objective: &Objective,
+    objective: &PairObjective,
     motion: &Motion,
     near: &mut Near,
 ) -> Sums {
@@ -255,7 +258,12 @@ unsafe fn sum<L: Lanes, const SCORE: bool>(
 }
 
 #[inline(always)]
-fn moved<L: Lanes>(objective: &Objective, motion: &Motion, start: usize, count: usize) -> Moved {
+fn moved<L: Lanes>(
+    objective: &PairObjective,
+    motion: &Motion,
+    start: usize,
+    count: usize,
+) -> Moved {
     let (sin, cos) = motion.theta.sin_cos();
     let mut moved = Moved {
         qx: [0.0; MOST_LANES],
@@ -279,7 +287,11 @@ fn moved<L: Lanes>(objective: &Objective, motion: &Motion, start: usize, count: 
 
 /// List the blocks of the target that are near enough to count.
 #[inline(always)]
-fn find_near<L: Lanes, const SCORE: bool>(objective: &Objective, moved: &Moved, near: &mut Near) {
+fn find_near<L: Lanes, const SCORE: bool>(
+    objective: &PairObjective,
+    moved: &Moved,
+    near: &mut Near,
+) {
     let boxes = &objective.boxes;
     let (left, right) = (least(&moved.x[..L::COUNT]), greatest(&moved.x[..L::COUNT]));
     let (bottom, top) = (least(&moved.y[..L::COUNT]), greatest(&moved.y[..L::COUNT]));
@@ -313,7 +325,7 @@ fn find_near<L: Lanes, const SCORE: bool>(objective: &Objective, moved: &Moved, 
 /// The machine has the instructions of L.
 #[inline(always)]
 unsafe fn sum_near<L: Lanes, const SCORE: bool>(
-    objective: &Objective,
+    objective: &PairObjective,
     moved: &Moved,
     near: &[u32],
 ) -> [[f32; MOST_LANES]; 7] {

@@ -48,10 +48,10 @@ fn letter(draws: &mut Draws, times: usize, motion: &Motion) -> Vec<[f64; 3]> {
     rows
 }
 
-fn levels() -> Vec<Level> {
-    [Level::Plain, Level::Avx2, Level::Avx512]
+fn levels() -> Vec<VectorLevel> {
+    [VectorLevel::Plain, VectorLevel::Avx2, VectorLevel::Avx512]
         .into_iter()
-        .filter(|&level| level <= Level::widest())
+        .filter(|&level| level <= VectorLevel::widest())
         .collect()
 }
 

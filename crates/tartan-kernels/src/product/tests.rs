@@ -91,7 +91,7 @@ fn compare_with_sums<T: Scalar + PartialEq + std::fmt::Debug>(
 fn levels<T: Scalar>() -> Vec<Level<T>> {
     let all: [(bool, Level<T>); 2] = [
         (available(), T::avx2),
-        (Vectors::widest() > Vectors::Avx2, T::avx512),
+        (CpuVectors::widest() > CpuVectors::Avx2, T::avx512),
     ];
     all.into_iter()
         .filter(|(has, _)| *has)

@@ -17,7 +17,7 @@ pub trait Stored: Copy + Default + Send + Sync {
     fn is_known(self) -> bool;
     #[doc(hidden)]
     fn task(
-        level: Level,
+        level: VectorLevel,
         rows: &[Self],
         n: usize,
         packed: &[Self::Real],
@@ -29,7 +29,7 @@ pub trait Stored: Copy + Default + Send + Sync {
 /// The vector instructions that the loop is written for.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub enum VectorLevel {
     Baseline,
     #[cfg(target_arch = "x86_64")]
     Avx2,
@@ -37,23 +37,23 @@ pub enum Level {
     Avx512,
 }
 
-impl Level {
+impl VectorLevel {
     #[cfg(target_arch = "x86_64")]
     pub(super) fn widest() -> Self {
         use std::arch::is_x86_feature_detected as has;
         if !(has!("avx2") && has!("fma")) {
-            return Level::Baseline;
+            return VectorLevel::Baseline;
         }
         if has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl") {
-            Level::Avx512
+            VectorLevel::Avx512
         } else {
-            Level::Avx2
+            VectorLevel::Avx2
         }
     }
 
     #[cfg(not(target_arch = "x86_64"))]
     pub(super) fn widest() -> Self {
-        Level::Baseline
+        VectorLevel::Baseline
     }
 }
 
@@ -133,7 +133,7 @@ macro_rules! stored {
                 $is_known
             }
             fn task(
-                level: Level,
+                level: VectorLevel,
                 rows: &[Self],
                 n: usize,
                 packed: &[$real],
@@ -145,12 +145,12 @@ macro_rules! stored {
                 match level {
                     // SAFETY: `widest` found every feature that this level is written for.
                     #[cfg(target_arch = "x86_64")]
-                    Level::Avx512 => unsafe { avx512::<_, $wide>(&task, out, mass) },
+                    VectorLevel::Avx512 => unsafe { avx512::<_, $wide>(&task, out, mass) },
                     // SAFETY: as above.
                     #[cfg(target_arch = "x86_64")]
-                    Level::Avx2 => unsafe { avx2::<_, $narrow>(&task, out, mass) },
+                    VectorLevel::Avx2 => unsafe { avx2::<_, $narrow>(&task, out, mass) },
                     // SAFETY: plain lanes need no instructions of their own.
-                    Level::Baseline => unsafe {
+                    VectorLevel::Baseline => unsafe {
                         walk::<_, Plain<$real>, 1, 1, 2, 4, 4>(&task, out, mass);
                     },
                 }

@@ -16,7 +16,7 @@ pub struct Measured<'a, T> {
 }
 
 /// Items in k clusters, and what moves need.
-pub struct Division<'a> {
+pub struct Partition<'a> {
     /// Cluster of each item.
     pub labels: &'a mut [i64],
     /// Sums of dissimilarities of the n items to the items of each cluster, k x n.
@@ -32,7 +32,7 @@ impl<T: Stored> Measured<'_, T> {
     ///
     /// # Panics
     /// If lengths disagree, or a label is none of the clusters; as the other functions.
-    pub fn sum_up(&self, division: &mut Division<'_>) {
+    pub fn sum_up(&self, division: &mut Partition<'_>) {
         self.check(division);
         division.to_clusters.fill(0.0);
         division.sizes.fill(0.0);
@@ -49,7 +49,7 @@ impl<T: Stored> Measured<'_, T> {
     }
 
     /// Move some items to a cluster.
-    pub fn relabel(&self, division: &mut Division<'_>, items: &[i64], to: usize) {
+    pub fn relabel(&self, division: &mut Partition<'_>, items: &[i64], to: usize) {
         self.check(division);
         for item in items {
             let item = *item as usize;
@@ -65,9 +65,9 @@ impl<T: Stored> Measured<'_, T> {
 
     /// Move each item that gains more than `least` by it, one after the other, to where it gains most; return how many
     /// have moved. The last item of a cluster stays.
-    pub fn sweep(&self, division: &mut Division<'_>, least: f64) -> usize {
+    pub fn sweep(&self, division: &mut Partition<'_>, least: f64) -> usize {
         self.check(division);
-        let moves = |division: &Division, item| division.best_move(item).1 > least;
+        let moves = |division: &Partition, item| division.best_move(item).1 > least;
         let items: Vec<usize> = (0..self.n).filter(|item| moves(division, *item)).collect();
         let mut n_moved = 0;
         for item in items {
@@ -101,7 +101,7 @@ impl<T: Stored> Measured<'_, T> {
         });
     }
 
-    fn check(&self, division: &Division<'_>) {
+    fn check(&self, division: &Partition<'_>) {
         let (n, k) = (self.n, division.sizes.len());
         assert!(self.stored.len() == n * n, "the matrix must be n x n");
         assert!(
@@ -117,7 +117,7 @@ impl<T: Stored> Measured<'_, T> {
         );
     }
 
-    fn move_item(&self, division: &mut Division<'_>, item: usize, to: usize) {
+    fn move_item(&self, division: &mut Partition<'_>, item: usize, to: usize) {
         let old = division.labels[item] as usize;
         let sums = [old, to].map(|cluster| division.to_clusters[cluster * self.n + item]);
         division.within[old] -= 2.0 * sums[0];
@@ -144,7 +144,7 @@ impl<T: Stored> Measured<'_, T> {
     }
 }
 
-impl Division<'_> {
+impl Partition<'_> {
     fn cluster(&mut self, which: usize) -> &mut [f64] {
         let n = self.labels.len();
         &mut self.to_clusters[which * n..(which + 1) * n]
@@ -206,8 +206,8 @@ mod tests {
             }
         }
 
-        fn view(&mut self) -> Division<'_> {
-            Division {
+        fn view(&mut self) -> Partition<'_> {
+            Partition {
                 labels: &mut self.labels,
                 to_clusters: &mut self.to_clusters,
                 sizes: &mut self.sizes,

@@ -30,7 +30,7 @@ fn each<I: IndexedParallelIterator>(
 }
 
 /// What [`costs`] writes for each column, k values each.
-pub struct Costs<'a> {
+pub struct ColumnCosts<'a> {
     /// Sum of memberships, C.
     pub sizes: &'a mut [f64],
     /// A: minus half the mean dissimilarity inside the cluster.
@@ -57,7 +57,7 @@ pub fn costs(
     scale: f64,
     unknown: f64,
     eps: &mut [f64],
-    costs: &mut Costs<'_>,
+    costs: &mut ColumnCosts<'_>,
     scratch: &mut [f64],
 ) {
     let k = costs.sizes.len();

@@ -1,4 +1,4 @@
-use super::block::Level;
+use super::block::VectorLevel;
 use super::*;
 
 /// Numbers that look random.
@@ -14,13 +14,13 @@ fn noise(seed: u64, n: usize) -> Vec<f64> {
         .collect()
 }
 
-fn levels() -> Vec<Level> {
-    let mut levels = vec![Level::Baseline];
+fn levels() -> Vec<VectorLevel> {
+    let mut levels = vec![VectorLevel::Baseline];
     #[cfg(target_arch = "x86_64")]
-    match Level::widest() {
-        Level::Avx512 => levels.extend([Level::Avx2, Level::Avx512]),
-        Level::Avx2 => levels.push(Level::Avx2),
-        Level::Baseline => {}
+    match VectorLevel::widest() {
+        VectorLevel::Avx512 => levels.extend([VectorLevel::Avx2, VectorLevel::Avx512]),
+        VectorLevel::Avx2 => levels.push(VectorLevel::Avx2),
+        VectorLevel::Baseline => {}
     }
     levels
 }
@@ -138,7 +138,7 @@ fn costs_are_those_of_the_formula() {
         let mut eps = noise(4, n * k);
         let old = eps.clone();
         let (mut sizes, mut inner, mut change) = (vec![0.0; k], vec![0.0; k], vec![0.0; k]);
-        let mut written = Costs {
+        let mut written = ColumnCosts {
             sizes: &mut sizes,
             inner: &mut inner,
             change: &mut change,
@@ -180,7 +180,7 @@ fn costs_are_those_of_the_formula() {
 fn a_point_without_known_pairs_costs_what_was_said() {
     let mut eps = vec![0.0; 2];
     let (mut sizes, mut inner, mut change) = ([0.0], [0.0], [0.0]);
-    let mut written = Costs {
+    let mut written = ColumnCosts {
         sizes: &mut sizes,
         inner: &mut inner,
         change: &mut change,

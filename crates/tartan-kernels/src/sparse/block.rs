@@ -25,7 +25,7 @@ const fn spread() -> [[u64; LANES]; 256] {
 
 /// Memory of one thread, kept between tiles.
 #[derive(Default)]
-pub(super) struct Workspace {
+pub(super) struct ThreadMemory {
     left: Vec<Group>,
     right: Vec<Group>,
     common: Vec<Common>,
@@ -59,7 +59,7 @@ impl GroupSums {
     }
 }
 
-impl Workspace {
+impl ThreadMemory {
     /// Write the sums of products over the middles of `range` to `part`, row by row.
     pub(super) fn shard<W: Word>(
         &mut self,

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::{Centres, Lists, Step};
+use super::{CentreLists, Centres, SpongePass};
 use crate::exponential::exponential;
 use crate::sparse::dispatch::dispatch;
 
@@ -46,7 +46,7 @@ impl Scratch {
         points: &[f64],
         dim: usize,
         lists: &[&[u16]],
-        step: &Step,
+        step: &SpongePass,
     ) -> f64 {
         let d = if D == 0 { dim } else { D };
         self.sponge.resize(lists.len(), 0.0);
@@ -74,7 +74,7 @@ impl Scratch {
         a: usize,
         at: usize,
         list: &[u16],
-        step: &Step,
+        step: &SpongePass,
     ) -> f64 {
         let d = if D == 0 { point.len() } else { D };
         let (stride, beta) = (2 * d + 1, 0.5 / step.temperature);
@@ -147,7 +147,7 @@ struct Job<'a> {
 }
 
 fn jobs<'a>(
-    lists: Lists,
+    lists: CentreLists,
     n_points: usize,
     width: usize,
     mut sums: &'a mut [f64],
@@ -181,9 +181,9 @@ fn jobs<'a>(
 /// of the call before, in the order of the entries, and gets those of this one.
 pub fn assign(
     points: &[f64],
-    lists: Lists,
+    lists: CentreLists,
     centres: Centres,
-    step: Step,
+    step: SpongePass,
     memory: &mut [f32],
     sums: &mut [f64],
     totals: &mut [f64],
@@ -202,15 +202,15 @@ pub fn assign(
 
 dispatch!(
     assign_fast, assign_avx512, assign_avx2, assign_chunk, [<const D: usize>], [::<D>],
-    (points: &[f64], lists: Lists, centres: Centres, step: Step, scratch: &mut Scratch, job: Job)
+    (points: &[f64], lists: CentreLists, centres: Centres, step: SpongePass, scratch: &mut Scratch, job: Job)
 );
 
 #[inline(always)]
 fn assign_chunk<const D: usize>(
     points: &[f64],
-    lists: Lists,
+    lists: CentreLists,
     centres: Centres,
-    step: Step,
+    step: SpongePass,
     scratch: &mut Scratch,
     job: Job,
 ) {
@@ -235,7 +235,7 @@ impl Scratch {
     /// Make room for a chunk and load its centres; return the list of each of its points.
     fn prepare<'a>(
         &mut self,
-        lists: Lists<'a>,
+        lists: CentreLists<'a>,
         chunk: usize,
         points: std::ops::Range<usize>,
         centres: Centres,
@@ -299,7 +299,13 @@ pub fn moments_width(dim: usize) -> usize {
 ///
 /// With `z_i = (x_i - y_i) sqrt(w_i)`: the upper triangle of `sum M z z^T`, then `sum z m (1 - m) / T` for `m = M / 2`,
 /// the change of mass of one of two coincident halves when it moves.
-pub fn moments(points: &[f64], lists: Lists, centres: Centres, step: Step, sums: &mut [f64]) {
+pub fn moments(
+    points: &[f64],
+    lists: CentreLists,
+    centres: Centres,
+    step: SpongePass,
+    sums: &mut [f64],
+) {
     let n_points = points.len() / centres.dim;
     let mut totals = vec![0.0; (lists.chunk_starts.len() - 1) * TOTALS];
     jobs(
@@ -319,9 +325,9 @@ pub fn moments(points: &[f64], lists: Lists, centres: Centres, step: Step, sums:
 
 fn moments_chunk(
     points: &[f64],
-    lists: Lists,
+    lists: CentreLists,
     centres: Centres,
-    step: &Step,
+    step: &SpongePass,
     scratch: &mut Scratch,
     z: &mut [f64],
     job: Job,
@@ -370,7 +376,7 @@ fn add_moments(z: &[f64], mass: f64, slope: f64, sum: &mut [f64]) {
 /// `labels` gets its number, -1 for an empty list; `energies` its energy without the offset.
 pub fn label(
     points: &[f64],
-    lists: Lists,
+    lists: CentreLists,
     centres: Centres,
     offsets: &[f64],
     labels: &mut [i64],

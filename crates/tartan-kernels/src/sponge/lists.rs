@@ -6,7 +6,7 @@ use super::{Centres, OwnedLists};
 
 /// How long lists are.
 #[derive(Clone, Copy)]
-pub struct Limits {
+pub struct ListLimits {
     /// No more centres than these, the nearest.
     pub most: usize,
     /// At least this many, however far.
@@ -20,7 +20,7 @@ pub struct Limits {
 /// Points must be sorted along coordinate 0 (any order is right, sorted ones are fast). The part of the energy that
 /// coordinate 0 makes must grow outward from a point in the order of the centres along that coordinate, which holds for
 /// equal weights and for scales proportional to a positive coordinate.
-pub fn build(points: &[f64], centres: Centres, limits: Limits, chunk: usize) -> OwnedLists {
+pub fn build(points: &[f64], centres: Centres, limits: ListLimits, chunk: usize) -> OwnedLists {
     assert!(
         chunk * limits.most <= usize::from(u16::MAX),
         "chunks are too long"
@@ -40,7 +40,7 @@ pub fn build(points: &[f64], centres: Centres, limits: Limits, chunk: usize) -> 
 fn chunk_lists(
     points: &[f64],
     index: &Index,
-    limits: Limits,
+    limits: ListLimits,
     best: &mut Vec<(f64, u32)>,
     positions: &mut [u16],
 ) -> OwnedLists {
@@ -122,7 +122,7 @@ impl Index {
     }
 
     /// Fill `best` with the nearest centres, nearest first; of equally near ones that with the lower number.
-    fn nearest(&self, point: &[f64], limits: Limits, best: &mut Vec<(f64, u32)>) {
+    fn nearest(&self, point: &[f64], limits: ListLimits, best: &mut Vec<(f64, u32)>) {
         best.clear();
         let n = self.numbers.len();
         let mut right = self.first.partition_point(|&value| value < point[0]);
@@ -156,7 +156,7 @@ impl Index {
         }
     }
 
-    fn consider(&self, point: &[f64], at: usize, limits: Limits, best: &mut Vec<(f64, u32)>) {
+    fn consider(&self, point: &[f64], at: usize, limits: ListLimits, best: &mut Vec<(f64, u32)>) {
         let candidate = (self.energy(point, at), self.numbers[at]);
         if candidate.0 > bound(best, limits) {
             return;
@@ -185,7 +185,7 @@ impl Index {
 }
 
 /// The energy above which a centre cannot enter the list.
-fn bound(best: &[(f64, u32)], limits: Limits) -> f64 {
+fn bound(best: &[(f64, u32)], limits: ListLimits) -> f64 {
     if best.len() < limits.least {
         return f64::INFINITY;
     }
@@ -205,7 +205,7 @@ mod tests {
     use crate::sponge::tests::{centres, random};
 
     /// Every centre is looked at.
-    fn oracle(point: &[f64], centres: Centres, limits: Limits) -> Vec<u32> {
+    fn oracle(point: &[f64], centres: Centres, limits: ListLimits) -> Vec<u32> {
         let d = centres.dim;
         let mut all: Vec<(f64, u32)> = (0..centres.positions.len() / d)
             .map(|k| {
@@ -242,7 +242,7 @@ mod tests {
                 dim,
             };
             for (most, least, reach) in [(8, 2, 0.05), (4, 4, 0.0), (3, 1, 1e9), (60, 1, 0.01)] {
-                let limits = Limits {
+                let limits = ListLimits {
                     most,
                     least: least.min(k),
                     reach,
@@ -277,7 +277,7 @@ mod tests {
         let lists = build(
             &[0.0, 0.0],
             view,
-            Limits {
+            ListLimits {
                 most: 2,
                 least: 1,
                 reach: 9.0,

@@ -10,7 +10,7 @@ pub struct Centres<'a> {
 
 /// Lists of centres of all points.
 #[derive(Clone, Copy)]
-pub struct Lists<'a> {
+pub struct CentreLists<'a> {
     /// Points of a chunk; the last may have fewer.
     pub chunk: usize,
     /// Where the list of each point starts in `entries`; one more at the end.
@@ -23,7 +23,7 @@ pub struct Lists<'a> {
     pub chunk_centres: &'a [u32],
 }
 
-/// The same as [`Lists`], owned.
+/// The same as [`CentreLists`], owned.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct OwnedLists {
     pub chunk: usize,
@@ -34,8 +34,8 @@ pub struct OwnedLists {
 }
 
 impl OwnedLists {
-    pub fn view(&self) -> Lists<'_> {
-        Lists {
+    pub fn view(&self) -> CentreLists<'_> {
+        CentreLists {
             chunk: self.chunk,
             starts: &self.starts,
             entries: &self.entries,
@@ -45,7 +45,7 @@ impl OwnedLists {
     }
 }
 
-impl Lists<'_> {
+impl CentreLists<'_> {
     /// Say what is wrong with lists that came from outside, so that no pass reads beyond an array.
     pub fn check(&self, n_points: usize, n_centres: usize) -> Result<(), &'static str> {
         let n_chunks = n_points.div_ceil(self.chunk.max(1));
@@ -98,7 +98,7 @@ fn runs_over(starts: &[u64], length: usize) -> bool {
 
 /// What the passes need to know besides points, lists and centres.
 #[derive(Clone, Copy)]
-pub struct Step<'a> {
+pub struct SpongePass<'a> {
     pub temperature: f64,
     /// Masses below `exp(-cut)` of the nearest one's, but for the priors, are taken as 0; that of the sponge is kept.
     pub cut: f64,

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Mutex;
 
-use crate::error::{Failure, Kind, Result};
-use crate::memory::{Aligned, ALIGN};
+use crate::error::{ErrorKind, JobFailure, Result};
+use crate::memory::{AlignedMemory, ALIGN};
 
 /// Whether files bypass the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,17 +38,22 @@ impl DataFile {
     pub fn open(path: &Path, policy: Direct) -> Result<DataFile> {
         let mut options = OpenOptions::new();
         options.read(true);
-        DataFile::with(options, path, policy, Kind::Read)
+        DataFile::with(options, path, policy, ErrorKind::Read)
     }
 
     /// Open for writing, creating the file where it is missing and keeping what it holds.
     pub fn create(path: &Path, policy: Direct) -> Result<DataFile> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        DataFile::with(options, path, policy, Kind::Write)
+        DataFile::with(options, path, policy, ErrorKind::Write)
     }
 
-    fn with(mut options: OpenOptions, path: &Path, policy: Direct, kind: Kind) -> Result<DataFile> {
+    fn with(
+        mut options: OpenOptions,
+        path: &Path,
+        policy: Direct,
+        kind: ErrorKind,
+    ) -> Result<DataFile> {
         let plain = options.clone();
         let direct = match policy {
             Direct::Never => None,
@@ -64,7 +69,7 @@ impl DataFile {
             None => (plain.open(path), false),
         };
         Ok(DataFile {
-            file: file.map_err(|error| Failure::os(kind, &error, path, None))?,
+            file: file.map_err(|error| JobFailure::os(kind, &error, path, None))?,
             path: path.to_owned(),
             policy,
             direct: AtomicBool::new(direct),
@@ -108,7 +113,7 @@ impl DataFile {
         let facts = self
             .file
             .metadata()
-            .map_err(|error| self.failure(Kind::Read, &error, None))?;
+            .map_err(|error| self.failure(ErrorKind::Read, &error, None))?;
         let time = i128::from(facts.mtime()) * 1_000_000_000 + i128::from(facts.mtime_nsec());
         Ok((facts.len(), time))
     }
@@ -136,7 +141,7 @@ impl DataFile {
                 Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG)
             ) =>
             {
-                Err(self.failure(Kind::NoSpace, &error, Some(offset)))
+                Err(self.failure(ErrorKind::NoSpace, &error, Some(offset)))
             }
             _ => Ok(()),
         }
@@ -145,7 +150,7 @@ impl DataFile {
     /// Read a little at any `offset`, through aligned memory; short only at the end of the file.
     pub fn read_small(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let gap = (offset % ALIGN as u64) as usize;
-        let mut pages = Aligned::new(gap + buffer.len())?;
+        let mut pages = AlignedMemory::new(gap + buffer.len())?;
         let mut filled = 0;
         while filled < gap + buffer.len() {
             let place = offset - gap as u64 + filled as u64;
@@ -155,7 +160,7 @@ impl DataFile {
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error)
                     if error.raw_os_error() == Some(libc::EINVAL) && self.give_up_direct()? => {}
-                Err(error) => return Err(self.failure(Kind::Read, &error, Some(place))),
+                Err(error) => return Err(self.failure(ErrorKind::Read, &error, Some(place))),
             }
             // A direct read that stops between two pages has met the end of the file.
             if !filled.is_multiple_of(ALIGN) {
@@ -171,14 +176,14 @@ impl DataFile {
     pub fn set_length(&self, length: u64) -> Result<()> {
         self.file
             .set_len(length)
-            .map_err(|error| self.failure(Kind::Write, &error, Some(length)))
+            .map_err(|error| self.failure(ErrorKind::Write, &error, Some(length)))
     }
 
     /// Bring everything to the device.
     pub fn sync(&self) -> Result<()> {
         self.file
             .sync_all()
-            .map_err(|error| self.failure(Kind::Write, &error, None))
+            .map_err(|error| self.failure(ErrorKind::Write, &error, None))
     }
 
     /// A range was read and is not wanted again.
@@ -243,15 +248,20 @@ impl DataFile {
     }
 
     /// A failure of this file.
-    pub fn failure(&self, kind: Kind, error: &std::io::Error, offset: Option<u64>) -> Failure {
-        Failure::os(kind, error, &self.path, offset)
+    pub fn failure(
+        &self,
+        kind: ErrorKind,
+        error: &std::io::Error,
+        offset: Option<u64>,
+    ) -> JobFailure {
+        JobFailure::os(kind, error, &self.path, offset)
     }
 }
 
 fn refused(path: &Path, policy: Direct) -> Result<()> {
     match policy {
-        Direct::Always => Err(Failure::at(
-            Kind::DirectRefused,
+        Direct::Always => Err(JobFailure::at(
+            ErrorKind::DirectRefused,
             "the file system refuses O_DIRECT; allow buffered files",
             path,
             None,

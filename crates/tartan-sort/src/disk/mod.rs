@@ -12,5 +12,5 @@ pub mod write;
 
 pub use file::{DataFile, Direct};
 pub use read::ReadStream;
-pub use ring::{Method, RingPlan};
+pub use ring::{IoMethod, RingPlan};
 pub use write::WriteStream;

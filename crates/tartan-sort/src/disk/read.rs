@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::file::DataFile;
-use super::ring::{Request, Ring, RingPlan};
-use crate::error::{Failure, Kind, Result};
-use crate::memory::{Aligned, ALIGN};
+use super::ring::{IoRequest, Ring, RingPlan};
+use crate::error::{ErrorKind, JobFailure, Result};
+use crate::memory::{AlignedMemory, ALIGN};
 
 /// The most bytes that one request of a ring of `bytes` can deliver from any offset.
 pub fn payload(bytes: usize) -> usize {
@@ -29,24 +29,24 @@ struct Ahead {
 pub struct ReadStream {
     // Dropped before the memory, and waits for what is in flight.
     ring: Ring,
-    memory: Aligned,
+    memory: AlignedMemory,
     plan: RingPlan,
     /// The ranges in flight or ready, oldest first; the front one is number `first`.
     ahead: VecDeque<Ahead>,
     first: usize,
     /// What a range that ends too early means.
-    short: Kind,
+    short: ErrorKind,
 }
 
 impl ReadStream {
     /// A stream; `short` is the kind of failure that a file too short for its range means.
-    pub fn new(plan: RingPlan, short: Kind) -> Result<ReadStream> {
+    pub fn new(plan: RingPlan, short: ErrorKind) -> Result<ReadStream> {
         let ring = Ring::new(plan.method, plan.depth).map_err(|error| {
-            Failure::new(Kind::Internal, format!("no ring of requests: {error}"))
+            JobFailure::new(ErrorKind::Internal, format!("no ring of requests: {error}"))
         })?;
         Ok(ReadStream {
             ring,
-            memory: Aligned::new(plan.bytes * plan.depth)?,
+            memory: AlignedMemory::new(plan.bytes * plan.depth)?,
             plan,
             ahead: VecDeque::with_capacity(plan.depth),
             first: 0,
@@ -116,11 +116,17 @@ impl ReadStream {
             Ok(moved) => entry.arrived += moved,
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 if !entry.file.give_up_direct()? {
-                    return Err(entry.file.failure(Kind::Read, &error, Some(entry.start)));
+                    return Err(entry
+                        .file
+                        .failure(ErrorKind::Read, &error, Some(entry.start)));
                 }
             }
             Err(error) if retry(&error) => {}
-            Err(error) => return Err(entry.file.failure(Kind::Read, &error, Some(entry.start))),
+            Err(error) => {
+                return Err(entry
+                    .file
+                    .failure(ErrorKind::Read, &error, Some(entry.start)))
+            }
         }
         let entry = &mut self.ahead[number - self.first];
         if entry.arrived >= entry.needed {
@@ -138,7 +144,7 @@ impl ReadStream {
         let entry = &self.ahead[number - self.first];
         let slot = number % self.plan.depth * self.plan.bytes + entry.arrived;
         let length = entry.needed.next_multiple_of(ALIGN) - entry.arrived;
-        let request = Request {
+        let request = IoRequest {
             descriptor: entry.file.descriptor(),
             write: false,
             offset: entry.start + entry.arrived as u64,
@@ -151,10 +157,10 @@ impl ReadStream {
         unsafe { self.ring.submit(request) }.map_err(|error| self.broken(&error))
     }
 
-    fn ended_early(&self, number: usize) -> Failure {
+    fn ended_early(&self, number: usize) -> JobFailure {
         let entry = &self.ahead[number - self.first];
         let end = entry.start + entry.arrived as u64;
-        Failure::at(
+        JobFailure::at(
             self.short,
             "the file ends before it should",
             entry.file.path(),
@@ -162,9 +168,9 @@ impl ReadStream {
         )
     }
 
-    fn broken(&self, error: &std::io::Error) -> Failure {
-        Failure::new(
-            Kind::Internal,
+    fn broken(&self, error: &std::io::Error) -> JobFailure {
+        JobFailure::new(
+            ErrorKind::Internal,
             format!("the ring of reads is broken: {error}"),
         )
     }

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 /// How requests reach the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub enum IoMethod {
     /// io_uring where the kernel offers it, else threads.
     Auto,
     Uring,
@@ -22,12 +22,12 @@ pub struct RingPlan {
     pub bytes: usize,
     /// How many requests are in flight at most.
     pub depth: usize,
-    pub method: Method,
+    pub method: IoMethod,
 }
 
 /// One read or write of `length` bytes at `offset`.
 #[derive(Clone, Copy)]
-pub struct Request {
+pub struct IoRequest {
     pub descriptor: RawFd,
     pub write: bool,
     pub offset: u64,
@@ -38,7 +38,7 @@ pub struct Request {
 }
 
 // SAFETY: the pointer is used only under the promise of `Ring::submit`.
-unsafe impl Send for Request {}
+unsafe impl Send for IoRequest {}
 
 /// What became of a request: its tag, and the bytes moved.
 pub type Completion = (usize, io::Result<usize>);
@@ -57,11 +57,11 @@ pub struct Ring {
 
 impl Ring {
     /// A ring for up to `depth` requests in flight.
-    pub fn new(method: Method, depth: usize) -> io::Result<Ring> {
+    pub fn new(method: IoMethod, depth: usize) -> io::Result<Ring> {
         let way = match method {
-            Method::Threads => Way::Threads(Workers::start(depth)?),
-            Method::Uring => uring(depth)?,
-            Method::Auto => uring(depth).or_else(|_| Workers::start(depth).map(Way::Threads))?,
+            IoMethod::Threads => Way::Threads(Workers::start(depth)?),
+            IoMethod::Uring => uring(depth)?,
+            IoMethod::Auto => uring(depth).or_else(|_| Workers::start(depth).map(Way::Threads))?,
         };
         Ok(Ring { way, in_flight: 0 })
     }
@@ -83,7 +83,7 @@ impl Ring {
     /// # Safety
     /// The memory of the request stays valid, and no other thread touches it (reads it, for a write), until `wait`
     /// has returned its tag or the ring is dropped; the descriptor stays open as long.
-    pub unsafe fn submit(&mut self, request: Request) -> io::Result<()> {
+    pub unsafe fn submit(&mut self, request: IoRequest) -> io::Result<()> {
         match &mut self.way {
             #[cfg(target_os = "linux")]
             Way::Uring(ring) => {
@@ -135,7 +135,7 @@ fn uring(_depth: usize) -> io::Result<Way> {
 }
 
 #[cfg(target_os = "linux")]
-fn uring_entry(request: Request) -> io_uring::squeue::Entry {
+fn uring_entry(request: IoRequest) -> io_uring::squeue::Entry {
     use io_uring::{opcode, types};
     let (file, length) = (types::Fd(request.descriptor), request.length as u32);
     let entry = match request.write {
@@ -171,7 +171,7 @@ const MOST_WORKERS: usize = 4;
 
 #[derive(Default)]
 struct Inbox {
-    requests: VecDeque<Request>,
+    requests: VecDeque<IoRequest>,
     closed: bool,
 }
 
@@ -202,7 +202,7 @@ impl Workers {
         })
     }
 
-    fn submit(&mut self, request: Request) {
+    fn submit(&mut self, request: IoRequest) {
         self.inbox
             .0
             .lock()
@@ -247,7 +247,7 @@ fn work(inbox: &(Mutex<Inbox>, Condvar), outbox: &mpsc::Sender<Completion>) {
     }
 }
 
-fn perform(request: &Request) -> io::Result<usize> {
+fn perform(request: &IoRequest) -> io::Result<usize> {
     let (pointer, offset) = (
         request.pointer.cast::<libc::c_void>(),
         request.offset as i64,

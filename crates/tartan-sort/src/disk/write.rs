@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::file::DataFile;
 use super::read::retry;
-use super::ring::{Request, Ring, RingPlan};
-use crate::error::{Failure, Kind, Result};
-use crate::memory::{Aligned, ALIGN};
+use super::ring::{IoRequest, Ring, RingPlan};
+use crate::error::{ErrorKind, JobFailure, Result};
+use crate::memory::{AlignedMemory, ALIGN};
 
 struct Behind {
     file: Arc<DataFile>,
@@ -21,7 +21,7 @@ struct Behind {
 pub struct WriteStream {
     // Dropped before the memory, and waits for what is in flight.
     ring: Ring,
-    memory: Aligned,
+    memory: AlignedMemory,
     plan: RingPlan,
     /// Requests in flight, oldest first; the front one is number `first`, the open slot number `first + len`.
     behind: VecDeque<Behind>,
@@ -35,11 +35,11 @@ pub struct WriteStream {
 impl WriteStream {
     pub fn new(plan: RingPlan) -> Result<WriteStream> {
         let ring = Ring::new(plan.method, plan.depth).map_err(|error| {
-            Failure::new(Kind::Internal, format!("no ring of requests: {error}"))
+            JobFailure::new(ErrorKind::Internal, format!("no ring of requests: {error}"))
         })?;
         Ok(WriteStream {
             ring,
-            memory: Aligned::new(plan.bytes * plan.depth)?,
+            memory: AlignedMemory::new(plan.bytes * plan.depth)?,
             plan,
             behind: VecDeque::with_capacity(plan.depth),
             first: 0,
@@ -171,11 +171,17 @@ impl WriteStream {
             Ok(moved) => entry.written += moved,
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 if !entry.file.give_up_direct()? {
-                    return Err(entry.file.failure(Kind::Write, &error, Some(entry.start)));
+                    return Err(entry
+                        .file
+                        .failure(ErrorKind::Write, &error, Some(entry.start)));
                 }
             }
             Err(error) if retry(&error) => {}
-            Err(error) => return Err(entry.file.failure(Kind::Write, &error, Some(entry.start))),
+            Err(error) => {
+                return Err(entry
+                    .file
+                    .failure(ErrorKind::Write, &error, Some(entry.start)))
+            }
         }
         let entry = &mut self.behind[number - self.first];
         entry.done = entry.written >= entry.length;
@@ -189,7 +195,7 @@ impl WriteStream {
         let entry = &self.behind[number - self.first];
         let slot = number % self.plan.depth * self.plan.bytes + entry.written;
         let length = entry.length - entry.written;
-        let request = Request {
+        let request = IoRequest {
             descriptor: entry.file.descriptor(),
             write: true,
             offset: entry.start + entry.written as u64,
@@ -202,9 +208,9 @@ impl WriteStream {
         unsafe { self.ring.submit(request) }.map_err(|error| self.broken(&error))
     }
 
-    fn broken(&self, error: &std::io::Error) -> Failure {
-        Failure::new(
-            Kind::Internal,
+    fn broken(&self, error: &std::io::Error) -> JobFailure {
+        JobFailure::new(
+            ErrorKind::Internal,
             format!("the ring of writes is broken: {error}"),
         )
     }

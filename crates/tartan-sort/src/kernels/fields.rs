@@ -6,13 +6,13 @@
 
 use super::check::assert_whole;
 use super::keys::Map;
-use super::{Kind, Layout};
+use super::{KeyLayout, NumberKind};
 
 /// What a key field holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldKind {
     /// A number.
-    Scalar(Kind),
+    Scalar(NumberKind),
     /// One byte, zero for false.
     Bool,
     /// This number of bytes, compared as they are.
@@ -32,7 +32,7 @@ impl FieldKind {
 
 /// One key field of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field {
+pub struct KeyField {
     /// Position of its first byte in the record.
     pub offset: usize,
     /// What it holds.
@@ -43,7 +43,7 @@ pub struct Field {
     pub descending: bool,
 }
 
-impl Field {
+impl KeyField {
     fn range(&self) -> std::ops::Range<usize> {
         self.offset..self.offset + self.kind.bytes()
     }
@@ -102,11 +102,11 @@ enum Step {
 }
 
 impl Step {
-    fn new(field: &Field) -> Step {
+    fn new(field: &KeyField) -> Step {
         let kind = match field.kind {
             FieldKind::Bytes(_) if field.descending => return Step::Complement,
             FieldKind::Bytes(_) => return Step::Keep,
-            FieldKind::Bool => Kind::U8,
+            FieldKind::Bool => NumberKind::U8,
             FieldKind::Scalar(kind) => kind,
         };
         Step::Number {
@@ -116,13 +116,15 @@ impl Step {
         }
     }
 
-    fn is_identity(&self, field: &Field) -> bool {
-        let plain = matches!(field.kind, FieldKind::Bool | FieldKind::Scalar(Kind::U8))
-            || field.big_endian
-                && matches!(
-                    field.kind,
-                    FieldKind::Scalar(Kind::U16 | Kind::U32 | Kind::U64)
-                );
+    fn is_identity(&self, field: &KeyField) -> bool {
+        let plain = matches!(
+            field.kind,
+            FieldKind::Bool | FieldKind::Scalar(NumberKind::U8)
+        ) || field.big_endian
+            && matches!(
+                field.kind,
+                FieldKind::Scalar(NumberKind::U16 | NumberKind::U32 | NumberKind::U64)
+            );
         matches!(self, Step::Keep) || plain && !field.descending
     }
 
@@ -190,7 +192,7 @@ fn store(bits: u64, bytes: &mut [u8], big_endian: bool) {
 /// How records of one type are encoded.
 #[derive(Clone, Debug)]
 pub struct KeyPlan {
-    layout: Layout,
+    layout: KeyLayout,
     /// Each field's map and its bytes in the original record, most important first.
     fields: Vec<(Step, std::ops::Range<usize>)>,
     /// Where the bytes of an encoded record come from; empty when they stay in place.
@@ -203,11 +205,11 @@ impl KeyPlan {
     ///
     /// # Errors
     /// When there is no field, or one is empty, lies outside the record, or shares bytes with another.
-    pub fn new(width: usize, fields: &[Field]) -> Result<KeyPlan, FieldError> {
+    pub fn new(width: usize, fields: &[KeyField]) -> Result<KeyPlan, FieldError> {
         check(width, fields)?;
         let steps: Vec<Step> = fields.iter().map(Step::new).collect();
         let adjacent = fields.windows(2).all(|w| w[0].range().end == w[1].offset);
-        let layout = Layout {
+        let layout = KeyLayout {
             width,
             key_offset: if adjacent { fields[0].offset } else { 0 },
             key_len: fields.iter().map(|f| f.kind.bytes()).sum(),
@@ -217,7 +219,7 @@ impl KeyPlan {
             layout,
             fields: steps
                 .into_iter()
-                .zip(fields.iter().map(Field::range))
+                .zip(fields.iter().map(KeyField::range))
                 .collect(),
             moves: if adjacent {
                 Vec::new()
@@ -229,7 +231,7 @@ impl KeyPlan {
     }
 
     /// Where the key lies in an encoded record.
-    pub fn layout(&self) -> Layout {
+    pub fn layout(&self) -> KeyLayout {
         self.layout
     }
 
@@ -288,7 +290,7 @@ impl KeyPlan {
     }
 }
 
-fn check(width: usize, fields: &[Field]) -> Result<(), FieldError> {
+fn check(width: usize, fields: &[KeyField]) -> Result<(), FieldError> {
     if fields.is_empty() {
         return Err(FieldError::Empty);
     }
@@ -298,7 +300,7 @@ fn check(width: usize, fields: &[Field]) -> Result<(), FieldError> {
             return Err(FieldError::Outside { field: i, width });
         }
         let meets =
-            |other: &Field| other.offset < field.range().end && field.offset < other.range().end;
+            |other: &KeyField| other.offset < field.range().end && field.offset < other.range().end;
         if let Some(first) = fields[..i].iter().position(meets) {
             return Err(FieldError::Overlap { first, second: i });
         }
@@ -307,8 +309,8 @@ fn check(width: usize, fields: &[Field]) -> Result<(), FieldError> {
 }
 
 /// The key fields in their order, then the gaps between them in theirs.
-fn moves(width: usize, fields: &[Field]) -> Vec<std::ops::Range<usize>> {
-    let mut moves: Vec<_> = fields.iter().map(Field::range).collect();
+fn moves(width: usize, fields: &[KeyField]) -> Vec<std::ops::Range<usize>> {
+    let mut moves: Vec<_> = fields.iter().map(KeyField::range).collect();
     let mut sorted = moves.clone();
     sorted.sort_by_key(|range| range.start);
     let mut end = 0;
@@ -325,8 +327,8 @@ fn moves(width: usize, fields: &[Field]) -> Vec<std::ops::Range<usize>> {
 mod tests {
     use super::*;
 
-    fn field(offset: usize, kind: FieldKind, big_endian: bool, descending: bool) -> Field {
-        Field {
+    fn field(offset: usize, kind: FieldKind, big_endian: bool, descending: bool) -> KeyField {
+        KeyField {
             offset,
             kind,
             big_endian,
@@ -338,13 +340,13 @@ mod tests {
     fn several_fields_compare_like_tuples() {
         // i16 little-endian descending at 6, f32 big-endian at 1, the rest payload.
         let fields = [
-            field(6, FieldKind::Scalar(Kind::I16), false, true),
-            field(1, FieldKind::Scalar(Kind::F32), true, false),
+            field(6, FieldKind::Scalar(NumberKind::I16), false, true),
+            field(1, FieldKind::Scalar(NumberKind::F32), true, false),
         ];
         let plan = KeyPlan::new(9, &fields).unwrap();
         assert_eq!(
             plan.layout(),
-            Layout {
+            KeyLayout {
                 width: 9,
                 key_offset: 0,
                 key_len: 6
@@ -384,7 +386,7 @@ mod tests {
         assert!(plan.is_identity());
         assert_eq!(
             plan.layout(),
-            Layout {
+            KeyLayout {
                 width: 7,
                 key_offset: 2,
                 key_len: 3
@@ -392,7 +394,7 @@ mod tests {
         );
         let plan = KeyPlan::new(
             7,
-            &[Field {
+            &[KeyField {
                 descending: true,
                 ..text
             }],
@@ -409,19 +411,19 @@ mod tests {
     fn adjacent_fields_stay_in_place_too() {
         let fields = [
             field(1, FieldKind::Bool, false, false),
-            field(2, FieldKind::Scalar(Kind::U64), true, false),
+            field(2, FieldKind::Scalar(NumberKind::U64), true, false),
         ];
         let plan = KeyPlan::new(10, &fields).unwrap();
         assert!(plan.is_identity());
         assert_eq!(
             plan.layout(),
-            Layout {
+            KeyLayout {
                 width: 10,
                 key_offset: 1,
                 key_len: 9
             }
         );
-        let little = Field {
+        let little = KeyField {
             big_endian: false,
             ..fields[1]
         };
@@ -432,8 +434,8 @@ mod tests {
 
     #[test]
     fn fields_that_are_no_key_are_refused() {
-        let number = field(4, FieldKind::Scalar(Kind::I64), false, false);
-        let refuse = |width, fields: &[Field]| KeyPlan::new(width, fields).unwrap_err();
+        let number = field(4, FieldKind::Scalar(NumberKind::I64), false, false);
+        let refuse = |width, fields: &[KeyField]| KeyPlan::new(width, fields).unwrap_err();
         assert_eq!(refuse(8, &[]), FieldError::Empty);
         assert_eq!(
             refuse(11, &[number]),
@@ -442,7 +444,7 @@ mod tests {
                 width: 11
             }
         );
-        let far = Field {
+        let far = KeyField {
             offset: usize::MAX,
             ..number
         };
@@ -458,7 +460,7 @@ mod tests {
             refuse(8, &[empty]),
             FieldError::Outside { field: 0, width: 8 }
         );
-        let near = Field {
+        let near = KeyField {
             offset: 11,
             ..number
         };

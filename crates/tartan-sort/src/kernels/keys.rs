@@ -11,7 +11,7 @@ use super::Key;
 /// The type of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
-pub enum Kind {
+pub enum NumberKind {
     I8,
     U8,
     I16,
@@ -25,29 +25,32 @@ pub enum Kind {
     F64,
 }
 
-impl Kind {
+impl NumberKind {
     /// Bytes of one number.
     pub const fn bytes(self) -> usize {
         match self {
-            Kind::I8 | Kind::U8 => 1,
-            Kind::I16 | Kind::U16 | Kind::F16 => 2,
-            Kind::I32 | Kind::U32 | Kind::F32 => 4,
-            Kind::I64 | Kind::U64 | Kind::F64 => 8,
+            NumberKind::I8 | NumberKind::U8 => 1,
+            NumberKind::I16 | NumberKind::U16 | NumberKind::F16 => 2,
+            NumberKind::I32 | NumberKind::U32 | NumberKind::F32 => 4,
+            NumberKind::I64 | NumberKind::U64 | NumberKind::F64 => 8,
         }
     }
 
     /// Bits of the fraction of a float.
     const fn fraction_bits(self) -> Option<u32> {
         match self {
-            Kind::F16 => Some(10),
-            Kind::F32 => Some(23),
-            Kind::F64 => Some(52),
+            NumberKind::F16 => Some(10),
+            NumberKind::F32 => Some(23),
+            NumberKind::F64 => Some(52),
             _ => None,
         }
     }
 
     const fn is_signed_integer(self) -> bool {
-        matches!(self, Kind::I8 | Kind::I16 | Kind::I32 | Kind::I64)
+        matches!(
+            self,
+            NumberKind::I8 | NumberKind::I16 | NumberKind::I32 | NumberKind::I64
+        )
     }
 }
 
@@ -62,7 +65,7 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    pub(crate) const fn new(kind: Kind, descending: bool) -> Map {
+    pub(crate) const fn new(kind: NumberKind, descending: bool) -> Map {
         let bits = 8 * kind.bytes() as u32;
         let mask = u64::MAX >> (64 - bits);
         let sign = 1 << (bits - 1);
@@ -119,7 +122,7 @@ impl Map {
     }
 }
 
-fn checked<K: Key>(kind: Kind, descending: bool) -> Map {
+fn checked<K: Key>(kind: NumberKind, descending: bool) -> Map {
     assert!(
         kind.bytes() == K::BYTES,
         "{kind:?} has {} bytes, the keys have {}",
@@ -133,7 +136,7 @@ fn checked<K: Key>(kind: Kind, descending: bool) -> Map {
 ///
 /// # Panics
 /// When `kind` is not as wide as the key.
-pub fn encode<K: Key>(values: &mut [K], kind: Kind, descending: bool) {
+pub fn encode<K: Key>(values: &mut [K], kind: NumberKind, descending: bool) {
     let map = checked::<K>(kind, descending);
     if map.is_identity() {
         return;
@@ -150,7 +153,7 @@ pub fn encode<K: Key>(values: &mut [K], kind: Kind, descending: bool) {
 ///
 /// # Panics
 /// When `kind` is not as wide as the key.
-pub fn decode<K: Key>(keys: &mut [K], kind: Kind, descending: bool) {
+pub fn decode<K: Key>(keys: &mut [K], kind: NumberKind, descending: bool) {
     let map = checked::<K>(kind, descending);
     if map.is_identity() {
         return;
@@ -211,7 +214,7 @@ mod tests {
         for descending in [false, true] {
             let values = doubles();
             let mut keys: Vec<u64> = values.iter().map(|v| v.to_bits()).collect();
-            encode(&mut keys, Kind::F64, descending);
+            encode(&mut keys, NumberKind::F64, descending);
             for (&a, ka) in values.iter().zip(&keys) {
                 for (&b, kb) in values.iter().zip(&keys) {
                     let expected = compare(a, b, descending);
@@ -219,7 +222,7 @@ mod tests {
                     assert!(both_nan || ka.cmp(kb) == expected, "{a} {b} {descending}");
                 }
             }
-            decode(&mut keys, Kind::F64, descending);
+            decode(&mut keys, NumberKind::F64, descending);
             let back: Vec<u64> = values.iter().map(|v| v.to_bits()).collect();
             assert_eq!(keys, back);
         }
@@ -230,7 +233,7 @@ mod tests {
         let values: Vec<f32> = doubles().iter().map(|&v| v as f32).collect();
         for descending in [false, true] {
             let mut keys: Vec<u32> = values.iter().map(|v| v.to_bits()).collect();
-            encode(&mut keys, Kind::F32, descending);
+            encode(&mut keys, NumberKind::F32, descending);
             for (a, ka) in values.iter().zip(&keys) {
                 for (b, kb) in values.iter().zip(&keys) {
                     let expected = compare(f64::from(*a), f64::from(*b), descending);
@@ -248,19 +251,25 @@ mod tests {
         let values = [i64::MIN, i64::MIN + 1, -7, -1, 0, 1, 9, i64::MAX];
         for descending in [false, true] {
             let mut keys: Vec<u64> = values.iter().map(|&v| v as u64).collect();
-            encode(&mut keys, Kind::I64, descending);
+            encode(&mut keys, NumberKind::I64, descending);
             assert!(keys.is_sorted_by(|a, b| (a < b) ^ descending));
-            decode(&mut keys, Kind::I64, descending);
+            decode(&mut keys, NumberKind::I64, descending);
             assert!(keys.iter().zip(values).all(|(&k, v)| k as i64 == v));
             let mut keys = [0u32, 5, u32::MAX];
-            encode(&mut keys, Kind::U32, descending);
+            encode(&mut keys, NumberKind::U32, descending);
             assert!(keys.is_sorted_by(|a, b| (a < b) ^ descending));
         }
     }
 
     #[test]
     fn narrow_kinds_are_bijections_in_order() {
-        for kind in [Kind::I8, Kind::U8, Kind::I16, Kind::U16, Kind::F16] {
+        for kind in [
+            NumberKind::I8,
+            NumberKind::U8,
+            NumberKind::I16,
+            NumberKind::U16,
+            NumberKind::F16,
+        ] {
             for descending in [false, true] {
                 let map = Map::new(kind, descending);
                 let count = 1u64 << (8 * kind.bytes());
@@ -278,6 +287,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "has 4 bytes")]
     fn a_kind_of_another_width_is_refused() {
-        encode(&mut [0u64], Kind::F32, false);
+        encode(&mut [0u64], NumberKind::F32, false);
     }
 }

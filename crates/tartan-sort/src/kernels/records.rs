@@ -11,7 +11,7 @@ use super::{sort, Path};
 
 /// Where the key lies in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct KeyLayout {
     /// Bytes of a record.
     pub width: usize,
     /// Position of the first key byte.
@@ -20,7 +20,7 @@ pub struct Layout {
     pub key_len: usize,
 }
 
-impl Layout {
+impl KeyLayout {
     pub(crate) fn assert_valid(&self) {
         let end = self.key_offset.checked_add(self.key_len);
         assert!(
@@ -32,15 +32,15 @@ impl Layout {
 
 /// The sorted order of records, in the scratch of [`order_records`].
 #[derive(Clone, Copy, Debug)]
-pub struct Order<'a> {
+pub struct RecordOrder<'a> {
     words: &'a [u64],
     mask: u64,
 }
 
-impl<'a> Order<'a> {
+impl<'a> RecordOrder<'a> {
     /// The order that [`order_records`] left in the first words of its scratch, one for each record.
-    pub fn restore(words: &'a [u64]) -> Order<'a> {
-        Order {
+    pub fn restore(words: &'a [u64]) -> RecordOrder<'a> {
+        RecordOrder {
             words,
             mask: position_mask(words.len()),
         }
@@ -130,11 +130,11 @@ fn prefetch(_address: *const u8) {
 /// or `scratch` holds fewer words than there are records; with twice as many the sort of radix is faster.
 pub fn order_records<'a>(
     records: &[u8],
-    layout: &Layout,
+    layout: &KeyLayout,
     scratch: &'a mut [u64],
     path: Path,
     threads: usize,
-) -> Order<'a> {
+) -> RecordOrder<'a> {
     layout.assert_valid();
     assert_whole(records, layout.width);
     let n = records.len() / layout.width;
@@ -153,7 +153,7 @@ pub fn order_records<'a>(
         path,
     };
     keys.order(words, rest, threads);
-    Order::restore(words)
+    RecordOrder::restore(words)
 }
 
 /// The bits of a word that hold the position of one of `n` records.
@@ -165,7 +165,7 @@ fn position_mask(n: usize) -> u64 {
 /// The keys of records as strings of bits.
 struct Keys<'a> {
     records: &'a [u8],
-    layout: &'a Layout,
+    layout: &'a KeyLayout,
     index_bits: u32,
     path: Path,
 }
@@ -342,7 +342,7 @@ mod tests {
     use super::*;
     use crate::kernels::testing::{paths, Random};
 
-    fn check(records: &[u8], layout: &Layout) {
+    fn check(records: &[u8], layout: &KeyLayout) {
         let mut expected: Vec<&[u8]> = records.chunks_exact(layout.width).collect();
         let key = layout.key_offset..layout.key_offset + layout.key_len;
         expected.sort_by(|a, b| a[key.clone()].cmp(&b[key.clone()]));
@@ -371,7 +371,7 @@ mod tests {
         let mut random = Random(5);
         for n in 0..200 {
             for (width, key_offset, key_len) in [(1, 0, 1), (5, 2, 3), (16, 0, 16), (27, 3, 20)] {
-                let layout = Layout {
+                let layout = KeyLayout {
                     width,
                     key_offset,
                     key_len,
@@ -395,7 +395,7 @@ mod tests {
             (64, 60, 4),
             (3, 0, 0),
         ] {
-            let layout = Layout {
+            let layout = KeyLayout {
                 width,
                 key_offset,
                 key_len,
@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn one_odd_record_far_from_the_sample_is_placed() {
-        let layout = Layout {
+        let layout = KeyLayout {
             width: 20,
             key_offset: 0,
             key_len: 20,
@@ -425,7 +425,7 @@ mod tests {
 
     #[test]
     fn pieces_of_the_order_are_the_whole() {
-        let layout = Layout {
+        let layout = KeyLayout {
             width: 10,
             key_offset: 1,
             key_len: 4,
@@ -443,14 +443,14 @@ mod tests {
         }
         assert_eq!(pieces, whole);
         let mut restored = vec![0; records.len()];
-        Order::restore(&scratch).gather(&records, 10, 0, &mut restored);
+        RecordOrder::restore(&scratch).gather(&records, 10, 0, &mut restored);
         assert_eq!(restored, whole);
     }
 
     #[test]
     #[should_panic(expected = "outside the record")]
     fn a_key_outside_the_record_is_refused() {
-        let layout = Layout {
+        let layout = KeyLayout {
             width: 4,
             key_offset: 2,
             key_len: 3,

@@ -44,7 +44,7 @@ pub struct Footer {
 
 /// A whole run on disk.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct SortedRun {
     pub path: PathBuf,
     pub header: Header,
     pub footer: Footer,
@@ -203,7 +203,7 @@ impl Footer {
     }
 }
 
-impl Run {
+impl SortedRun {
     /// Bytes of the index.
     pub fn index_bytes(&self) -> u64 {
         self.header.blocks() * self.header.entry_bytes() as u64

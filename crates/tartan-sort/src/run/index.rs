@@ -1,8 +1,8 @@
 //! The index of a run, read in order through a small window.
 
-use super::format::{Run, ENTRY_REST, PAGE};
+use super::format::{SortedRun, ENTRY_REST, PAGE};
 use crate::disk::DataFile;
-use crate::error::{Failure, Kind, Result};
+use crate::error::{ErrorKind, JobFailure, Result};
 
 /// Where a block lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct IndexWindow {
 }
 
 impl IndexWindow {
-    pub fn new(run: &Run) -> IndexWindow {
+    pub fn new(run: &SortedRun) -> IndexWindow {
         IndexWindow {
             window: Vec::new(),
             current: 0,
@@ -49,7 +49,7 @@ impl IndexWindow {
     }
 
     /// Read entries again that were checked; `known` is what `check_all` returned. Each window must be as it was.
-    pub fn again(run: &Run, known: &[u32]) -> IndexWindow {
+    pub fn again(run: &SortedRun, known: &[u32]) -> IndexWindow {
         IndexWindow {
             known: known.to_vec(),
             ..IndexWindow::new(run)
@@ -67,11 +67,11 @@ impl IndexWindow {
     }
 
     /// The current block.
-    pub fn block(&self, run: &Run) -> Block {
+    pub fn block(&self, run: &SortedRun) -> Block {
         self.block_at(run, self.current)
     }
 
-    fn block_at(&self, run: &Run, position: u64) -> Block {
+    fn block_at(&self, run: &SortedRun, position: u64) -> Block {
         let rest = &self.entry(position)[self.key_bytes..];
         let number =
             |from: usize| u32::from_le_bytes(rest[from..from + 4].try_into().expect("four bytes"));
@@ -90,7 +90,7 @@ impl IndexWindow {
     }
 
     /// Make sure that the current entry is in the window.
-    pub fn load(&mut self, run: &Run, file: &DataFile) -> Result<()> {
+    pub fn load(&mut self, run: &SortedRun, file: &DataFile) -> Result<()> {
         let held = self.window.len() / self.entry_bytes;
         if self.is_done() || self.current < self.first + held as u64 {
             return Ok(());
@@ -99,7 +99,7 @@ impl IndexWindow {
         let count = most.min(self.blocks - self.current) as usize;
         self.window.resize(count * self.entry_bytes, 0);
         let offset = run.footer.index_offset + self.current * self.entry_bytes as u64;
-        let corrupt = |text| Failure::at(Kind::CorruptRun, text, &run.path, Some(offset));
+        let corrupt = |text| JobFailure::at(ErrorKind::CorruptRun, text, &run.path, Some(offset));
         if file.read_small(&mut self.window, offset)? < self.window.len() {
             return Err(corrupt("the index ends too early"));
         }
@@ -112,7 +112,7 @@ impl IndexWindow {
     }
 
     /// Read and check all entries; return the checksum of each window.
-    pub fn check_all(mut self, run: &Run, file: &DataFile) -> Result<Vec<u32>> {
+    pub fn check_all(mut self, run: &SortedRun, file: &DataFile) -> Result<Vec<u32>> {
         let mut checksums = Vec::new();
         while !self.is_done() {
             self.load(run, file)?;
@@ -123,7 +123,7 @@ impl IndexWindow {
     }
 
     /// Blocks lie one behind the other, and none takes more bytes than its records; the checksum sees the rest.
-    fn check(&mut self, run: &Run, count: u64) -> std::result::Result<(), &'static str> {
+    fn check(&mut self, run: &SortedRun, count: u64) -> std::result::Result<(), &'static str> {
         let (header, footer) = (&run.header, &run.footer);
         for position in self.first..self.first + count {
             let block = self.block_at(run, position);

@@ -2,16 +2,17 @@
 
 use std::path::Path;
 
-use super::format::{Footer, Header, Run, PAGE};
+use super::format::{Footer, Header, SortedRun, PAGE};
 use super::index::IndexWindow;
 use crate::disk::{DataFile, Direct};
-use crate::error::{Failure, Kind, Result};
+use crate::error::{ErrorKind, JobFailure, Result};
 
-impl Run {
+impl SortedRun {
     /// Read header, footer and index of a file and check them.
-    pub fn inspect(path: &Path) -> Result<Run> {
+    pub fn inspect(path: &Path) -> Result<SortedRun> {
         let file = DataFile::open(path, Direct::Never)?;
-        let corrupt = |text: &str, offset| Failure::at(Kind::CorruptRun, text, path, Some(offset));
+        let corrupt =
+            |text: &str, offset| JobFailure::at(ErrorKind::CorruptRun, text, path, Some(offset));
         let file_bytes = file.stamp()?.0;
         let last_page = file_bytes.saturating_sub(PAGE as u64);
         let (mut first, mut last) = (vec![0; PAGE], vec![0; PAGE]);
@@ -23,7 +24,7 @@ impl Run {
         }
         let header = Header::parse(&first).map_err(|text| corrupt(text, 0))?;
         let footer = Footer::parse(&last, &first).map_err(|text| corrupt(text, last_page))?;
-        let run = Run {
+        let run = SortedRun {
             path: path.to_owned(),
             header,
             footer,
@@ -36,8 +37,8 @@ impl Run {
     }
 
     /// The same, and read every block against its checksum.
-    pub fn verify(path: &Path) -> Result<Run> {
-        let run = Run::inspect(path)?;
+    pub fn verify(path: &Path) -> Result<SortedRun> {
+        let run = SortedRun::inspect(path)?;
         let file = DataFile::open(path, Direct::Never)?;
         let (mut window, mut stored) = (IndexWindow::new(&run), Vec::new());
         while !window.is_done() {
@@ -47,8 +48,8 @@ impl Run {
             let got = file.read_small(&mut stored, block.offset)?;
             if got < stored.len() || crc32fast::hash(&stored) != block.checksum {
                 let text = "a block does not match its checksum";
-                return Err(Failure::at(
-                    Kind::CorruptRun,
+                return Err(JobFailure::at(
+                    ErrorKind::CorruptRun,
                     text,
                     path,
                     Some(block.offset),

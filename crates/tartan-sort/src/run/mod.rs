@@ -16,6 +16,6 @@ pub mod index;
 mod inspect;
 pub mod writer;
 
-pub use format::{Header, Run};
+pub use format::{Header, SortedRun};
 pub use index::{Block, IndexWindow};
 pub use writer::RunWriter;

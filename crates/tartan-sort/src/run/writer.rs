@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use crate::kernels;
 
-use super::format::{Footer, Header, Run, PAGE};
+use super::format::{Footer, Header, SortedRun, PAGE};
 use super::index::{write_entry, Block};
 use crate::control::{Control, Edge};
 use crate::disk::{DataFile, Direct, WriteStream};
-use crate::error::{Failure, Kind, Result};
+use crate::error::{ErrorKind, JobFailure, Result};
 use crate::form::Form;
-use crate::memory::{words, Aligned};
+use crate::memory::{words, AlignedMemory};
 
 /// The run that is being written.
 pub struct RunWriter {
@@ -27,11 +27,14 @@ pub struct RunWriter {
 }
 
 /// Memory to pack a block in, kept from run to run.
-pub struct PackScratch(Aligned);
+pub struct PackScratch(AlignedMemory);
 
 impl PackScratch {
     pub fn new(form: &Form, block_records: usize) -> Result<PackScratch> {
-        Ok(PackScratch(Aligned::new(pack_bound(form, block_records))?))
+        Ok(PackScratch(AlignedMemory::new(pack_bound(
+            form,
+            block_records,
+        ))?))
     }
 }
 
@@ -124,7 +127,7 @@ impl RunWriter {
     }
 
     /// Write index and footer, and give the file its final name.
-    pub fn finish(mut self, stream: &mut WriteStream) -> Result<Run> {
+    pub fn finish(mut self, stream: &mut WriteStream) -> Result<SortedRun> {
         stream.align()?;
         let footer = Footer {
             data_bytes: self.data_bytes,
@@ -136,10 +139,11 @@ impl RunWriter {
         stream.append(&footer.page(&self.page))?;
         let file_bytes = stream.position();
         stream.finish()?;
-        std::fs::rename(&self.part, &self.path)
-            .map_err(|error| lost_folder(Failure::os(Kind::Write, &error, &self.path, None)))?;
+        std::fs::rename(&self.part, &self.path).map_err(|error| {
+            lost_folder(JobFailure::os(ErrorKind::Write, &error, &self.path, None))
+        })?;
         self.finished = true;
-        Ok(Run {
+        Ok(SortedRun {
             path: self.path.clone(),
             header: self.header.clone(),
             footer,
@@ -158,10 +162,10 @@ impl Drop for RunWriter {
 }
 
 /// A temporary folder that is gone has a kind of its own.
-fn lost_folder(failure: Failure) -> Failure {
+fn lost_folder(failure: JobFailure) -> JobFailure {
     match failure.errno {
-        Some(libc::ENOENT | libc::ENOTDIR | libc::ESTALE) => Failure {
-            kind: Kind::FolderLost,
+        Some(libc::ENOENT | libc::ENOTDIR | libc::ESTALE) => JobFailure {
+            kind: ErrorKind::FolderLost,
             ..failure
         },
         _ => failure,

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tartan_sort::disk::{Direct, Method, RingPlan};
-use tartan_sort::engine::Plan;
-use tartan_sort::error::{Failure, Result};
+use tartan_sort::disk::{Direct, IoMethod, RingPlan};
+use tartan_sort::engine::JobPlan;
+use tartan_sort::error::{JobFailure, Result};
 use tartan_sort::form::{parse_field, Form};
-use tartan_sort::job::Job;
+use tartan_sort::job::Sorting;
 use tartan_sort::pack_policy::Pack;
-use tartan_sort::source::Source;
+use tartan_sort::source::RecordSource;
 
 /// A folder that is deleted at the end.
 pub struct Folder(PathBuf);
@@ -65,8 +65,8 @@ pub fn form(width: usize, fields: &[(usize, &str, bool)]) -> Form {
 }
 
 /// A plan with small numbers: blocks of 4 KiB, buffers of 64 KiB, 4 runs at once.
-pub fn plan(form: Form, folder: &Folder) -> Plan {
-    Plan {
+pub fn plan(form: Form, folder: &Folder) -> JobPlan {
+    JobPlan {
         form,
         fingerprint: [3; 32],
         folders: vec![folder.path().to_owned()],
@@ -78,7 +78,7 @@ pub fn plan(form: Form, folder: &Folder) -> Plan {
         ring: RingPlan {
             bytes: 16 << 10,
             depth: 4,
-            method: Method::Auto,
+            method: IoMethod::Auto,
         },
         pack: Pack::Auto,
         direct: Direct::Auto,
@@ -87,29 +87,34 @@ pub fn plan(form: Form, folder: &Folder) -> Plan {
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub fn wait(job: &Job) -> Result<()> {
+pub fn wait(job: &Sorting) -> Result<()> {
     assert!(job.wait(PATIENCE)?, "the phase hangs");
     Ok(())
 }
 
 /// Sort bytes through files; a gap lies before the data in source and output.
-pub fn sort(plan: Plan, folder: &Folder, bytes: &[u8], gap: usize) -> Result<(Vec<u8>, Job)> {
+pub fn sort(
+    plan: JobPlan,
+    folder: &Folder,
+    bytes: &[u8],
+    gap: usize,
+) -> Result<(Vec<u8>, Sorting)> {
     let source = folder.file("source");
     std::fs::write(&source, [vec![9; gap].as_slice(), bytes].concat()).unwrap();
-    let job = Job::new(plan)?;
+    let job = Sorting::new(plan)?;
     let output = sort_with(&job, folder, &[], bytes.len(), gap)?;
     Ok((output, job))
 }
 
 /// The same with a job and runs of an earlier try.
 pub fn sort_with(
-    job: &Job,
+    job: &Sorting,
     folder: &Folder,
     runs: &[PathBuf],
     bytes: usize,
     gap: usize,
 ) -> Result<Vec<u8>> {
-    let source = Source {
+    let source = RecordSource {
         path: folder.file("source"),
         offset: gap as u64,
         bytes: bytes as u64,
@@ -152,7 +157,7 @@ pub fn u64_at(record: &[u8], offset: usize) -> u64 {
     u64::from_le_bytes(record[offset..offset + 8].try_into().unwrap())
 }
 
-pub fn failure<T>(result: Result<T>) -> Failure {
+pub fn failure<T>(result: Result<T>) -> JobFailure {
     match result {
         Ok(_) => panic!("an error was expected"),
         Err(failure) => failure,

@@ -6,13 +6,13 @@ use proptest::prelude::*;
 
 use crate::common::*;
 use crate::hostile;
-use tartan_sort::engine::Plan;
-use tartan_sort::error::{Kind, Result};
-use tartan_sort::job::Job;
+use tartan_sort::engine::JobPlan;
+use tartan_sort::error::{ErrorKind, Result};
+use tartan_sort::job::Sorting;
 use tartan_sort::pack_policy::Pack;
 use tartan_sort::run::index::WINDOW_BYTES;
-use tartan_sort::run::Run;
-use tartan_sort::source::Source;
+use tartan_sort::run::SortedRun;
+use tartan_sort::source::RecordSource;
 
 const RECORDS: usize = 30_000;
 
@@ -92,18 +92,18 @@ fn moment() -> impl Strategy<Value = Moment> {
     ]
 }
 
-fn plan_of(folder: &Folder, pack: Pack) -> Plan {
-    Plan {
+fn plan_of(folder: &Folder, pack: Pack) -> JobPlan {
+    JobPlan {
         pack,
         ..plan(form(8, &[(0, "<u8", false)]), folder)
     }
 }
 
 /// A job whose runs lie in the folder, ready to be merged.
-fn sorted_runs(folder: &Folder, words: &[u64], pack: Pack) -> Job {
+fn sorted_runs(folder: &Folder, words: &[u64], pack: Pack) -> Sorting {
     std::fs::write(folder.file("source"), bytes_of(words)).unwrap();
-    let job = Job::new(plan_of(folder, pack)).unwrap();
-    let source = Source {
+    let job = Sorting::new(plan_of(folder, pack)).unwrap();
+    let source = RecordSource {
         path: folder.file("source"),
         offset: 0,
         bytes: 8 * words.len() as u64,
@@ -114,7 +114,7 @@ fn sorted_runs(folder: &Folder, words: &[u64], pack: Pack) -> Job {
 }
 
 /// Read sorted records while `damage` happens; the records before a failure, and the failure.
-fn read_while(job: &Job, damage: impl FnOnce()) -> (Vec<u8>, Result<()>) {
+fn read_while(job: &Sorting, damage: impl FnOnce()) -> (Vec<u8>, Result<()>) {
     let (mut found, mut piece) = (Vec::new(), vec![0; 8 * 1000]);
     let mut damage = Some(damage);
     if let Err(failure) = job.open_sorted() {
@@ -160,14 +160,14 @@ fn survives(pack: Pack, which: usize, damage: &Damage, moment: Moment) {
         Moment::BeforeResume => {
             job.close(true);
             damage.apply(victim);
-            let job = Job::new(plan_of(&folder, pack)).unwrap();
+            let job = Sorting::new(plan_of(&folder, pack)).unwrap();
             sort_with(&job, &folder, &folder.runs(), wanted.len(), 0)
         }
     };
     match outcome {
         Ok(sorted) => assert!(sorted == wanted, "the order is wrong"),
         Err(failure) => {
-            let kinds = [Kind::CorruptRun, Kind::FolderLost];
+            let kinds = [ErrorKind::CorruptRun, ErrorKind::FolderLost];
             assert!(kinds.contains(&failure.kind), "{failure:?}");
             assert_eq!(failure.path.as_ref(), Some(victim), "{failure:?}");
         }
@@ -200,7 +200,7 @@ fn an_index_of_many_windows_is_damaged_while_it_is_read() {
         let runs = folder.runs();
         let size = |path: &&PathBuf| std::fs::metadata(path).unwrap().len();
         let path = runs.iter().max_by_key(size).unwrap();
-        let run = Run::inspect(path).unwrap();
+        let run = SortedRun::inspect(path).unwrap();
         assert!(
             run.index_bytes() > 2 * WINDOW_BYTES as u64,
             "{} bytes",
@@ -219,7 +219,10 @@ fn an_index_of_many_windows_is_damaged_while_it_is_read() {
         "records were given out of order"
     );
     let failure = failure(end);
-    assert_eq!((failure.kind, failure.path), (Kind::CorruptRun, victim));
+    assert_eq!(
+        (failure.kind, failure.path),
+        (ErrorKind::CorruptRun, victim)
+    );
 }
 
 proptest! {
@@ -261,7 +264,7 @@ fn a_foreign_path_is_named() {
     let folder = Folder::new();
     let path: PathBuf = folder.file("run-0.trun");
     std::fs::create_dir(&path).unwrap();
-    assert!(Job::new(plan_of(&folder, Pack::Never))
+    assert!(Sorting::new(plan_of(&folder, Pack::Never))
         .unwrap()
         .adopt(&[path])
         .is_err());

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use crate::common::*;
 use tartan_sort::copy::copy;
-use tartan_sort::disk::{DataFile, Direct, Method, ReadStream, RingPlan, WriteStream};
-use tartan_sort::error::Kind;
+use tartan_sort::disk::{DataFile, Direct, IoMethod, ReadStream, RingPlan, WriteStream};
+use tartan_sort::error::ErrorKind;
 
-const METHODS: [Method; 2] = [Method::Auto, Method::Threads];
+const METHODS: [IoMethod; 2] = [IoMethod::Auto, IoMethod::Threads];
 const DIRECT: [Direct; 2] = [Direct::Auto, Direct::Never];
 
-fn ring(method: Method) -> RingPlan {
+fn ring(method: IoMethod) -> RingPlan {
     RingPlan {
         bytes: 16 << 10,
         depth: 3,
@@ -25,7 +25,7 @@ fn ranges_come_in_the_order_asked_for() {
     std::fs::write(folder.file("data"), &bytes).unwrap();
     for (method, direct) in METHODS.into_iter().zip(DIRECT) {
         let file = Arc::new(DataFile::open(&folder.file("data"), direct).unwrap());
-        let mut stream = ReadStream::new(ring(method), Kind::Read).unwrap();
+        let mut stream = ReadStream::new(ring(method), ErrorKind::Read).unwrap();
         let ranges = [
             (0, 1),
             (4095, 2),
@@ -49,7 +49,10 @@ fn ranges_come_in_the_order_asked_for() {
         assert!(stream.is_empty());
         stream.ask(&file, 160_000, 9).unwrap();
         let failure = failure(stream.front().map(<[u8]>::len));
-        assert_eq!((failure.kind, failure.offset), (Kind::Read, Some(160_008)));
+        assert_eq!(
+            (failure.kind, failure.offset),
+            (ErrorKind::Read, Some(160_008))
+        );
     }
 }
 
@@ -111,8 +114,11 @@ fn direct_files_go_on_buffered_where_that_is_allowed() {
     assert!(!file.is_direct() && !file.give_up_direct().unwrap());
     assert_eq!(file.read_small(&mut bytes, 4995).unwrap(), 5);
     match DataFile::open(&folder.file("data"), Direct::Always) {
-        Ok(file) => assert_eq!(failure(file.give_up_direct()).kind, Kind::DirectRefused),
-        Err(failure) => assert_eq!(failure.kind, Kind::DirectRefused),
+        Ok(file) => assert_eq!(
+            failure(file.give_up_direct()).kind,
+            ErrorKind::DirectRefused
+        ),
+        Err(failure) => assert_eq!(failure.kind, ErrorKind::DirectRefused),
     }
 }
 
@@ -124,10 +130,10 @@ fn a_refused_request_is_repeated_buffered() {
     let odd = RingPlan {
         bytes: (16 << 10) + 100,
         depth: 2,
-        method: Method::Auto,
+        method: IoMethod::Auto,
     };
     let file = Arc::new(DataFile::open(&folder.file("data"), Direct::Auto).unwrap());
-    let mut stream = ReadStream::new(odd, Kind::Read).unwrap();
+    let mut stream = ReadStream::new(odd, ErrorKind::Read).unwrap();
     for _ in 0..2 {
         stream.ask(&file, 10, 4000).unwrap();
     }

@@ -4,25 +4,25 @@ use std::path::Path;
 
 use crate::common::*;
 use tartan_sort::disk::Direct;
-use tartan_sort::engine::Plan;
-use tartan_sort::error::Kind;
-use tartan_sort::job::Job;
+use tartan_sort::engine::JobPlan;
+use tartan_sort::error::ErrorKind;
+use tartan_sort::job::Sorting;
 use tartan_sort::pack_policy::Pack;
-use tartan_sort::run::Run;
-use tartan_sort::source::Source;
+use tartan_sort::run::SortedRun;
+use tartan_sort::source::RecordSource;
 
-fn words_plan(folder: &Folder) -> Plan {
+fn words_plan(folder: &Folder) -> JobPlan {
     plan(form(8, &[(0, "<u8", false)]), folder)
 }
 
 /// A job whose phase 1 is done: `n` words in runs of at most 8192.
-fn sorted_runs(folder: &Folder, n: usize, change: impl Fn(&mut Plan)) -> (Vec<u64>, Job) {
+fn sorted_runs(folder: &Folder, n: usize, change: impl Fn(&mut JobPlan)) -> (Vec<u64>, Sorting) {
     let words = noise(n, 9);
     std::fs::write(folder.file("source"), bytes_of(&words)).unwrap();
     let mut plan = words_plan(folder);
     change(&mut plan);
-    let job = Job::new(plan).unwrap();
-    let source = Source {
+    let job = Sorting::new(plan).unwrap();
+    let source = RecordSource {
         path: folder.file("source"),
         offset: 0,
         bytes: 8 * n as u64,
@@ -50,10 +50,10 @@ fn damage_in_a_block_is_found_while_merging() {
         let (_, job) = sorted_runs(&folder, 30_000, |plan| plan.pack = pack);
         let run = folder.runs().remove(2);
         flip(&run, 4096 + 20_000);
-        assert_eq!(failure(Run::verify(&run)).kind, Kind::CorruptRun);
+        assert_eq!(failure(SortedRun::verify(&run)).kind, ErrorKind::CorruptRun);
         job.write_file(folder.file("output"), 0, true).unwrap();
         let failure = failure(wait(&job));
-        assert_eq!(failure.kind, Kind::CorruptRun);
+        assert_eq!(failure.kind, ErrorKind::CorruptRun);
         assert_eq!(failure.path.as_deref(), Some(run.as_path()));
         assert!(failure
             .offset
@@ -68,7 +68,7 @@ fn a_run_counts_only_when_whole() {
     job.close(true);
     let run = folder.runs().remove(0);
     let bytes = std::fs::read(&run).unwrap();
-    assert_eq!(Run::verify(&run).unwrap().header.records, 7500);
+    assert_eq!(SortedRun::verify(&run).unwrap().header.records, 7500);
     for place in [
         0,
         100,
@@ -78,8 +78,8 @@ fn a_run_counts_only_when_whole() {
     ] {
         flip(&run, place);
         assert_eq!(
-            failure(Run::inspect(&run)).kind,
-            Kind::CorruptRun,
+            failure(SortedRun::inspect(&run)).kind,
+            ErrorKind::CorruptRun,
             "byte {place}"
         );
         flip(&run, place);
@@ -87,13 +87,16 @@ fn a_run_counts_only_when_whole() {
     for length in [0, 4095, 4096, 8192, bytes.len() - 4096, bytes.len() - 1] {
         std::fs::write(&run, &bytes[..length]).unwrap();
         assert_eq!(
-            failure(Run::inspect(&run)).kind,
-            Kind::CorruptRun,
+            failure(SortedRun::inspect(&run)).kind,
+            ErrorKind::CorruptRun,
             "{length} bytes"
         );
     }
     std::fs::write(&run, [bytes.as_slice(), &[0; 4096]].concat()).unwrap();
-    assert_eq!(failure(Run::inspect(&run)).kind, Kind::CorruptRun);
+    assert_eq!(
+        failure(SortedRun::inspect(&run)).kind,
+        ErrorKind::CorruptRun
+    );
 }
 
 #[test]
@@ -105,7 +108,7 @@ fn whole_runs_are_not_sorted_again() {
     assert_eq!(runs.len(), 7);
     std::fs::remove_file(runs.remove(6)).unwrap();
     std::fs::remove_file(runs.remove(2)).unwrap();
-    let job = Job::new(words_plan(&folder)).unwrap();
+    let job = Sorting::new(words_plan(&folder)).unwrap();
     let sorted = sort_with(&job, &folder, &runs, 400_000, 0).unwrap();
     assert!(sorted == wanted(words));
     let facts = job.engine().facts.lock().unwrap().clone();
@@ -125,7 +128,7 @@ fn inputs_of_a_finished_merge_are_dropped() {
     let longer = folder.runs();
     assert_eq!(longer.len(), 2);
     std::fs::write(&first, saved).unwrap();
-    let job = Job::new(words_plan(&folder)).unwrap();
+    let job = Sorting::new(words_plan(&folder)).unwrap();
     let sorted = sort_with(&job, &folder, &folder.runs(), 320_000, 0).unwrap();
     assert!(sorted == wanted(words));
     assert_eq!(folder.runs(), longer);
@@ -136,12 +139,12 @@ fn foreign_runs_are_refused() {
     let folder = Folder::new();
     let (_, job) = sorted_runs(&folder, 20_000, |_| {});
     job.close(true);
-    let refuse = |change: &dyn Fn(&mut Plan)| {
+    let refuse = |change: &dyn Fn(&mut JobPlan)| {
         let mut plan = words_plan(&folder);
         change(&mut plan);
-        let job = Job::new(plan).unwrap();
+        let job = Sorting::new(plan).unwrap();
         let failure = failure(job.adopt(&folder.runs()));
-        assert_eq!(failure.kind, Kind::ForeignRun);
+        assert_eq!(failure.kind, ErrorKind::ForeignRun);
         assert!(failure.path.is_some());
     };
     refuse(&|plan| plan.fingerprint[31] = 9);
@@ -153,8 +156,8 @@ fn foreign_runs_are_refused() {
 fn a_source_that_ends_early_is_named() {
     let folder = Folder::new();
     std::fs::write(folder.file("source"), [0; 80]).unwrap();
-    let job = Job::new(words_plan(&folder)).unwrap();
-    let source = Source {
+    let job = Sorting::new(words_plan(&folder)).unwrap();
+    let source = RecordSource {
         path: folder.file("source"),
         offset: 8,
         bytes: 80,
@@ -163,7 +166,7 @@ fn a_source_that_ends_early_is_named() {
     let failure = failure(wait(&job));
     assert_eq!(
         (failure.kind, failure.offset),
-        (Kind::SourceChanged, Some(80))
+        (ErrorKind::SourceChanged, Some(80))
     );
     assert_eq!(failure.path, Some(folder.file("source")));
 }
@@ -173,37 +176,37 @@ fn a_lost_folder_is_named() {
     let (folder, lost) = (Folder::new(), Folder::new());
     let mut plan = words_plan(&folder);
     plan.folders = vec![lost.path().to_owned()];
-    let job = Job::new(plan).unwrap();
+    let job = Sorting::new(plan).unwrap();
     std::fs::remove_dir(lost.path()).unwrap();
     std::fs::write(folder.file("source"), bytes_of(&noise(20_000, 1))).unwrap();
-    let source = Source {
+    let source = RecordSource {
         path: folder.file("source"),
         offset: 0,
         bytes: 160_000,
     };
     job.sort_files(vec![source], &[]).unwrap();
-    assert_eq!(failure(wait(&job)).kind, Kind::FolderLost);
+    assert_eq!(failure(wait(&job)).kind, ErrorKind::FolderLost);
     let (_, job) = sorted_runs(&folder, 20_000, |_| {});
     std::fs::remove_file(folder.runs().remove(0)).unwrap();
     job.write_file(folder.file("output"), 0, true).unwrap();
-    assert_eq!(failure(wait(&job)).kind, Kind::FolderLost);
+    assert_eq!(failure(wait(&job)).kind, ErrorKind::FolderLost);
 }
 
 #[test]
 fn a_missing_source_and_an_impossible_output() {
     let folder = Folder::new();
-    let job = Job::new(words_plan(&folder)).unwrap();
-    let source = Source {
+    let job = Sorting::new(words_plan(&folder)).unwrap();
+    let source = RecordSource {
         path: folder.file("nothing"),
         offset: 0,
         bytes: 8,
     };
     job.sort_files(vec![source], &[]).unwrap();
-    assert_eq!(failure(wait(&job)).kind, Kind::Read);
+    assert_eq!(failure(wait(&job)).kind, ErrorKind::Read);
     let (_, job) = sorted_runs(&folder, 20_000, |_| {});
     job.write_file(folder.file("no/folder/output"), 0, true)
         .unwrap();
-    assert_eq!(failure(wait(&job)).kind, Kind::Write);
+    assert_eq!(failure(wait(&job)).kind, ErrorKind::Write);
 }
 
 #[test]
@@ -213,32 +216,35 @@ fn a_cancel_is_heard_and_whole_runs_stay() {
     job.engine().control.cancel();
     assert_eq!(
         failure(job.write_file(folder.file("output"), 0, true)).kind,
-        Kind::Cancelled
+        ErrorKind::Cancelled
     );
     job.close(true);
     assert_eq!(folder.runs().len(), 7);
-    let job = Job::new(words_plan(&folder)).unwrap();
+    let job = Sorting::new(words_plan(&folder)).unwrap();
     job.push(&[0; 8]).unwrap();
     job.engine().control.cancel();
-    assert_eq!(failure(job.push(&[0; 8])).kind, Kind::Cancelled);
-    assert_eq!(failure(wait(&job)).kind, Kind::Cancelled);
+    assert_eq!(failure(job.push(&[0; 8])).kind, ErrorKind::Cancelled);
+    assert_eq!(failure(wait(&job)).kind, ErrorKind::Cancelled);
 }
 
 #[test]
 fn calls_out_of_order_are_refused() {
     let folder = Folder::new();
-    let job = Job::new(words_plan(&folder)).unwrap();
-    assert_eq!(failure(job.open_sorted()).kind, Kind::Misuse);
-    assert_eq!(failure(job.push(&[0; 7])).kind, Kind::Misuse);
+    let job = Sorting::new(words_plan(&folder)).unwrap();
+    assert_eq!(failure(job.open_sorted()).kind, ErrorKind::Misuse);
+    assert_eq!(failure(job.push(&[0; 7])).kind, ErrorKind::Misuse);
     job.push(&[0; 8]).unwrap();
-    assert_eq!(failure(job.sort_files(Vec::new(), &[])).kind, Kind::Misuse);
-    assert_eq!(failure(job.adopt(&[])).kind, Kind::Misuse);
+    assert_eq!(
+        failure(job.sort_files(Vec::new(), &[])).kind,
+        ErrorKind::Misuse
+    );
+    assert_eq!(failure(job.adopt(&[])).kind, ErrorKind::Misuse);
 }
 
 #[test]
 fn numbers_without_room_are_refused() {
     let folder = Folder::new();
-    let changes: [&dyn Fn(&mut Plan); 6] = [
+    let changes: [&dyn Fn(&mut JobPlan); 6] = [
         &|plan| plan.buffer_bytes = 28 << 10,
         &|plan| plan.buffers = 2,
         &|plan| plan.block_bytes = 5000,
@@ -250,8 +256,8 @@ fn numbers_without_room_are_refused() {
         let mut plan = words_plan(&folder);
         change(&mut plan);
         assert_eq!(
-            failure(Job::new(plan)).kind,
-            Kind::Memory,
+            failure(Sorting::new(plan)).kind,
+            ErrorKind::Memory,
             "change {number}"
         );
     }

@@ -1,11 +1,11 @@
 //! What must hold of any bytes. Property tests and `cargo fuzz` call the same functions.
 
 use crate::common::*;
-use tartan_sort::error::Kind;
-use tartan_sort::job::Job;
+use tartan_sort::error::ErrorKind;
+use tartan_sort::job::Sorting;
 use tartan_sort::kernels::{pack_bound, pack_with, unpack_with, Key, Path};
 use tartan_sort::run::format::{Footer, PAGE};
-use tartan_sort::run::{Header, Run};
+use tartan_sort::run::{Header, SortedRun};
 
 const RECORDS: usize = 1000;
 const WIDTH: usize = 8;
@@ -64,14 +64,18 @@ pub fn made_up_run(bytes: &[u8]) {
     };
     let path = folder.file(&header.name());
     std::fs::write(&path, made_up_file(&header, &mut draw)).unwrap();
-    let verified = Run::verify(&path).is_ok();
-    assert!(!verified || Run::inspect(&path).is_ok());
+    let verified = SortedRun::verify(&path).is_ok();
+    assert!(!verified || SortedRun::inspect(&path).is_ok());
     std::fs::write(folder.file("source"), bytes_of(&noise(RECORDS, 1))).unwrap();
-    let job = Job::new(plan).unwrap();
+    let job = Sorting::new(plan).unwrap();
     match sort_with(&job, &folder, &[path], WIDTH * RECORDS, 0) {
         Ok(sorted) => assert_eq!(sorted.len(), WIDTH * RECORDS),
         Err(failure) => {
-            let kinds = [Kind::CorruptRun, Kind::ForeignRun, Kind::Memory];
+            let kinds = [
+                ErrorKind::CorruptRun,
+                ErrorKind::ForeignRun,
+                ErrorKind::Memory,
+            ];
             assert!(kinds.contains(&failure.kind), "{failure:?}");
         }
     }

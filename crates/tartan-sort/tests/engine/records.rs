@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use crate::common::*;
-use tartan_sort::engine::Plan;
+use tartan_sort::engine::JobPlan;
 
 fn random_bytes(n: usize, seed: u64) -> Vec<u8> {
     let mut bytes = bytes_of(&noise(n.div_ceil(8), seed));
@@ -15,7 +15,7 @@ fn check<K: Ord>(
     width: usize,
     fields: &[(usize, &str, bool)],
     bytes: &[u8],
-    change: impl Fn(&mut Plan),
+    change: impl Fn(&mut JobPlan),
     key: impl Fn(&[u8]) -> K,
 ) {
     let folder = Folder::new();
@@ -93,13 +93,13 @@ fn a_key_longer_than_a_word_with_a_common_beginning() {
 
 #[test]
 fn narrow_and_wide_records() {
-    let wide = |plan: &mut Plan| {
+    let wide = |plan: &mut JobPlan| {
         plan.buffer_bytes = 1 << 20;
         plan.block_bytes = 64 << 10;
         plan.ring.bytes = 128 << 10;
     };
     let bytes = random_bytes(3 * 50_000, 4);
-    let roomy = |plan: &mut Plan| plan.buffer_bytes = 256 << 10;
+    let roomy = |plan: &mut JobPlan| plan.buffer_bytes = 256 << 10;
     check(3, &[(1, "<u2", false)], &bytes, roomy, |r| {
         u16::from_le_bytes([r[1], r[2]])
     });
@@ -118,7 +118,7 @@ fn the_output_does_not_depend_on_the_numbers() {
     let mut bytes = random_bytes(20 * 20_000, 7);
     bytes.chunks_exact_mut(20).for_each(|r| r[8] %= 4);
     for (threads, buffers, fan_in) in [(1, 3, 2), (2, 4, 3), (3, 8, 4)] {
-        let change = |plan: &mut Plan| {
+        let change = |plan: &mut JobPlan| {
             (plan.threads, plan.buffers, plan.fan_in) = (threads, buffers, fan_in);
         };
         check(20, &[(8, "|u1", false)], &bytes, change, |r| r[8]);

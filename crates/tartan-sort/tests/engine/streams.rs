@@ -1,10 +1,10 @@
 //! Records pushed from memory and pulled into memory.
 
 use crate::common::*;
-use tartan_sort::error::Kind;
-use tartan_sort::job::Job;
+use tartan_sort::error::ErrorKind;
+use tartan_sort::job::Sorting;
 
-fn pull(job: &Job, capacity: usize) -> Vec<u8> {
+fn pull(job: &Sorting, capacity: usize) -> Vec<u8> {
     job.open_sorted().unwrap();
     let (mut sorted, mut out) = (Vec::new(), vec![0; capacity + 1]);
     loop {
@@ -22,7 +22,7 @@ fn pull(job: &Job, capacity: usize) -> Vec<u8> {
 fn pushed_and_pulled_words() {
     for n in [0, 1, 5000, 8192, 8193, 50_000] {
         let (folder, mut words) = (Folder::new(), noise(n, 1));
-        let job = Job::new(plan(form(8, &[(0, "<u8", false)]), &folder)).unwrap();
+        let job = Sorting::new(plan(form(8, &[(0, "<u8", false)]), &folder)).unwrap();
         bytes_of(&words)
             .chunks(1608)
             .for_each(|piece| job.push(piece).unwrap());
@@ -36,7 +36,7 @@ fn pushed_and_pulled_words() {
 #[test]
 fn pushed_and_pulled_records() {
     let (folder, bytes) = (Folder::new(), bytes_of(&noise(30_000, 2)));
-    let job = Job::new(plan(form(24, &[(16, "<u8", true)]), &folder)).unwrap();
+    let job = Sorting::new(plan(form(24, &[(16, "<u8", true)]), &folder)).unwrap();
     bytes
         .chunks(24 * 777)
         .for_each(|piece| job.push(piece).unwrap());
@@ -49,7 +49,7 @@ fn pushed_and_pulled_records() {
 #[test]
 fn a_reader_may_stop_early() {
     let folder = Folder::new();
-    let job = Job::new(plan(form(8, &[(0, "<u8", false)]), &folder)).unwrap();
+    let job = Sorting::new(plan(form(8, &[(0, "<u8", false)]), &folder)).unwrap();
     job.push(&bytes_of(&noise(200_000, 3))).unwrap();
     job.finish_push().unwrap();
     wait(&job).unwrap();
@@ -58,14 +58,14 @@ fn a_reader_may_stop_early() {
     assert_eq!(job.read_into(&mut out).unwrap(), 80);
     job.close(false);
     assert!(folder.runs().is_empty());
-    assert_eq!(failure(job.read_into(&mut out)).kind, Kind::Cancelled);
+    assert_eq!(failure(job.read_into(&mut out)).kind, ErrorKind::Cancelled);
 }
 
 #[test]
 fn an_interrupted_push_goes_on_where_runs_end() {
     let (folder, words) = (Folder::new(), noise(60_000, 4));
     let bytes = bytes_of(&words);
-    let make = || Job::new(plan(form(8, &[(0, "<u8", false)]), &folder)).unwrap();
+    let make = || Sorting::new(plan(form(8, &[(0, "<u8", false)]), &folder)).unwrap();
     let job = make();
     job.push(&bytes[..8 * 40_000]).unwrap();
     job.finish_push().unwrap();
@@ -97,10 +97,10 @@ fn an_interrupted_push_goes_on_where_runs_end() {
 #[test]
 fn a_gap_in_what_was_pushed_is_an_error() {
     let folder = Folder::new();
-    let job = Job::new(plan(form(8, &[(0, "<u8", false)]), &folder)).unwrap();
+    let job = Sorting::new(plan(form(8, &[(0, "<u8", false)]), &folder)).unwrap();
     job.push(&[0; 80]).unwrap();
     job.seek(11).unwrap();
     job.push(&[0; 80]).unwrap();
     job.finish_push().unwrap();
-    assert_eq!(failure(wait(&job)).kind, Kind::Misuse);
+    assert_eq!(failure(wait(&job)).kind, ErrorKind::Misuse);
 }

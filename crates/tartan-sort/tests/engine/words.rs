@@ -1,10 +1,10 @@
 //! Lone numbers through both phases, against a plain sort.
 
 use crate::common::*;
-use tartan_sort::disk::{Direct, Method};
+use tartan_sort::disk::{Direct, IoMethod};
 use tartan_sort::pack_policy::Pack;
 
-fn check_u64(words: &[u64], change: impl Fn(&mut tartan_sort::engine::Plan)) {
+fn check_u64(words: &[u64], change: impl Fn(&mut tartan_sort::engine::JobPlan)) {
     let folder = Folder::new();
     let mut plan = plan(form(8, &[(0, "<u8", false)]), &folder);
     change(&mut plan);
@@ -40,7 +40,7 @@ fn every_boundary_packed_and_plain() {
 fn every_way_to_the_disk() {
     let words = noise(50_000, 3);
     for direct in [Direct::Auto, Direct::Never] {
-        for method in [Method::Auto, Method::Threads] {
+        for method in [IoMethod::Auto, IoMethod::Threads] {
             check_u64(&words, |plan| {
                 plan.direct = direct;
                 plan.ring.method = method;
