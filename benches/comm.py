@@ -33,6 +33,7 @@ from tartan.testing.emulator.build import find_compiler
 
 GATHERED_BYTES = 24_000_000
 IDLE_SHARE = 0.02
+BARRIERS = 1000  # in a row: the first of them wait for ranks that the system wakes late
 
 #: Seconds of each contender.
 Times = Mapping[str, Sequence[float]]
@@ -126,9 +127,9 @@ def _of(one: Contender, task: str, n_ranks: int, options: Mapping[str, object]) 
 
 def barrier(table: Table) -> None:
     """Barriers of 8 ranks."""
-    options = {"times": 50, "rounds": 3}
+    options = {"times": BARRIERS, "rounds": 3}
     ranks = {one.name: _of(one, "barrier", 8, options) for one in (table.ours, *table.peers)}
-    with native_barriers(8, times=50, rounds=3) as native:
+    with native_barriers(8, times=BARRIERS, rounds=3) as native:
         found = table.turns({**ranks, **native})
     for name in native:
         table.add_floor(f"barrier of 8 processes, {name}", found[name])
