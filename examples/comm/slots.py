@@ -123,7 +123,7 @@ def main() -> None:
     seconds, result = run(
         args.program, size, steps, cpus=args.cpus, slots=args.slots, threads=args.threads, device=device
     )
-    print(f"{args.cpus} CPU ranks and {args.slots} slots: {seconds:.3f} s")
+    print(f"CPU ranks: {args.cpus}, slots: {args.slots}: {seconds:.3f} s")
     if args.save:
         np.save(args.save, result)
 

@@ -394,13 +394,9 @@ class RankLink:
             return Report()
         before, now = self._counted, self._statistics()
         self._counted = now
-        stages, earlier = now.seconds_per_stage, before.seconds_per_stage
         return Report(
             storage_loads=now.parses - before.parses,
             fills=now.loads - before.loads,
-            hits=(("host", now.host_hits - before.host_hits), ("disk", now.disk_hits - before.disk_hits)),
-            bytes_received=now.bytes_between_ranks - before.bytes_between_ranks,
-            stage_seconds=tuple((name, seconds - earlier.get(name, 0.0)) for name, seconds in stages.items()),
         )
 
 

@@ -112,16 +112,6 @@ class SpanReader:
         raise NotImplementedError
 
 
-@dataclass
-class StorageCounts:
-    """What a storage rank did: spans sent in each form, and bytes as they went over the link."""
-
-    sent_raw: int = 0
-    sent_parsed: int = 0
-    hits: int = 0
-    sent_bytes: int = 0
-
-
 @dataclass(frozen=True)
 class SizeSample:
     """What some items take, as files and parsed.
@@ -157,7 +147,6 @@ class StorageServer:
     ----------
     address : str
         Where others ask.
-    counts : StorageCounts
     """
 
     def __init__(self, reader: SpanReader, credentials: Credentials, host: str, options: ServerOptions) -> None:
@@ -167,7 +156,6 @@ class StorageServer:
         self._kept = _KeptAnswers(options.keep_bytes)
         self._sizes = options.sizes
         self._files: CodecSample | None = None
-        self.counts = StorageCounts()
         self._server = BulkServer(self._answer, credentials, host=host, log=options.log, throttle=options.throttle)
         self.address = "{}:{}".format(*self._server.address)
 
@@ -187,10 +175,6 @@ class StorageServer:
     def _parcel(self, asked: _StorageQuestion, parsed: bool, found: StoredSpan) -> Parcel:
         small = packed(found.data, asked.link)
         data, plain_bytes = (found.data, 0) if small is None else (small, found.data.nbytes)
-        with self._lock:
-            self.counts.sent_raw += not parsed
-            self.counts.sent_parsed += parsed
-            self.counts.sent_bytes += data.nbytes
         return Parcel(wire.encode(_StorageHead(parsed, found.lengths, plain_bytes)), [data])
 
     def _parses(self, asked: _StorageQuestion) -> bool:
@@ -216,7 +200,6 @@ class StorageServer:
         key = (asked.first, asked.length, parsed, parsed and asked.ready)
         with self._lock:
             future, mine = self._kept.future(key)
-            self.counts.hits += not mine
         if not mine:
             return future.result()
         try:

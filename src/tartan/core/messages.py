@@ -160,20 +160,12 @@ class Report:
         Pairs a second over the last reports; 0 when unknown.
     storage_loads, fills : int
         Items read and parsed; items brought into host slots, from anywhere.
-    hits : tuple of (str, int)
-        Spans that were there when needed, by level.
-    bytes_received : int
-        From other ranks.
-    stage_seconds : tuple of (str, float)
     """
 
     node: NodeReport = field(default_factory=NodeReport)
     speed: float = 0.0
     storage_loads: int = 0
     fills: int = 0
-    hits: tuple[tuple[str, int], ...] = ()
-    bytes_received: int = 0
-    stage_seconds: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)

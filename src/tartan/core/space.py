@@ -259,11 +259,6 @@ def without(box: Box, hole: Box) -> list[Box]:
     return rest
 
 
-def contains(outer: Box, box: Box) -> bool:
-    """Whether one box holds another."""
-    return all(a <= c and d <= b for (a, b), (c, d) in zip(outer, box, strict=True))
-
-
 def describe(box: Box) -> str:
     """Return a box as it is written in Python.
 
