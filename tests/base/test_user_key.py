@@ -98,3 +98,21 @@ def test_a_seal_tells_keys_purposes_and_parts_apart() -> None:
     assert same_seal(next(iter(seals)), next(iter(seals)))
     for other in (None, 3, "", "é", b"x"):
         assert not same_seal(other, next(iter(seals)))
+
+
+def test_a_user_without_a_home_has_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "")
+    monkeypatch.setenv("HOME", "somewhere")
+    assert key_path() is None
+    assert user_key() is None
+
+
+def test_a_file_system_without_links_keeps_a_key(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*paths: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", refuse)
+    key = user_key()
+    assert key is not None
+    assert user_key(create=False) == key
+    assert [entry.name for entry in place.parent.iterdir()] == ["key"]

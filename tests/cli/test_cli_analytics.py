@@ -137,6 +137,15 @@ def test_a_folder_is_no_file_to_write_to(command: Any, tmp_path: Path, words: st
     assert f"{tmp_path} cannot be written: it is a folder" in shown.err
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+@pytest.mark.parametrize("words", ["tree", "neighbors", "outliers", "cluster -k 2"])
+def test_a_full_disk_is_said(command: Any, five: Path, words: str) -> None:
+    name, *rest = words.split()
+    shown = command(name, five, *rest, "-o", "/dev/full", "--quiet")
+    assert (shown.status, shown.out) == (2, "")
+    assert "/dev/full cannot be written: No space left on device" in shown.err
+
+
 class TestAlike:
     """What all commands that read a matrix have in common."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import pytest
 from gaps import Gaps
 
 import tartan
+from tartan.apps.vectors.app import Vectors
+from tartan.cli.main import main
 from tartan.core.ledger import DONE, FAILED_ITEM, NOT_COMPUTED, Failure
 from tartan.run.result import Run
 from tartan.store.folder import RunFolder
@@ -149,3 +153,20 @@ def test_neighbors_that_a_run_does_not_keep(command: Any, tmp_path: Path, reduce
     refused = command("neighbors", run, "-k", "1")
     assert refused.status == 2
     assert f"{run} keeps {kept}; it cannot tell the 1 smallest scores of each item: run again" in refused.err
+
+
+def test_a_picture_of_the_matrix_is_exported(command: Any, tmp_path: Path) -> None:
+    tartan.allpairs(Vectors(), np.random.default_rng(2).normal(size=(6, 4)), out=tmp_path / "r", workers=1)
+    assert command("export", tmp_path / "r", tmp_path / "m.svg").status == 0
+    assert (tmp_path / "m.svg").read_text().count("<text") >= 6
+    shown = command("export", tmp_path / "r", tmp_path / "other.svg", "--missing", "-1")
+    assert shown.status == 2
+    assert "other.svg is a picture of the matrix, which has no use for missing" in shown.err
+    assert not (tmp_path / "other.svg").exists()
+
+
+def test_info_on_a_terminal_is_a_table(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["info", str(folder)]) == 0
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert ["items", "3"] in [line.split() for line in shown.splitlines()]

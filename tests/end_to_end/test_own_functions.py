@@ -102,3 +102,29 @@ def test_a_function_may_fork() -> None:
     run = tartan.allpairs(_forks, list(range(8)), workers=1)
     expected = np.subtract.outer(np.arange(8.0), np.arange(8.0))
     np.testing.assert_array_equal(np.triu(run.matrix(diagonal=0)), np.triu(expected))
+
+
+@pytest.mark.slow
+def test_a_function_that_does_not_say_what_it_takes_is_tried() -> None:
+    """A builtin has no signature that Python can read."""
+    run = tartan.allpairs(max, [1.0, 3.0, 2.0], workers=1)
+    assert run.matrix()[np.triu_indices(3, 1)].tolist() == [3.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("data", "facts"),
+    [
+        (np.array([1.0, np.nan, 4.0]), {"type": "float64", "shape": "3", "least": 1.0, "greatest": 4.0, "mean": 2.5}),
+        (np.full((2, 2, 2), np.nan), {"type": "float64", "shape": "2 x 2 x 2"}),
+        (np.array("text"), {"type": "<U4", "shape": "a number"}),
+        ([1, 2, 3], {"type": "list", "length": 3}),
+        (7, {"type": "int"}),
+        (b"bytes", {}),
+    ],
+    ids=str,
+)
+def test_items_of_any_type_are_described(data: Any, facts: dict[str, Any]) -> None:
+    found = dict(tartan.Application().describe_item("item", data))
+    values = found.pop("values", None)
+    assert found == facts
+    assert (values is data) == (isinstance(data, np.ndarray) and data.dtype.kind == "f" and data.ndim == 1)

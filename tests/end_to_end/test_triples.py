@@ -417,6 +417,16 @@ def test_triples_are_exported_in_the_order_of_scores(numbers: Numbers, command: 
     assert (again.status, "exists" in again.err) == (1, True)
 
 
+def test_a_run_of_triples_is_shown_by_its_numbers(tmp_path: Path) -> None:
+    run = tartan.alltuples(Product(), whole_numbers(5), tmp_path / "<r>", keep=tartan.top(2), workers=1)
+    assert repr(run) == "<TripleRun <r>: Product, 5 items, 10 of 10 triples>"
+    assert run._repr_html_() == "<code>&lt;TripleRun &lt;r&gt;: Product, 5 items, 10 of 10 triples&gt;</code>"
+    assert run._repr_png_() is None
+    assert (run.n_triples_done, run.n_triples_failed, run.stats["triples_computed"]) == (10, 0, 10)
+    with pytest.raises(ConfigError, match="count is 0; it must be 1 or more"):
+        run.export(tmp_path / "t.csv", count=0)
+
+
 def test_a_run_in_a_read_only_folder_or_of_other_inputs_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run"
     tartan.alltuples(Product(), whole_numbers(5), path, keep=tartan.top(1), workers=1)

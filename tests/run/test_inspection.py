@@ -13,8 +13,10 @@ from PIL import Image
 import tartan
 from tartan import apps
 from tartan.errors import ConfigError
+from tartan.run import inspection
 from tartan.run.inspection import Inspector
 from tartan.run.pair import inspect_pair
+from tartan.store.manifest import Manifest
 
 SECRET = "the password is swordfish"
 
@@ -63,7 +65,6 @@ def test_a_refusal_opens_nothing(run: Any) -> None:
 def test_a_private_file_that_a_manifest_names_is_not_shown(run: Any, tmp_path: Path) -> None:
     """Even of a trusted folder: other bytes than those of a photo give neither facts nor a drawing."""
     from tartan.store.items import ItemTable
-    from tartan.store.manifest import Manifest
 
     secret = tmp_path / "private" / "0.png"
     secret.parent.mkdir()
@@ -87,6 +88,17 @@ def test_a_private_file_that_a_manifest_names_is_not_shown(run: Any, tmp_path: P
 
 
 @pytest.mark.slow
+def test_what_cannot_be_opened_is_named(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "MAX_ITEM_BYTES", 10)
+    assert "up to 10 are opened" in Inspector(run.folder, apps).portrait(1).problem
+    folder = Path(run.path)
+    manifest = Manifest.load(folder)
+    manifest.inputs["patterns"] = ["https://127.0.0.1/0.png"]
+    (folder / "manifest.json").write_text(manifest.to_json())
+    assert "URL" in Inspector(tartan.open(folder).folder, apps).portrait(1).problem
+
+
+@pytest.mark.slow
 def test_rows_of_an_array_and_objects_of_a_program(tmp_path: Path) -> None:
     from tartan.apps.vectors.app import Vectors
 
@@ -97,6 +109,8 @@ def test_rows_of_an_array_and_objects_of_a_program(tmp_path: Path) -> None:
     assert portrait.arrays["values"].tolist() == [6.0, 7.0, 8.0]
     np.save(tmp_path / "v.npy", np.zeros((5, 3)))
     assert "file has changed" in Inspector(tartan.open(rows.path).folder, apps).portrait(2).problem
+    (tmp_path / "v.npy").unlink()
+    assert "cannot be read: No such file" in Inspector(tartan.open(rows.path).folder, apps).portrait(2).problem
     objects = tartan.allpairs(lambda a, b: a - b, [1.0, 2.0, 3.0], out=tmp_path / "objects", workers=1)
     assert "no fingerprint" in Inspector(objects.folder, apps).portrait(0).problem
 
@@ -133,6 +147,8 @@ def test_an_application_describes_its_items(tmp_path: Path) -> None:
     assert facts["name"] == "0.png"
     (tmp_path / "mine.py").write_text(APPLICATION.format(body="open('/nowhere/at/all', 'w')"))
     assert "has changed since" in Inspector(tartan.open(run.path).folder, apps).portrait(0).problem
+    (tmp_path / "mine.py").unlink()
+    assert "cannot be read; its items" in Inspector(tartan.open(run.path).folder, apps).portrait(0).problem
 
 
 @pytest.mark.slow

@@ -252,6 +252,27 @@ def test_fixed_points_stay_and_the_others_settle_around_them() -> None:
     assert np.array_equal(again.embedding_, mds.embedding_)
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([[1.0], [1.0, 2.0]], "their rows have unlike lengths"),
+        (np.full(9, "heavy"), "weights are numbers; these are <U5"),
+        (np.ones(8), r"weights of shape \(8,\) for 9 points; give \(9,\) or \(9, 9\)"),
+    ],
+    ids=["ragged", "text", "too few"],
+)
+def test_weights_that_are_none_are_refused(given: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        DAMDS(2, weights=given).fit(distances(9))
+
+
+def test_weights_of_a_file_are_those_of_an_array(tmp_path: Path) -> None:
+    D, W, X = distances(), weights(), start()
+    np.save(tmp_path / "w.npy", W)
+    there = plain(D, X, weights=tmp_path / "w.npy").embedding_
+    np.testing.assert_array_equal(there, plain(D, X, weights=W).embedding_)
+
+
 def test_weighted_fixed_points_agree_with_unit_weights() -> None:
     D, X = distances(), start()
     a = plain(D, X, fixed=[1, 5])

@@ -10,10 +10,13 @@ import pytest
 from scipy.spatial.distance import cdist
 
 import tartan
-from tartan.analytics import DAMDS, Monitor
+from tartan.analytics import DAMDS, Monitor, embed
 from tartan.analytics.maps.run_map import extend_map, fit_of
+from tartan.apps.vectors.app import Vectors
 from tartan.base.lock import FolderLock
+from tartan.comm.communicator import Alone
 from tartan.errors import ConfigError, RunCancelledError, StoreError
+from tartan.run.kept_map import counted_map
 from tartan.store.folder import RunFolder
 from tartan.store.maps import FILE_NAME, map_of
 
@@ -242,3 +245,35 @@ def test_a_stop_leaves_the_map_as_it_was(tmp_path: Path) -> None:
         extend_map(run.folder, monitor)
     assert (tmp_path / "r" / FILE_NAME).read_bytes() == before
     assert len(run.extend_map()) == 36  # and the lock is free
+
+
+def test_maps_of_kept_pairs_refuse_what_needs_a_matrix(tmp_path: Path) -> None:
+    points = np.random.default_rng(3).normal(size=(12, 3))
+    best = {"kind": "top-k", "k": 3}
+    kept = tartan.allpairs(Vectors(metric="euclidean"), points, out=tmp_path / "r", workers=1, reduce=best)
+    assert np.isfinite(embed(kept, "smacof", 2, random_state=0).points).all()
+    for options, said in [
+        ({"communicator": Alone()}, "keeps pairs only; embed without ranks"),
+        ({"start": np.zeros((12, 2))}, "no matrix; leave out start"),
+        ({"missing": "weight-0"}, "no matrix; leave out missing"),
+    ]:
+        with pytest.raises(ConfigError, match=said):
+            embed(kept, "smacof", 2, **options)
+    with pytest.raises(ConfigError, match="method is 'tsne'; it is one of"):
+        embed(kept, "tsne", 2)
+    none = {"kind": "threshold", "threshold": 1e-9}
+    empty = tartan.allpairs(Vectors(metric="euclidean"), points, out=tmp_path / "e", workers=1, reduce=none)
+    with pytest.raises(ConfigError, match="keeps no pair: there is nothing to draw"):
+        embed(empty, "smacof", 2)
+
+
+def test_a_map_and_its_pairs_are_counted_where_the_ranks_are(tmp_path: Path) -> None:
+    points = np.random.default_rng(4).normal(size=(20, 2))
+    np.save(tmp_path / "m.npy", np.linalg.norm(points[:, None] - points, axis=2))
+    call = {"monitor": Monitor(0), "communicator": Alone(), "random_state": 0}
+    found, pairs = counted_map(str(tmp_path / "m.npy"), "smacof", 2, counts=True, **call)
+    assert pairs is not None
+    assert pairs.counts.sum() == 190
+    again, none = counted_map(str(tmp_path / "m.npy"), "smacof", 2, counts=False, **call)
+    assert none is None
+    np.testing.assert_array_equal(found.points, again.points)
