@@ -11,6 +11,7 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
+import scipy.sparse
 import zarr
 
 from tartan.errors import ConfigError, ItemError
@@ -325,20 +326,25 @@ class TestArrays:
         with pytest.raises(ConfigError, match=says):
             open_source(tmp_path / "a.npy")
 
+    @pytest.mark.parametrize(
+        ("items", "said"),
+        [
+            (scipy.sparse.csr_matrix(np.eye(3)), "items are a sparse matrix; give a dense array"),
+            (np.ma.array([1.0, 2.0], mask=[False, True]), "items are a masked array; fill it"),
+            (np.float64(3.0), "an array without dimensions"),
+            ({"a", "b"}, "items are a set; give paths, an array, or objects in a fixed order"),
+            (b"bytes", "items are a bytes"),
+        ],
+        ids=["sparse", "masked", "number", "set", "bytes"],
+    )
+    def test_what_has_no_rows_in_order_is_refused(self, items: Any, said: str) -> None:
+        with pytest.raises(ConfigError, match=said):
+            open_source(items)
+
     @pytest.mark.parametrize("array", [np.zeros((0, 3)), []])
     def test_no_rows_are_refused(self, array: Any) -> None:
         with pytest.raises(ConfigError, match="no items"):
             open_source(array)
-
-    def test_array_without_dimensions_is_refused(self) -> None:
-        with pytest.raises(ConfigError, match="without dimensions"):
-            open_source(np.float32(1))
-
-    def test_sparse_matrix_is_refused(self) -> None:
-        from scipy.sparse import csr_array
-
-        with pytest.raises(ConfigError, match="sparse"):
-            open_source(csr_array(np.eye(3)))
 
     def test_objects_in_an_array_are_a_sequence(self) -> None:
         source = open_source(np.array([{"a": 1}, {"b": 2}], dtype=object))
