@@ -191,9 +191,11 @@ def test_a_function_that_cannot_be_sent_is_refused() -> None:
 
 
 def test_numbers_that_cannot_be() -> None:
-    for ways, match in [((0, 1, 1), "cpus"), ((1, 0, 1), "nodes"), ((2, 1, 3), "3 groups of 2 ranks")]:
+    for ways, match in [((0, 1, 1), "cpus"), ((1, 0, 1), "nodes"), ((2, 1, 3), "3 .* node 0 of 2 CPU ranks")]:
         with pytest.raises(ConfigError, match=match):
             divided(*ways)
+    with pytest.raises(ConfigError, match=r"2 memory groups on node 1 of 1 CPU rank: .*--groups"):
+        divided([4, 1], None, 2)
     with pytest.raises(ResourceError, match="use fewer"):
         divided(10_000_000, 1, 1)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

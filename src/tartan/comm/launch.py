@@ -197,7 +197,8 @@ def divided(cpus: int | Sequence[int], nodes: int | None, groups: int, *, n_slot
     if n_slots and groups > 1:
         raise ConfigError(f"{groups} memory groups on a node with slots: a GPU serves one (--groups)")
     if groups > max(min(counts), 1):
-        raise ConfigError(f"{groups} groups of {min(counts)} ranks: a group has at least one rank (--groups)")
+        node, fewest = counts.index(min(counts)), counted(min(counts), "CPU rank")
+        raise ConfigError(f"{groups} memory groups on node {node} of {fewest}: each needs a rank (--groups, --cpus)")
     needed, available = sum(counts) * _RANK_BYTES, memory().available_bytes
     if needed > available:
         raise ResourceError(
