@@ -18,9 +18,14 @@ import ctypes
 import itertools
 import os
 import queue
+import select
+import shlex
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -102,6 +107,14 @@ class _Outcome:
     error: str
 
 
+@dataclass(frozen=True)
+class _Gates:
+    """Named pipes: what the rank writes when it holds its lock, and what lets it go on."""
+
+    held: str
+    go: str
+
+
 class RankProgram:
     """What a rank of the kit does: it answers a few simple requests, and carries out each "order" and "hold" later.
 
@@ -113,7 +126,7 @@ class RankProgram:
 
     def __init__(self, engine: ClusterEngine) -> None:
         self._engine = engine
-        self._orders: queue.SimpleQueue[_Errand | float | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[_Errand | _Gates | None] = queue.SimpleQueue()
 
     def run(self) -> None:
         """Take part until this rank is no member any more."""
@@ -135,7 +148,7 @@ class RankProgram:
         return b""
 
     def _hold(self, call: Call) -> bytes:
-        self._orders.put(wire.decode(call.body, float))
+        self._orders.put(wire.decode(call.body, _Gates))
         return b""
 
     def _resources(self, _call: Call) -> bytes:
@@ -163,9 +176,12 @@ def _pid(_call: Call) -> bytes:
     return wire.encode(os.getpid())
 
 
-def _held(seconds: float) -> _Outcome:
-    """Hold the interpreter lock."""
-    ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+def _held(gates: _Gates) -> _Outcome:
+    """Hold the interpreter lock within one call, which tells the first pipe that it has begun and waits for the second.
+
+    Whoever reads the first pipe knows that this process cannot answer: the lock is held until the second is written.
+    """
+    ctypes.PyDLL(None).system(f"echo held > {shlex.quote(gates.held)}; read _ < {shlex.quote(gates.go)}".encode())
     return _Outcome(0, b"", "")
 
 
@@ -250,12 +266,44 @@ class _Desk:
         return self.engine.request(peer, do, body, timeout_seconds=seconds or self._patience_seconds)
 
 
+@contextlib.contextmanager
+def lock_held(engine: ClusterEngine, rank: str, patience_seconds: float) -> Iterator[None]:
+    """Let a rank of the kit hold its interpreter lock from the first line within to the last."""
+    with tempfile.TemporaryDirectory(prefix="tartan-kit-") as folder:
+        gates = _Gates(str(Path(folder) / "held"), str(Path(folder) / "go"))
+        for gate in (gates.held, gates.go):
+            os.mkfifo(gate)
+        reader = os.open(gates.held, os.O_RDONLY | os.O_NONBLOCK)  # a writer never waits for it
+        poll = select.poll()
+        poll.register(reader, select.POLLIN)
+        try:
+            engine.request(rank, "hold", wire.encode(gates), timeout_seconds=patience_seconds)
+            assert poll.poll(1000 * patience_seconds), "the rank never held its lock"
+            try:
+                yield
+            finally:
+                Path(gates.go).write_text("go\n")
+        finally:
+            os.close(reader)
+
+
+def is_heard(engine: ClusterEngine, rank: str, patience_seconds: float) -> bool:
+    """Wait until something comes from a rank: its silence, which only grows with time, is shorter than it was."""
+    deadline, longest = time.monotonic() + patience_seconds, 0.0
+    while time.monotonic() < deadline:
+        silence = engine.silence_seconds(rank)
+        if silence < longest:
+            return True
+        longest = silence
+        threading.Event().wait(0.01)
+    return False
+
+
 class EngineKit:
     """The suite. See the module for how to use it."""
 
     patience_seconds = 20.0
     short_seconds = 0.05
-    hold_seconds = 3.0
 
     @contextlib.contextmanager
     def crew(self) -> Iterator[Crew]:
@@ -360,11 +408,12 @@ class EngineKit:
         with self.desk(1) as (desk, (rank,)):
             if not desk.crew.own_processes:
                 pytest.skip("the ranks share the interpreter lock of this process")
-            desk.ask(rank, "hold", wire.encode(self.hold_seconds))
-            with pytest.raises(Timeout):
-                desk.ask(rank, "echo", seconds=self.short_seconds)
+            with lock_held(desk.engine, rank, self.patience_seconds):
+                with pytest.raises(Timeout):
+                    desk.ask(rank, "echo", seconds=self.short_seconds)
+                assert is_heard(desk.engine, rank, self.patience_seconds)
             desk.outcome(0)
-            assert desk.engine.silence_seconds(rank) < self.hold_seconds / 2
+            assert desk.ask(rank, "echo", b"here again") == b"here again"
             assert desk.engine.view().ranks == (rank,)
 
     def test_a_rank_may_join_late(self) -> None:
