@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from tartan.core.ledger import Failure
-from tartan.core.verdict import HOPELESS_PAIRS, FailureRules, NodeReport, PairCounts, RunTally
+from tartan.core.verdict import (
+    HOPELESS_DEATHS,
+    HOPELESS_PAIRS,
+    Death,
+    FailureRules,
+    Look,
+    NodeReport,
+    PairCounts,
+    RunTally,
+)
 from tartan.errors import RunFailedError
 
 
@@ -25,14 +34,57 @@ def item(index: int, reason: str = "bad") -> NodeReport:
     return NodeReport(n_loads=1, failures=[Failure(index, None, "parse", reason, "trace")])
 
 
-def test_the_first_hundred_pairs_that_all_fail_stop_the_run() -> None:
+def test_a_hundred_failed_pairs_and_some_from_all_over_the_run_stop_it() -> None:
     found = tally()
     found.add(pairs(failed=HOPELESS_PAIRS - 1))
-    found.judge()
+    assert not found.wants_look
     found.add(pairs(failed=1))
-    with pytest.raises(RunFailedError, match="first: boom") as caught:
+    assert found.wants_look
+    found.judge()
+    found.see(Look(120, 0))
+    assert not found.wants_look
+    with pytest.raises(RunFailedError, match=r"first 100 pairs .* failed, and so did 120 .*first: boom") as caught:
         found.judge()
     assert caught.value.context["traceback"] == "trace"
+
+
+def test_one_pair_that_succeeds_elsewhere_is_hope() -> None:
+    """Bad items lie at the front: the run continues, however many pairs they spoil."""
+    found = tally(n_pairs=10**6)
+    found.add(pairs(failed=HOPELESS_PAIRS))
+    found.see(Look(1, 1))
+    found.add(pairs(failed=500_000))
+    assert not found.wants_look
+    found.judge()
+
+
+def test_pairs_that_lack_an_item_say_nothing_of_the_others() -> None:
+    found = tally(n_pairs=10**6)
+    found.add(pairs(without_item=999_000, failed=HOPELESS_PAIRS - 1))
+    assert not found.wants_look
+    found.judge()
+
+
+def test_no_look_is_wanted_where_the_user_tolerates_failures() -> None:
+    found = tally(max_failures=10**9)
+    found.add(pairs(failed=5 * HOPELESS_PAIRS))
+    assert not found.wants_look
+    found.judge()
+
+
+@pytest.mark.parametrize("look", [Look(0, 0), Look(3, 0), Look(2, 1)])
+def test_calls_that_end_their_workers_want_a_look(look: Look) -> None:
+    found = tally()
+    for row in range(HOPELESS_DEATHS):
+        assert not found.wants_look
+        found.add(NodeReport(death=Death((2 * row, 2 * row + 1), "killed")))
+    assert found.wants_look
+    found.see(look)
+    if look.n_good:
+        found.judge()
+        return
+    with pytest.raises(RunFailedError, match="ended its worker process 4 times"):
+        found.judge()
 
 
 def test_no_node_alone_needs_to_reach_a_limit() -> None:
@@ -56,7 +108,7 @@ def test_one_good_pair_is_hope() -> None:
 def test_a_small_run_is_hopeless_when_all_of_it_failed() -> None:
     found = tally(n_pairs=3)
     found.add(pairs(without_item=1, failed=2))
-    with pytest.raises(RunFailedError, match="the first 3 pairs all failed"):
+    with pytest.raises(RunFailedError, match="all 3 pairs failed"):
         found.judge()
 
 

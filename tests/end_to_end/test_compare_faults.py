@@ -108,7 +108,9 @@ class CountedTypo(tartan.Application):
 @pytest.mark.parametrize("device", ["cpu", "sim"])
 def test_a_typo_stops_a_large_run_after_few_calls(device: str) -> None:
     app = CountedTypo()
-    with pytest.raises(RunFailedError, match=r"first \d+ pairs all failed.*NameError: name 'lefft'") as caught:
+    with pytest.raises(
+        RunFailedError, match=r"first \d+ pairs that were compared all failed.*NameError: name 'lefft'"
+    ) as caught:
         tartan.allpairs(app, np.ones((2000, 1)), workers=2, device=device)
     assert "lefft - right.T" in caught.value.context["traceback"]
     assert len(app.calls) < 2000

@@ -265,7 +265,7 @@ def test_an_item_that_fails_takes_its_triples_along_and_may_be_mended(
 
 
 def test_too_many_failures_stop_a_run(tmp_path: Path) -> None:
-    with pytest.raises(RunFailedError, match=r"triples all failed; first: .*expected"):
+    with pytest.raises(RunFailedError, match=r"triples that were compared all failed.*; first: .*expected"):
         tartan.alltuples(Faulty("shape"), whole_numbers(), keep=tartan.top(1), workers=1)
     with pytest.raises(RunFailedError, match=r"--on-error is raise; first: .*NaN"):
         tartan.alltuples(Faulty("NaN"), with_fives(5), keep=tartan.top(1), workers=1, on_error="raise")

@@ -103,6 +103,6 @@ def test_a_program_that_is_wrong_everywhere_stops_the_run_on_all_ranks(tmp_path:
         def compare(self, left: Any, right: Any, xp: Any) -> Any:
             raise TypeError("a misprint")
 
-    with pytest.raises(RunFailedError, match=r"the first \d+ pairs all failed"):
+    with pytest.raises(RunFailedError, match=r"the first \d+ pairs that were compared all failed"):
         start(asked(Wrong()), tmp_path / "run", ranks=ranks())
     assert not list((tmp_path / "run").glob("writers*"))

@@ -11,7 +11,7 @@ from tartan.base.progress import Progress
 from tartan.core.coordination import CoordinatorSetup, Received
 from tartan.core.coordinator import Coordinator
 from tartan.core.messages import Hello, Report
-from tartan.core.verdict import FailureRules, NodeReport, PairCounts
+from tartan.core.verdict import FailureRules, Look, NodeReport, PairCounts
 from tartan.run.execute import start
 from tartan.run.oversight import RanksOversight
 from tartan.run.statistics import statistics_of
@@ -27,6 +27,10 @@ class Shown(Progress):
         self.last = (done_pairs, loads, n_items, failed, fills)
 
 
+def never() -> Look:
+    raise AssertionError("nothing gave reason for doubt")
+
+
 def test_loads_and_fills_of_all_ranks_are_shown_and_counts_can_be_read_meanwhile(tmp_path: Path) -> None:
     folder = RunFolder.open(start(asked(), tmp_path / "run").path, writable=True)
     coordinator = Coordinator(CoordinatorSetup(np.ones((1, 1), np.int64), 1))
@@ -36,7 +40,7 @@ def test_loads_and_fills_of_all_ranks_are_shown_and_counts_can_be_read_meanwhile
     progress = Shown(10, quiet=True)
     before = folder.stats["parses"]
     with folder.join("run-1", {"what": "the driver"}):
-        oversight = RanksOversight(folder, FailureRules(), progress, coordinator, clock=lambda: 5.0)
+        oversight = RanksOversight(folder, FailureRules(), progress, never, coordinator, clock=lambda: 5.0)
         done = folder.pairs.n_pairs
         for fills in (30, 20):
             oversight.report_of_rank(Report(NodeReport(n_loads=99, pairs=PairCounts(scores=1)), 1.0, 10, fills))

@@ -14,10 +14,13 @@ from tartan.core.ledger import Failure
 from tartan.errors import RunFailedError
 
 HOPELESS_PAIRS = 100
-"""When so early none succeeded, none is expected to: the first pairs of a run that all fail stop it."""
+"""When so many pairs failed themselves and none succeeded, pairs from all over the run are tried before it continues.
+
+Bad items often lie together, and at the front: the first pairs alone say nothing of the others.
+"""
 
 HOPELESS_DEATHS = 4
-"""So do the first compare calls when all of them end their workers, and no single item explains it."""
+"""So they are when the first compare calls all end their workers, and no single item explains it."""
 
 
 class PairCounts(NamedTuple):
@@ -57,6 +60,18 @@ class Death(NamedTuple):
     pair: tuple[int, ...] | None
     reason: str
     traceback: str = ""
+
+
+class Look(NamedTuple):
+    """How pairs from all over a run ended that were tried beside it.
+
+    Attributes
+    ----------
+    n_tried, n_good : int
+    """
+
+    n_tried: int
+    n_good: int
 
 
 class NodeReport(NamedTuple):
@@ -118,7 +133,7 @@ class RunTally:
         self, rules: FailureRules, n_pairs: int, *, n_good: int = 0, n_ended: int = 0, failed_items: Iterable[int] = ()
     ) -> None:
         self._rules = rules
-        self._hopeless = min(HOPELESS_PAIRS, n_pairs)
+        self._n_pairs = n_pairs
         self._known_items = set(failed_items)
         self._new_items: set[int] = set()
         self._n_good = n_good
@@ -127,6 +142,7 @@ class RunTally:
         self._first: Failure | None = None
         self._deaths: list[Death] = []
         self._survived = False
+        self._look: Look | None = None
         self.n_loads = 0
         self.n_scores = n_ended
 
@@ -155,6 +171,19 @@ class RunTally:
         self._known_items |= self._new_items
         return new
 
+    @property
+    def wants_look(self) -> bool:
+        """Whether pairs from all over the run shall be tried, and told by ``see``, before the run is judged.
+
+        Never where the user says how many failures are tolerated.
+        """
+        doubtful = self._n_failed_pairs >= HOPELESS_PAIRS or self._kills_workers
+        return doubtful and self._may_be_hopeless and self._look is None and self._rules.max_failures is None
+
+    def see(self, look: Look) -> None:
+        """Take in how pairs from all over the run ended."""
+        self._look = look
+
     def judge(self) -> None:
         """Let the run continue, or stop it.
 
@@ -170,10 +199,24 @@ class RunTally:
         if rules.max_failures is not None and n_new > rules.max_failures:
             failed = f"{n_new} items and {rules.unit} failed"
             raise self._stopped(f"{failed}, more than --max-failures {rules.max_failures}")
-        if self._n_ended >= self._hopeless and not self._n_good:
-            raise self._stopped(f"the first {self._n_ended} {rules.unit} all failed")
-        if self._may_be_hopeless and len(self._deaths) >= HOPELESS_DEATHS and not self._one_item_explains():
-            raise self._stopped(f"compare ended its worker process {len(self._deaths)} times in a row")
+        if self._n_good:
+            return
+        if self._n_failed_pairs and self._n_ended >= self._n_pairs and rules.max_failures is None:
+            raise self._stopped(f"all {self._n_ended} {rules.unit} failed")
+        if self._look is not None and not self._look.n_good:
+            raise self._stopped(f"{self._doubt()}{self._seen(self._look)}")
+
+    def _doubt(self) -> str:
+        if self._kills_workers:
+            return f"compare ended its worker process {len(self._deaths)} times in a row"
+        return f"the first {self._n_failed_pairs} {self._rules.unit} that were compared all failed"
+
+    def _seen(self, look: Look) -> str:
+        return f", and so did {look.n_tried} from all over the run" if look.n_tried else ""
+
+    @property
+    def _kills_workers(self) -> bool:
+        return len(self._deaths) >= HOPELESS_DEATHS and not self._one_item_explains()
 
     @property
     def _may_be_hopeless(self) -> bool:

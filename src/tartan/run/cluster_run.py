@@ -28,7 +28,6 @@ from tartan.core.ledger import NOT_COMPUTED
 from tartan.core.region import Region
 from tartan.core.verdict import FailureRules
 from tartan.errors import ClusterError, RunCancelledError, StoreError, TartanError
-from tartan.options import RunOptions
 from tartan.run.cluster_rank import ENTRY, STORAGE_RESOURCE, RankJob, identity_of
 from tartan.run.oversight import RanksOversight
 from tartan.run.session import TRACE_NAME, RunSession, folder_grid
@@ -203,7 +202,7 @@ def _drive(
     asked, run = session.asked, f"run-{secrets.token_hex(4)}"
     with contextlib.ExitStack() as stack:
         stack.enter_context(folder.join(run, {"what": "the driver of a run on several ranks"}))
-        watch = _open_watch(stack, folder, asked.options, coordinator)
+        watch = _open_watch(stack, folder, session, coordinator)
         engine = stack.enter_context(ways.engine(run))
         depot = Depot(
             folder,
@@ -238,13 +237,13 @@ def _drive(
                 _write_trace(folder, tracer, summary)
 
 
-def _open_watch(stack: contextlib.ExitStack, folder: RunFolder, options: RunOptions, coordinator: Coordinator) -> Watch:
+def _open_watch(stack: contextlib.ExitStack, folder: RunFolder, session: RunSession, coordinator: Coordinator) -> Watch:
     """Return what the driver tells of its ranks: reports to be judged, what was committed, what is shown."""
-    total = folder.pairs.n_pairs
+    options, total = session.asked.options, folder.pairs.n_pairs
     progress = stack.enter_context(Progress(total, total - folder.n_left, quiet=options.quiet))
     rules = FailureRules(options.on_error, options.max_failures)
     return Watch(
-        RanksOversight(folder, rules, progress, coordinator).report_of_rank,
+        RanksOversight(folder, rules, progress, session.look, coordinator).report_of_rank,
         partial(_committed, folder),
         stack.enter_context(_ranks_file(folder)).write,
         lambda text: progress.say(f"tartan: {text}"),

@@ -10,7 +10,7 @@ from tartan.base.progress import Progress
 from tartan.core.coordinator import Coordinator
 from tartan.core.ledger import DONE
 from tartan.core.messages import Report
-from tartan.core.verdict import FailureRules, NodeReport, RunTally
+from tartan.core.verdict import FailureRules, Look, NodeReport, RunTally
 from tartan.errors import TartanError
 from tartan.store.folder import RunFolder
 
@@ -28,6 +28,8 @@ class Oversight:
     rules : FailureRules
     progress : Progress
         Of the pairs that are computed here.
+    look : callable
+        Tries pairs from all over the run, when the first ones make one doubt that any succeeds.
     share : collection of (I, J), optional
         Chunks that are computed here, where others compute the rest. Failures are judged by all pairs of the run.
     """
@@ -37,12 +39,14 @@ class Oversight:
         folder: RunFolder,
         rules: FailureRules,
         progress: Progress,
+        look: Callable[[], Look],
         share: Collection[tuple[int, int]] | None = None,
     ) -> None:
         counts = folder.counts()
         known = (failure.i for failure in folder.failures() if failure.j is None)
         self._folder = folder
         self._progress = progress
+        self._look = look
         self._n_items = folder.manifest.n_items
         self._n_elsewhere = 0 if share is None else int((counts - folder.counts(share))[DONE:].sum())
         self._tally = RunTally(
@@ -67,6 +71,8 @@ class Oversight:
         new = tally.add(report)
         if new:
             self._folder.add_failures(new)
+        if tally.wants_look:
+            tally.see(self._look())
         tally.judge()
         loads = tally.n_loads if storage_loads is None else storage_loads
         done_pairs = tally.n_scores - self._n_elsewhere
@@ -80,7 +86,7 @@ class RanksOversight(Oversight):
     ----------
     folder : RunFolder
         Joined as the writer of the driver.
-    rules, progress
+    rules, progress, look
         As for ``Oversight``.
     coordinator : Coordinator
     clock : callable
@@ -92,10 +98,11 @@ class RanksOversight(Oversight):
         folder: RunFolder,
         rules: FailureRules,
         progress: Progress,
+        look: Callable[[], Look],
         coordinator: Coordinator,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(folder, rules, progress)
+        super().__init__(folder, rules, progress, look)
         self._coordinator = coordinator
         self._clock = clock
         self._storage_loads = self._fills = 0

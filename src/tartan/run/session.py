@@ -22,7 +22,7 @@ from tartan.core.grid import Grid
 from tartan.core.ledger import NOT_COMPUTED
 from tartan.core.rank_layout import divide_slots
 from tartan.core.shares import Chunk
-from tartan.core.verdict import FailureRules, NodeReport
+from tartan.core.verdict import FailureRules, Look, NodeReport
 from tartan.errors import DeviceMemoryError, StoreError, TartanError
 from tartan.options import Size
 from tartan.run.disk_options import cache_key, digest_base, open_disk_cache
@@ -30,7 +30,7 @@ from tartan.run.healing import decide, failed_items
 from tartan.run.meaning import declared
 from tartan.run.oversight import Oversight
 from tartan.run.plan import MemoryPlan, host_slots, plan_grid, plan_run, prediction_facts, sizing_of
-from tartan.run.probing import ItemFacts, KnownForm, learn
+from tartan.run.probing import ItemFacts, KnownForm, learn, try_some
 from tartan.run.rank import Rank, open_rank
 from tartan.run.reopen import refuse_other
 from tartan.run.request import Request
@@ -130,6 +130,7 @@ class RunSession:
     """
 
     unit = "pairs"
+    arity = 2
     compacts = True
     """Whether devices may keep items in a compact form: not where other ranks take them."""
 
@@ -411,7 +412,14 @@ class RunSession:
     def _lead(self, folder: RunFolder, remaining: Left, plan: MemoryPlan, progress: Progress) -> Lead:
         """Return what stands above the node: here the whole order, and the verdict on what failed."""
         rules = FailureRules(self._options.on_error, self._options.max_failures, self.unit)
-        return Lead(remaining, Oversight(folder, rules, progress, remaining.share).report)
+        return Lead(remaining, Oversight(folder, rules, progress, self.look, remaining.share).report)
+
+    def look(self) -> Look:
+        """Try pairs from all over the run, on a worker of their own."""
+        asked = self.asked
+        with open_rank(asked.app, replace(self._options, workers=1, device=("cpu",))) as rank:
+            uniform = self.facts.form is not None
+            return try_some(asked.app, asked.source, rank.executor, self._options, arity=self.arity, uniform=uniform)
 
     def _execution(
         self, folder: RunFolder, plan: MemoryPlan, sink: ChunkSink | TripleCommitter, lead: Lead, tracer: Tracer

@@ -179,6 +179,7 @@ class TripleSession(RunSession):
     """A request for triples and what this process has to fulfil it."""
 
     unit = "triples"
+    arity = 3
     compacts = False
     _created: Callable[..., RunFolder] = staticmethod(TripleFolder.create)
 

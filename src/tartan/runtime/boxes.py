@@ -280,6 +280,18 @@ def probe_triples(
     return cost_of_one_more(call, sides, 3, most_triples)
 
 
+def try_triple(
+    context: WorkerContext, first: Any, second: Any, third: Any, uniform: bool, dtypes: dict[str, str]
+) -> bool:
+    """Compare three items; return whether that gives scores."""
+    app, kinds = context.application, {name: np.dtype(dtype) for name, dtype in dtypes.items()}
+    groups = [np.stack([item]) if uniform else [item] for item in (first, second, third)]
+    part = BoxPart(Tile(0, 0), Box(range(1), range(1, 2), range(2, 3)), ((), (), ()), frozenset(), None)
+    scores, failures = score_box(app, groups, np, part, kinds)
+    found = [_finished(app, scores[name], np.zeros((1, 1, 1), kind), name)[0] for name, kind in kinds.items()]
+    return not failures and all(bad is None or not bad.any() for bad in found)
+
+
 def _time_box(app: Application, item: Any, uniform: bool, dtypes: dict[str, str], side: int) -> float:
     group = np.stack([item] * side) if uniform else [item] * side
     box = Box(range(side), range(side, 2 * side), range(2 * side, 3 * side))

@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tartan.application import compares_pairs
+from tartan.core.ledger import DONE
 from tartan.runtime.codec import decode, encode, encoded_parts, nbytes_of
 from tartan.runtime.compare import (
     compare_block,
     compare_pairs,
+    score_tile,
 )
 from tartan.runtime.host import HOST_ARENA, HostItems, Place, UniformItems
 from tartan.runtime.items import ItemFailure, ItemForm, check_rows, parse_item, prepare_item, prepare_rows, ready_item
@@ -247,6 +249,14 @@ def probe_rows(context: WorkerContext, keys: Sequence[str], rows: np.ndarray) ->
         ready[0].copy(),
         rows[good[0]].copy(),
     )
+
+
+def try_pair(context: WorkerContext, left: Any, right: Any, uniform: bool, dtypes: dict[str, str]) -> bool:
+    """Compare two items; return whether that gives scores."""
+    kinds = {name: np.dtype(dtype) for name, dtype in dtypes.items()}
+    rows, columns = (np.stack([item]) if uniform else [item] for item in (left, right))
+    out, status = {name: np.zeros((1, 1), kind) for name, kind in kinds.items()}, np.zeros((1, 1), np.uint8)
+    return not score_tile(context.application, rows, columns, kinds, DONE, out, status)
 
 
 PROBE_SIDES = (1, 1, 2, 4, 8, 16, 64)
