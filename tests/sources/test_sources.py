@@ -14,11 +14,12 @@ import pytest
 import scipy.sparse
 import zarr
 
+from tartan.base.urls import is_url
 from tartan.errors import ConfigError, ItemError
 from tartan.sources.arrays import ArraySource, ZarrSource
 from tartan.sources.files import find_keys, item_keys
 from tartan.sources.items import SequenceSource, Source, join_sources, open_source
-from tartan.sources.paths import Location, absolute, has_magic, is_url
+from tartan.sources.paths import Location, absolute, has_magic
 
 
 def write(folder: Path, *names: str) -> Path:
@@ -232,13 +233,34 @@ class TestUrls:
         with pytest.raises(ConfigError, match="nosuch://x"):
             open_source("nosuch://x/y")
 
-    def test_files_inside_an_archive(self, tmp_path: Path) -> None:
-        import zipfile
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "reference::{}/a.json",
+            "zip://*.fa::{}/a.zip",
+            "simplecache::memory://x/b.fa",
+            "memory://x::y",
+            "dir::a.zarr",
+        ],
+    )
+    def test_chained_addresses_are_refused_before_anything_is_opened(self, tmp_path: Path, url: str) -> None:
+        with pytest.raises(ConfigError, match="chained by '::'") as caught:
+            open_source(url.format(tmp_path))
+        assert caught.value.code == "chained-url"
 
-        with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-            archive.writestr("one.fa", "1")
-            archive.writestr("two.fa", "2")
-        assert contents(open_source(f"zip://*.fa::{tmp_path}/a.zip")) == [b"1", b"2"]
+    def test_two_colons_in_the_name_of_a_file_are_no_chain(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        Path("a::b.fa").write_text("1")
+        assert contents(open_source(["a::b.fa"])) == [b"1"]
+
+    @pytest.mark.parametrize("scheme", ["file://", "local://", "FILE://"])
+    def test_a_local_file_is_read_as_one_whatever_its_scheme(self, tmp_path: Path, scheme: str) -> None:
+        (tmp_path / "a.fa").write_text("1")
+        source = open_source(f"{scheme}{tmp_path}/*.fa")
+        assert contents(source) == [b"1"]
+        assert source.describe()["patterns"] == [f"{tmp_path}/*.fa"]
 
     def test_duplicate_is_refused(self, memory: Any) -> None:
         with pytest.raises(ConfigError, match="named twice"):

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tartan.base.urls import is_url, refuse_chained
 from tartan.errors import ConfigError
 
 KINDS = "biufcmMSUV"  # of fixed size: no Python object comes out of a chunk
@@ -32,13 +33,21 @@ def open_zarr(path: str | Path) -> Any:
     import zarr
 
     path = str(path)
+    if is_url(path):
+        refuse_chained(path)
     try:
-        opened = zarr.open(path, mode="r")
+        opened = zarr.open(path if is_url(path) else _local(path), mode="r")
     except Exception as error:  # the errors of Zarr have no common class
         raise ConfigError(f"Zarr {path!r} cannot be opened: {error}", context={"input": path}) from error
     if isinstance(opened, zarr.Array):
         refuse_unsafe(opened, path)
     return opened
+
+
+def _local(path: str) -> Any:
+    from tartan.base.zarr_store import RegularStore
+
+    return RegularStore(path, read_only=True)
 
 
 def refuse_unsafe(array: Any, label: str) -> None:

@@ -17,9 +17,10 @@ import numpy as np
 
 from tartan.base.keys import IndexKeys
 from tartan.base.npy_input import open_npy
+from tartan.base.urls import is_url
 from tartan.base.zarr_input import open_zarr
 from tartan.errors import ConfigError
-from tartan.sources.paths import absolute, is_url
+from tartan.sources.paths import absolute
 
 _BAND_BUDGET_BYTES = 256 * 2**20
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,8 +16,10 @@ import numpy as np
 
 from tartan.base.keys import distinct
 from tartan.base.machine import memory
+from tartan.base.regular import open_regular
+from tartan.base.urls import URL
 from tartan.errors import ItemError
-from tartan.sources.paths import URL, Location, absolute, last_name
+from tartan.sources.paths import Location, absolute, last_name
 from tartan.sources.remote import Patience, read_remote
 from tartan.sources.split import Splitter
 
@@ -174,23 +175,6 @@ def _read(location: Location, max_bytes: int, patience: Patience) -> bytes:
     _refuse_beyond_memory(location.size_bytes)
     data = read_remote(location.filesystem, location.path, location.size_bytes, max_bytes, patience)
     return _limited(data, max_bytes)
-
-
-def open_regular(path: str, buffering: int = -1) -> Any:
-    """Open a regular file for reading bytes.
-
-    Raises
-    ------
-    OSError
-        If it cannot be opened, or is something else.
-    """
-    # Not blocking, or a named pipe among the files would hold a reader forever.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    file = open(descriptor, "rb", buffering=buffering)  # noqa: SIM115 - the caller closes it
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        file.close()
-        raise OSError(0, "not a regular file", path)
-    return file
 
 
 def _read_local(path: str, max_bytes: int) -> bytes:

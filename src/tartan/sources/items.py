@@ -19,10 +19,12 @@ from typing import Any, BinaryIO, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from tartan.base.keys import IndexKeys, distinct
+from tartan.base.regular import open_regular
+from tartan.base.urls import is_url, without_local_scheme
 from tartan.errors import ConfigError, ItemError
 from tartan.sources.arrays import ArraySource, open_stored_array
-from tartan.sources.files import DEFAULT_MAX_ITEM_BYTES, FileSource, Fingerprints, open_regular, split_files
-from tartan.sources.paths import absolute, expand, has_magic, is_url
+from tartan.sources.files import DEFAULT_MAX_ITEM_BYTES, FileSource, Fingerprints, split_files
+from tartan.sources.paths import absolute, expand, has_magic
 from tartan.sources.split import Split, Splitter
 
 Kind = Literal["files", "array", "sequence"]
@@ -337,6 +339,7 @@ def _open_array(array: Any) -> Source:
 
 
 def _open_paths(patterns: Sequence[str], suffixes: tuple[str, ...], max_item_bytes: int, split: Split | None) -> Source:
+    patterns = [without_local_scheme(pattern) for pattern in patterns]
     if len(patterns) == 1 and not has_magic(patterns[0]):
         source = open_stored_array(absolute(patterns[0]))
         if source is not None:

@@ -17,13 +17,13 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
+from tartan.base.urls import is_url, refuse_chained
 from tartan.errors import ConfigError
 from tartan.sources import globs
 from tartan.sources.remote import in_time
 from tartan.sources.split import Splitter
 
 _LISTING_SECONDS = 300.0
-URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*(::|://)")
 _T = TypeVar("_T")
 _HTTP_MAGIC = re.compile(r"[*\[]")  # a question mark starts the query of a web address
 
@@ -58,11 +58,6 @@ class Location:
         """Path of a local file, URL of a remote one; of a part with its number."""
         file = self.path if self.filesystem is None else str(self.filesystem.unstrip_protocol(self.path))
         return file if self.part is None else f"{file}#{self.part}"
-
-
-def is_url(text: str) -> bool:
-    """Whether a name is an fsspec URL (``s3://..``, ``zip://..::..``) and not a local path."""
-    return URL.match(text) is not None and not os.path.lexists(text)
 
 
 def has_magic(text: str) -> bool:
@@ -167,6 +162,7 @@ def _expand_url(url: str, suffixes: tuple[str, ...]) -> list[Location]:
 
 
 def _open_filesystem(url: str) -> tuple[Any, str]:
+    refuse_chained(url)
     from fsspec.core import url_to_fs
 
     try:

@@ -399,9 +399,10 @@ class RunFolder(Ledger):
 
     def _open_zarr(self, name: str) -> zarr.Array[Any]:
         import zarr
-        from zarr.storage import LocalStore
 
-        class Store(LocalStore):
+        from tartan.base.zarr_store import RegularStore
+
+        class Store(RegularStore):
             """Keeps the folder: a temporary one lasts as long as what reads it."""
 
             owner = self
