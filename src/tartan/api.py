@@ -274,8 +274,8 @@ def resume(
         with all others, and their new sizes and times of change are recorded. An item that fails again stays failed,
         with its new reason. Any other input must be as it was.
     trust : bool
-        Run the code that the folder names although the folder was not made by this user on this machine. Built-in
-        applications, and code given as ``app``, need no trust.
+        Run the code, and open the inputs, that the folder names although the folder was not made by this user on this
+        machine. Built-in applications need no trust, nor do code given as ``app`` and items given as ``previous``.
     host_cache, device_cache, disk_cache, cache_at, workers, order, device, on_error, max_failures, tile_timeout, \
 verify, trace, cluster, insecure, rank_timeout, parse_at, quiet
         As in ``allpairs``.
@@ -285,7 +285,7 @@ verify, trace, cluster, insecure, rank_timeout, parse_at, quiet
     ConfigError
         If the application was an object of a program and is not given.
     StoreError
-        If inputs have changed, or code that the folder names would be run and is not trusted.
+        If inputs have changed, or code would be run or inputs be opened that the folder names, and it is not trusted.
     """
     given = locals()
     from tartan.run import execute
@@ -425,7 +425,7 @@ def supported_tree(
     )
 
 
-def fuse(path: str | Path, out: str | Path | None = None) -> FusedParticle:
+def fuse(path: str | Path, out: str | Path | None = None, *, trust: bool = False) -> FusedParticle:
     """Lay all particles of a run of microscopy onto each other.
 
     Parameters
@@ -434,6 +434,8 @@ def fuse(path: str | Path, out: str | Path | None = None) -> FusedParticle:
         A finished run of all pairs.
     out : path, optional
         Folder in which points, poses, particles apart and correlation are written. Default: nothing is.
+    trust : bool
+        As in ``resume``.
 
     Returns
     -------
@@ -446,7 +448,7 @@ def fuse(path: str | Path, out: str | Path | None = None) -> FusedParticle:
         If the run is another application's, keeps less than all pairs or is not finished, if no pair connects two
         particles that could be read, or if ``out`` holds a run.
     StoreError
-        If the particles have changed since the run, or the system refuses to write.
+        If the particles have changed since the run, the folder is not trusted, or the system refuses to write.
     """
     from tartan.apps.microscopy.fused_run import fuse_run, require_motions
     from tartan.run.contents import parsed_items
@@ -456,7 +458,7 @@ def fuse(path: str | Path, out: str | Path | None = None) -> FusedParticle:
     require_motions(run)
     if out is not None:
         refuse_run_folder(out, "the fusion")
-    fused = fuse_run(run, parsed_items(run.folder, apps))
+    fused = fuse_run(run, parsed_items(run.folder, apps, trust=trust))
     if out is not None:
         fused.write(Path(out))
     return fused

@@ -56,7 +56,7 @@ OPTIONS = {
         "-k", "--clusters", "--threshold", "--method", "--min-size", "--truth", "--centres", "--picture", "--curve",
         "--map", "--seed", "--checkpoint", "--out", "--ranks", "--link",
     },
-    "fuse": {"--out", "--json", "--help"},
+    "fuse": {"--out", "--trust", "--json", "--help"},
     "neighbors": MATRIX | {"-k", "--count", "--out"},
     "outliers": MATRIX | {"-k", "--count", "--threshold", "--all", "--out"},
     "lcms": {

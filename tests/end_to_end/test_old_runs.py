@@ -105,7 +105,7 @@ def test_a_reduced_run_grows_to_what_a_fresh_one_keeps(folder: Path, name: str) 
 
 @pytest.mark.slow
 def test_a_run_of_rows_grows_to_the_bits_of_a_fresh_one(folder: Path) -> None:
-    grown = tartan.add(moved(folder, "vectors"), str(folder / "more.npy"), workers=1)
+    grown = tartan.add(moved(folder, "vectors"), str(folder / "more.npy"), workers=1, trust=True)
     rows = np.concatenate([np.load(folder / name) for name in ("rows.npy", "more.npy")])
     from tartan.apps.vectors.app import Vectors
 
@@ -123,13 +123,13 @@ def test_new_items_are_placed_on_the_map(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_folders_without_a_seal_run_code_only_when_trusted(folder: Path) -> None:
+def test_folders_without_a_seal_run_code_and_open_inputs_only_when_trusted(folder: Path) -> None:
     """Nothing in them shows who made them."""
-    run = moved(folder, "unfinished")
     with pytest.raises(StoreError, match="--trust") as caught:
-        tartan.resume(run, workers=1)
+        tartan.resume(moved(folder, "unfinished"), workers=1)
     assert caught.value.code == "not-trusted"
-    assert tartan.add(moved(folder, "vectors"), str(folder / "more.npy"), workers=1).finished  # runs no code of its own
+    with pytest.raises(StoreError, match=r"inputs that it names would be opened: '.*rows.npy'"):
+        tartan.add(moved(folder, "vectors"), str(folder / "more.npy"), workers=1)
 
 
 def test_a_changed_application_is_refused(folder: Path) -> None:

@@ -210,13 +210,103 @@ def test_consent_names_what_it_is_for(run: Path, tmp_path: Path, monkeypatch: py
         require_consent(RunFolder.open(run), "its items would be shown", trust=False)
 
 
-@pytest.mark.slow
-def test_built_in_applications_need_no_trust(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def vectors(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an unfinished run of a built-in application, as another user finds it."""
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).random((6, 4)))
     assert command("run", "vectors", tmp_path / "rows.npy", "-o", tmp_path / "v", "--tile", 3).status == 0
     (tmp_path / "v/status.zarr/c/0/1").unlink()
     as_another_user(monkeypatch, tmp_path)
-    assert command("resume", tmp_path / "v").status == 0
+    return tmp_path / "v"
+
+
+def name_inputs(run: Path, inputs: dict[str, Any]) -> None:
+    body = json.loads((run / FILE_NAME).read_text())
+    del body["format"], body["checksum"]
+    (run / FILE_NAME).write_text(Manifest(**body | {"inputs": inputs}).to_json())
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the inputs that are opened from now on."""
+    import fsspec.core
+
+    import tartan.sources.items
+
+    names: list[str] = []
+    open_stored, url_to_fs = tartan.sources.items.open_stored_array, fsspec.core.url_to_fs
+    monkeypatch.setattr(fsspec.core, "url_to_fs", lambda url: (names.append(url), url_to_fs(url))[1])
+    monkeypatch.setattr(
+        tartan.sources.items, "open_stored_array", lambda path: (names.append(path), open_stored(path))[1]
+    )
+    return names
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["resume", "add"])
+def test_inputs_of_a_folder_from_elsewhere_are_opened_only_when_it_is_trusted(
+    vectors: Path, command: Command, tmp_path: Path, opened: list[str], what: str
+) -> None:
+    """The application is a built-in one: no code of the folder is run, but it may name any file and any server."""
+    np.save(tmp_path / "more.npy", np.random.default_rng(1).random((2, 4)))
+    words = (what, vectors, *([tmp_path / "more.npy"] if what == "add" else []))
+    message = refused(command, words)
+    assert f"the inputs that it names would be opened: '{tmp_path}/rows.npy'" in message
+    assert "--trust" in message
+    assert not opened
+    assert command(*words, "--trust").status == 0
+    assert opened
+
+
+@pytest.mark.slow
+def test_items_that_are_given_take_no_trust(vectors: Path, tmp_path: Path, opened: list[str]) -> None:
+    name_inputs(vectors, {"kind": "array", "patterns": ["memory://elsewhere.npy"]})
+    assert tartan.resume(vectors, previous=np.load(tmp_path / "rows.npy"), workers=1).finished
+    assert not opened
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"kind": "files", "patterns": [f"http://127.0.0.1:9/{i}.faa" for i in range(14)]},
+        {"kind": "files", "parts": [{"kind": "files", "patterns": [f"http://127.0.0.1:9/{i}.faa"]} for i in range(14)]},
+    ],
+)
+def test_the_question_names_the_first_inputs_and_counts_urls(
+    vectors: Path, opened: list[str], inputs: dict[str, Any]
+) -> None:
+    name_inputs(vectors, inputs)
+    names = r"'http://127.0.0.1:9/0.faa', .*, 'http://127.0.0.1:9/2.faa' and 11 more \(14 of 14 are URLs\)"
+    with pytest.raises(StoreError, match=names):
+        tartan.resume(vectors)
+    assert not opened
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    ["info RUN", "show RUN 0 1", "report RUN -o OUT.html", "neighbors RUN -k 1", "export RUN OUT.csv", "cluster RUN"],
+)
+def test_looking_at_a_folder_from_elsewhere_opens_no_input(
+    vectors: Path, command: Command, tmp_path: Path, opened: list[str], words: str
+) -> None:
+    name_inputs(vectors, {"kind": "files", "patterns": ["memory://x/*.faa", str(tmp_path / "rows.npy")]})
+    given = words.replace("RUN", str(vectors)).replace("OUT", str(tmp_path / "out")).split()
+    assert command(*given).status in (0, 1, 3)
+    assert not opened
+
+
+@pytest.mark.slow
+def test_fusing_a_folder_from_elsewhere_takes_trust(
+    vectors: Path, command: Command, tmp_path: Path, opened: list[str]
+) -> None:
+    from tartan import apps
+    from tartan.run.contents import parsed_items
+
+    with pytest.raises(StoreError, match="--trust"):
+        parsed_items(RunFolder.open(vectors), apps, trust=False)
+    assert not opened
+    assert len(parsed_items(RunFolder.open(vectors), apps, trust=True)) == 6
 
 
 class Bomb:

@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="leave the map of the run as it is; otherwise new items are placed on it, if the run keeps one",
     )
-    add_trust(parser, "run the code that the folder names")
+    add_trust(parser, "run the code, and open the inputs, that the folder names")
     add_execution_options(parser)
 
 

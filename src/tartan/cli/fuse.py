@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tartan.cli.shared.options import add_trust
 from tartan.cli.shared.output import print_json
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("run", metavar="RUN", help="folder of a finished run of microscopy")
     parser.add_argument("-o", "--out", metavar="OUT", type=Path, required=True, help="folder for what is written")
+    add_trust(parser, "open the particles that RUN names")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -25,7 +27,7 @@ def execute(args: argparse.Namespace) -> int:
     import tartan
     from tartan.view.particle_image import save_particle_image
 
-    found = tartan.fuse(args.run, args.out)
+    found = tartan.fuse(args.run, args.out, trust=args.trust)
     if found.fusion.trusted:
         save_particle_image(args.out / "fused.png", found.spread(), found.single)
     _report(args, found)

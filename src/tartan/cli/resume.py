@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="try failed items and pairs again; files of failed items may be mended, all others must be as they were",
     )
-    add_trust(parser, "run the code that the folder names")
+    add_trust(parser, "run the code, and open the inputs, that the folder names")
     add_execution_options(parser)
 
 

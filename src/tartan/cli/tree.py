@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="of a run of phylogeny: support of the branches in percent, from N trees of resampled proteins, each "
         "a run of its own; how long all take is said after the first",
     )
-    add_trust(parser, "run the code that the folder names, for its support")
+    add_trust(parser, "run the code, and open the inputs, that the folder names, for its support")
     add("--seed", type=count, metavar="S", help="seed of the resamplings; default: 0")
     add(
         "--compare",

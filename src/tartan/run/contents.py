@@ -11,15 +11,23 @@ from tartan.store.folder import RunFolder
 from tartan.workers.shipping import Registry
 
 
-def parsed_items(folder: RunFolder, registry: Registry) -> list[Any]:
+def parsed_items(folder: RunFolder, registry: Registry, *, trust: bool) -> list[Any]:
     """Return all items of a run of a built-in application, parsed; None for one that failed.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    registry : Registry
+        The built-in applications.
+    trust : bool
+        Whether the inputs may be opened although the folder was not made by this user on this machine.
 
     Raises
     ------
     ConfigError, StoreError
-        If the inputs are gone or are not those of the run.
+        If the inputs are gone or are not those of the run, or the folder is not trusted.
     """
-    asked = reopened(folder, RunOptions(), registry, Given())
+    asked = reopened(folder, RunOptions(), registry, Given(trust=trust))
     refuse_other(folder, asked)
     failed = {failure.i for failure in folder.failures() if failure.j is None}
     items: list[Any] = []

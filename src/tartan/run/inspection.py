@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 
 from tartan.application import Application
 from tartan.base.format import format_number
+from tartan.base.urls import is_url
 from tartan.errors import ConfigError, ItemError, TartanError
 from tartan.run.reopen import locate_items, open_inputs
 from tartan.sources.files import read_location
 from tartan.sources.items import Source
-from tartan.sources.paths import Location, is_url
+from tartan.sources.paths import Location
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
 from tartan.store.manifest import Manifest, leaves

@@ -6,12 +6,14 @@ table names are taken. What has changed is found by comparing the tables (store/
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tartan.application import Application, as_application
+from tartan.base.format import shown
+from tartan.base.urls import is_url
 from tartan.errors import ConfigError, StoreError
 from tartan.options import RunOptions
 from tartan.run.inputs import open_items
@@ -37,7 +39,8 @@ class Given:
     app, items : optional
         The application and the items that the run has, where they were objects of a program.
     trust : bool
-        Whether the code that the folder names may be run, although the folder was not made by this user here.
+        Whether the code that the folder names may be run and its inputs be opened, although the folder was not made by
+        this user here.
     retry_failed : bool
         Whether items and pairs that failed are tried again.
     """
@@ -64,21 +67,22 @@ def reopened(folder: RunFolder, options: RunOptions, registry: Registry, given: 
     ConfigError
         If the application or the items were objects of a program and are not given.
     StoreError
-        If the code of the application has changed, or is not trusted; none of it has been run then.
+        If the code of the application has changed, or the folder is not trusted: then none of its code has been run,
+        and none of its inputs opened.
     """
     manifest = folder.manifest
     about = manifest.application
-    if given.app is not None:
-        application = as_application(given.app, manifest.arity)
-        described = describe_application(application, registry)
-    elif about["kind"] == "object":
+    if given.app is None and about["kind"] == "object":
         raise ConfigError(
             f"{folder.path} was computed by {about['name']}, which exists only in the program that defined it; call "
             "tartan.allpairs there again, or give the application as file.py:NAME"
         )
-    else:
-        _check_code(folder, trust=given.trust)
+    _require_trust(folder, given)
+    if given.app is None:
         application, described = load_application(about["source"], about["parameters"], registry, manifest.arity)
+    else:
+        application = as_application(given.app, manifest.arity)
+        described = describe_application(application, registry)
     if given.items is not None:
         source = open_items(application, given.items)
     else:
@@ -86,16 +90,34 @@ def reopened(folder: RunFolder, options: RunOptions, registry: Registry, given: 
     return Request(application, described, source, options, manifest.workload, reduce=manifest.reduce)
 
 
-def _check_code(folder: RunFolder, *, trust: bool) -> None:
-    """Refuse code that is not that of the run, or that is not trusted, before any of it is run."""
-    about = folder.manifest.application
+def _require_trust(folder: RunFolder, given: Given) -> None:
+    """Refuse changed code, and what a folder from elsewhere names, before any of it is run or opened."""
+    about, acts = folder.manifest.application, []
     source = str(about["source"])
-    if names_builtin(source):
-        return
-    found = source_hash(source)
-    if found is not None:
-        refuse_differences(code_differences(about, about | {"source_hash": found}), folder.path)
-    require_consent(folder, f"the code of its application would be run: {source}", trust=trust)
+    if given.app is None and not names_builtin(source):
+        found = source_hash(source)
+        if found is not None:
+            refuse_differences(code_differences(about, about | {"source_hash": found}), folder.path)
+        acts.append(f"the code of its application would be run: {source}")
+    names = [name for leaf in leaves(folder.manifest.inputs) for name in _names_of(leaf)]
+    if given.items is None and names:
+        acts.append(f"the inputs that it names would be opened: {_named(names)}")
+    if acts:
+        require_consent(folder, "; ".join(acts), trust=given.trust)
+
+
+def _named(names: list[str]) -> str:
+    """Name the first inputs, and say how many there are and how many of them are fetched over a network."""
+    n_urls = sum(is_url(name) for name in names)
+    urls = f" ({n_urls:,} of {len(names):,} are URLs)" if n_urls else ""
+    first = ", ".join(shown(name) for name in names[:_NAMED])
+    return first + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "") + urls
+
+
+def _names_of(inputs: Mapping[str, Any]) -> list[str]:
+    """Return what a leaf of the inputs names: patterns, or the path that older versions wrote; nothing for objects."""
+    path = inputs.get("path")
+    return inputs.get("patterns") or ([path] if path else [])
 
 
 def refuse_other(folder: RunFolder, asked: Request, *, mended: Sequence[int] = ()) -> None:
@@ -145,8 +167,7 @@ def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, app: Ap
     ends = _ends(manifest)
     sources = []
     for index, inputs in enumerate(given):
-        named: list[str] | str | None = inputs.get("patterns") or inputs.get("path")
-        if not named:
+        if not (named := _names_of(inputs)):
             raise ConfigError(f"{path} was computed from objects in memory; give them again with tartan.allpairs")
         source = open_items(app, named)
         if isinstance(source, FileSource) and items is not None and len(ends) == len(given) + 1:
@@ -177,7 +198,7 @@ def locate_items(manifest: Manifest, items: ItemTable, app: Application) -> list
     given, ends = list(leaves(manifest.inputs)), _ends(manifest)
     found: list[Location | None] = []
     for index, inputs in enumerate(given):
-        source = open_items(app, inputs.get("patterns") or [])
+        source = open_items(app, _names_of(inputs))
         if not isinstance(source, FileSource):
             raise ConfigError("the items of this run are no files")
         of_leaf = slice(ends[index], ends[index + 1]) if len(ends) == len(given) + 1 else slice(None)

@@ -32,7 +32,7 @@ class Resampling:
     seed : int
         Of the first; the others have the following ones.
     trust : bool
-        Whether the code that the folder names may be run, although the folder was not made by this user here.
+        As of ``tartan.run.reopen.Given``.
     """
 
     n: int

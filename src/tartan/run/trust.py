@@ -1,4 +1,4 @@
-"""Consent: what a run folder names is run or shown only if this user made the folder, or says that it may be.
+"""Consent: what a run folder names is run, opened or fetched only if this user made the folder, or says that it may be.
 
 A folder says which code compares its items and where these lie. Whoever wrote the folder chose that. This is the only
 place that decides whether a folder may act with the rights of the user who opens it.

@@ -55,7 +55,11 @@ class _ManifestReduce(TypedDict):
 
 class _ManifestInputs(TypedDict):
     kind: NotRequired[str]
-    patterns: NotRequired[list[Any]]
+    patterns: NotRequired[list[str]]
+    path: NotRequired[str]
+    parts: NotRequired[list[_ManifestInputs]]
+    size_bytes: NotRequired[int]
+    mtime_ns: NotRequired[int]
     shape: NotRequired[list[_Size]]
     dtype: NotRequired[str]
 
