@@ -240,28 +240,38 @@ def test_ranges_that_wait_in_the_memory_make_place_for_what_a_function_allocates
     assert fake.misuse == []
 
 
-def test_functions_that_raise_return_or_keep_arrays_are_tried_twice_and_refused() -> None:
-    kept: list[Any] = []
-
+def test_functions_that_raise_or_return_arrays_are_tried_twice_and_refused() -> None:
     def raises(a: Array, b: Array, xp: Any) -> None:
         raise ValueError("no such thing")
 
     def returns(a: Array, b: Array, xp: Any) -> Any:
         return a + 1
 
-    def keeps(a: Array, b: Array, xp: Any) -> None:
-        kept.append(a)
-
     with session(CudaDevice(0, cupy=FakeCupy())) as s:
         for function, message in (
             (raises, r"subtask \(\d,\) of .*raises failed: ValueError: no such thing"),
             (returns, "returned GuardedArray; write into the arrays"),
-            (keeps, "keeps array 0 after its end"),
         ):
             with pytest.raises(SubtaskError, match=message):
                 doubled(s, function=function)
         assert s.total.repeated == 0  # of runs that ended
         np.testing.assert_array_equal(doubled(s)[0], 2 * np.arange(24.0))
+
+
+def test_views_that_functions_keep_on_a_device_hold_their_memory() -> None:
+    kept: list[Any] = []
+
+    def keeps(a: Array, b: Array, xp: Any) -> None:
+        b[...] = 2 * a
+        kept.append((a[0], a[1:], b[:-1]))
+
+    fake = FakeCupy()
+    with session(CudaDevice(0, cupy=fake), device_cache=2**16) as s:
+        np.testing.assert_array_equal(doubled(s, function=keeps)[0], 2 * np.arange(24.0))
+        np.testing.assert_array_equal(doubled(s)[0], 2 * np.arange(24.0))
+    assert len(kept) == 6
+    assert fake.misuse == []
+    kept.clear()
 
 
 def test_a_call_without_end_holds_the_device_and_no_more() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tartan.blocks.loans import hold
 from tartan.blocks.work import BlockFunction
 from tartan.errors import SubtaskError
 from tartan.workers import shipping
@@ -70,10 +70,23 @@ class ArrayHeld(NamedTuple):
 
 
 class CallArgument(NamedTuple):
-    """One array of a call: where it comes from, where it goes; one of them for what is only read or only written."""
+    """One array of a call: where it comes from, where it goes; one of them for what is only read or only written.
+
+    ``loan`` is that of the array which the function gets; None where its memory is not that of the arena.
+    """
 
     before: ArrayPlace | ArrayHeld | None
     after: ArrayPlace | None
+    loan: int | None = None
+
+    def root(self, arena: Arena) -> np.ndarray:
+        """Return what all that a function has of the array refers to, and hold its loan as long as that lives."""
+        place = self.after or self.before
+        assert place is not None
+        root = place.view(arena)
+        if self.loan is not None:
+            hold(arena, root, self.loan)
+        return root
 
 
 @dataclass(frozen=True)
@@ -91,17 +104,18 @@ def run_subtask(context: WorkerContext, call: SubtaskCall) -> None:
     Raises
     ------
     SubtaskError
-        If it returned something, kept an array, or left elements unwritten in a watched call.
+        If it returned something, or left elements unwritten in a watched call.
     """
-    function = loaded(context, call.function.call)
     arena = context.arenas[ARENA]
+    roots = [argument.root(arena) for argument in call.arguments]
+    function = loaded(context, call.function.call)
     if call.function.debug:
-        _require_written(function, call, arena)
-    _call(function, call, arena, _FILLS[0])
+        _require_written(function, call, roots, arena)
+    _call(function, call, roots, arena, _FILLS[0])
 
 
-def _call(function: Any, call: SubtaskCall, arena: Arena, fill: int) -> None:
-    arrays = [_array(argument, arena, fill) for argument in call.arguments]
+def _call(function: Any, call: SubtaskCall, roots: Sequence[np.ndarray], arena: Arena, fill: int) -> None:
+    arrays = [_array(argument, root, arena, fill) for argument, root in zip(call.arguments, roots, strict=True)]
     writes = [argument.after is not None for argument in call.arguments]
     call_function(function, call.function.name, call.function.keywords, call.index, arrays, writes, np)
 
@@ -115,7 +129,7 @@ def call_function(
     writes: Sequence[bool],
     xp: Any,
 ) -> None:
-    """Call a function with arrays that nothing else refers to.
+    """Call a function with arrays.
 
     Parameters
     ----------
@@ -133,10 +147,9 @@ def call_function(
     Raises
     ------
     SubtaskError
-        If it returned something, kept an array, or wrote to one that it only reads.
+        If it returned something, or wrote to an array that it only reads.
     """
     keywords: dict[str, Any] = {"xp": xp, "index": index}
-    before = [sys.getrefcount(arrays[number]) for number in range(len(arrays))]
     try:
         found = function(*arrays, **{keyword: keywords[keyword] for keyword in wanted})
     except ValueError as error:
@@ -151,39 +164,24 @@ def call_function(
         raise SubtaskError(
             f"{name} returned {type(found).__name__}; write into the arrays that it was given, and return nothing"
         )
-    del found
-    require_none_kept(name, before, [sys.getrefcount(arrays[number]) for number in range(len(arrays))])
 
 
-def require_none_kept(name: str, before: Sequence[int], after: Sequence[int]) -> None:
-    """Refuse arrays to which there are more references than before a call."""
-    for number, (one, other) in enumerate(zip(before, after, strict=True)):
-        if other > one:
-            raise SubtaskError(
-                f"{name} keeps array {number} after its end; the memory is used again, so copy what is needed later"
-            )
-
-
-def _array(argument: CallArgument, arena: Arena, fill: int) -> np.ndarray:
+def _array(argument: CallArgument, root: np.ndarray, arena: Arena, fill: int) -> np.ndarray:
+    array = np.asarray(root.data)  # views of it keep the root alive, and not the arena alone
     if argument.after is None:
-        assert argument.before is not None
-        source = argument.before.view(arena)
-        array = np.asarray(source.data)  # views of it keep it alive, and not the arena alone
         array.flags.writeable = False
-        return array
-    array = np.asarray(argument.after.view(arena).data)
-    if argument.before is not None:
+    elif argument.before is not None:
         array[...] = argument.before.view(arena)
     else:
         array.reshape(-1).view(np.uint8).fill(fill)
     return array
 
 
-def _require_written(function: Any, call: SubtaskCall, arena: Arena) -> None:
+def _require_written(function: Any, call: SubtaskCall, roots: Sequence[np.ndarray], arena: Arena) -> None:
     """Call it twice on outputs that differ beforehand: what differs afterwards was not written."""
     found = []
     for fill in _FILLS:
-        _call(function, call, arena, fill)
+        _call(function, call, roots, arena, fill)
         outputs = [one.after.view(arena) for one in call.arguments if one.after is not None and one.before is None]
         found.append([output.reshape(-1).view(np.uint8).copy() for output in outputs])
     require_filled(call.function.name, found[0], found[1], np)

@@ -24,10 +24,12 @@ import numpy as np
 from tartan.blocks.calls import ARENA, ArrayHeld, ArrayPlace, CallArgument, SubtaskCall, run_subtask
 from tartan.blocks.filling import RangeFiller
 from tartan.blocks.gathering import FetchParts, RangeGatherer
-from tartan.blocks.node_events import BegunOrder, CallEnded, Copied, Filled, GatheredRange, Halt, error_of, too_small
+from tartan.blocks.lending import LentArrays
+from tartan.blocks.node_events import BegunOrder, CallEnded, Copied, Filled, GatheredRange, Halt, error_of
 from tartan.blocks.origins import KnownOrigins
 from tartan.blocks.store import BlockStore, aligned
 from tartan.blocks.subtask_lane import SubtaskLane, names_of, needs_of
+from tartan.blocks.tally import Tally
 from tartan.blocks.work import (
     AddFunction,
     AddSpace,
@@ -39,7 +41,6 @@ from tartan.blocks.work import (
     CrewEvent,
     DropFunctions,
     DropPieces,
-    NodeCounts,
     OrderDone,
     OrderFailed,
     PartOrigin,
@@ -52,6 +53,7 @@ from tartan.core.space import Box, shape_of, within
 from tartan.errors import SubtaskError, TartanError, TransportError
 from tartan.workers.executor import Completed, Executor, Outcome
 
+_LOOK_SECONDS = 0.02
 _AHEAD, _FAR_AHEAD = 2, 32
 """Subtasks that are prepared beyond those that run; the latter where nothing must leave the memory for them."""
 
@@ -79,6 +81,8 @@ class BlockNode:
         Receives what became of orders; called in the loop.
     lane : SubtaskLane, optional
         Where functions run that have a form for GPUs; over the arena of the store, and owned by the node.
+    lent : LentArrays, optional
+        Of the store; default: one with the usual patience.
     """
 
     def __init__(
@@ -89,14 +93,16 @@ class BlockNode:
         fetch: FetchParts,
         answer: Callable[[CrewEvent], None],
         lane: SubtaskLane | None = None,
+        lent: LentArrays | None = None,
     ) -> None:
         self.rank = rank
-        self._store = store
+        self._store, self._lent = store, lent or LentArrays(store)
         store.next_use = self._next_use
         self._open_executor, self._answer, self._lane = open_executor, answer, lane
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._executors: dict[bool, Executor] = {}
-        self._gatherer = RangeGatherer(rank, store, fetch, self._count)
+        self._tally = Tally(store, lane)
+        self._gatherer = RangeGatherer(rank, store, fetch, self._tally.count)
         self._filler = RangeFiller(self._gatherer, lambda key, error: self._inbox.put(Filled(key, error)))
         self._functions: dict[int, BlockFunction] = {}
         self._origins = KnownOrigins()
@@ -106,9 +112,6 @@ class BlockNode:
         self._filling: dict[GatheredRange, list[BegunOrder]] = {}
         self._uses: dict[Hashable, deque[int]] = defaultdict(deque)
         self._n_received = 0
-        self._counting = threading.Lock()
-        self._counts = NodeCounts()
-        self._disk_counted = (0, 0)
         self._started: dict[tuple[int, int], float] = {}
         self._thread = threading.Thread(target=self._run, name="tartan-blocks", daemon=True)
         self._thread.start()
@@ -139,7 +142,7 @@ class BlockNode:
         if key.from_source:
             reader = self._gatherer.sources.awaited(key.subtask)
             target = np.empty(shape_of(box), reader.source.dtype)
-            self._count(bytes_from_source=reader.read(box, target))
+            self._tally.count(bytes_from_source=reader.read(box, target))
             return target, _nothing
         with contextlib.suppress(KeyError):
             part = within(box, self._boxes[key])
@@ -159,7 +162,9 @@ class BlockNode:
 
     def _run(self) -> None:
         while True:
-            event = self._inbox.get()
+            event = None
+            with contextlib.suppress(queue.Empty):
+                event = self._inbox.get(timeout=_LOOK_SECONDS if self._lent.waits else None)
             if isinstance(event, Halt):
                 return
             try:
@@ -234,6 +239,7 @@ class BlockNode:
         for order in self._waiting:
             self._answer(OrderFailed(self.rank, order.key, "cancelled", SubtaskError("cancelled", code="cancelled")))
         self._waiting.clear()
+        self._lent.end_wait()
         self._uses.clear()
         if self._lane is not None:
             self._lane.expect_nothing()
@@ -243,22 +249,26 @@ class BlockNode:
             order = self._waiting[0]
             if self._is_done(order):
                 self._waiting.popleft()
-                self._answer(OrderDone(self.rank, order.key, self._take_counts()))
+                self._answer(OrderDone(self.rank, order.key, self._tally.take()))
                 continue
             try:
                 self._require_room_on_device(order)
                 begun = self._place(order)
+                if begun is None and self._lent.look():
+                    begun = self._place(order)
                 if begun is None and not self._begun:
                     self._store.forget(lambda key: isinstance(key, GatheredRange))
                     begun = self._place(order)
-                    if begun is None:
-                        raise too_small(order, self._needed_bytes(order), self._store.n_bytes)
+                    if begun is None and not self._lent.await_room(self._executors.values()):
+                        raise self._lent.no_room(order, self._needed_bytes(order), self._store.n_bytes)
             except TartanError as error:
+                self._lent.end_wait()
                 self._waiting.popleft()
-                self._answer(OrderFailed(self.rank, order.key, "node", error, counts=self._take_counts()))
+                self._answer(OrderFailed(self.rank, order.key, "node", error, counts=self._tally.take()))
                 continue
             if begun is None:
-                return  # there is room when another one ends
+                return  # there is room when another one ends, or lets go of what it has kept
+            self._lent.end_wait()
             self._waiting.popleft()
             self._begin(begun)
 
@@ -291,7 +301,7 @@ class BlockNode:
         if not placed:
             self._undo(begun, fresh)
             return None
-        self._count(ranges=len(order.origins), hits=len(order.origins) - len(fresh))
+        self._tally.count(ranges=len(order.origins), hits=len(order.origins) - len(fresh))
         for key, origins in fresh.items():
             self._filling[key] = []
             self._filler.fill(key, origins)
@@ -394,29 +404,39 @@ class BlockNode:
             lane.require_room(order.index, needs_of(names_of(order), sizes, takes_copies=debug))
 
     def _call_argument(self, order: WorkOrder, number: int, argument: BlockArgument) -> CallArgument:
-        before = after = None
+        piece: Hashable | None = None
+        before: ArrayPlace | ArrayHeld | None = None
+        after = None
         if argument.access != "write":
-            before = self._place_of_range(order, argument.range)
+            before, piece = self._place_of_range(order, argument.range)
         if argument.access != "read":
-            after = ArrayPlace(*self._store.place(PieceKey(order.task, order.subtask, number)))
-        return CallArgument(before, after)
+            piece = PieceKey(order.task, order.subtask, number)
+            after = ArrayPlace(*self._store.place(piece))
+        if piece is None or self._lane_of(order) is not None:
+            return CallArgument(before, after)
+        function = self._functions[order.function]
+        return CallArgument(before, after, self._lent.lend(order.key, piece, function.name, self._executor(function)))
 
-    def _place_of_range(self, order: WorkOrder, key: RangeKey) -> ArrayPlace | ArrayHeld:
+    def _place_of_range(self, order: WorkOrder, key: RangeKey) -> tuple[ArrayPlace | ArrayHeld, Hashable | None]:
+        """Return where a range is, and the key of its array in the store."""
         source = self._in_source(order, key)
         if source is not None:
-            return ArrayHeld(source)
+            return ArrayHeld(source), None
         held = self._gatherer.in_piece(key, order.origins[key])
         if held is None:
-            return ArrayPlace(*self._store.place(GatheredRange.of(key, order.origins[key])))
+            gathered = GatheredRange.of(key, order.origins[key])
+            return ArrayPlace(*self._store.place(gathered)), gathered
         part = within(key.box, order.origins[key][0].piece_box)
-        return ArrayPlace(*self._store.place(held), tuple((one.start, one.stop) for one in part))
+        return ArrayPlace(*self._store.place(held), tuple((one.start, one.stop) for one in part)), held
 
     def _call_ended(self, order: WorkOrder, outcome: Outcome) -> None:
         begun = self._begun[order.key]
+        self._lent.call_ended(order.key)
+        self._lent.look()
         seconds = time.perf_counter() - self._started.pop(order.key)
         if isinstance(outcome, Completed) and outcome.value is not None:
             seconds = outcome.value  # of a device, without the wait for it and without copies
-        self._count(seconds_computing=seconds)
+        self._tally.count(seconds_computing=seconds)
         if isinstance(outcome, Completed):
             self._end(begun, OrderDone(self.rank, order.key))
             return
@@ -433,7 +453,7 @@ class BlockNode:
             self._boxes.update((piece, wanted.box) for piece, wanted in begun.order.outputs())
         else:
             self._store.drop(begun.outputs)
-        self._answer(replace(answer, counts=self._take_counts()))
+        self._answer(replace(answer, counts=self._tally.take()))
 
     def _executor(self, function: BlockFunction) -> Executor:
         in_processes = not function.releases_gil
@@ -447,7 +467,7 @@ class BlockNode:
         return self._gatherer.dtype(key.space)
 
     def _copied(self, command: CopyPieces, error: Exception | None) -> None:
-        counts = self._take_counts()
+        counts = self._tally.take()
         if error is None:
             self._boxes.update((origin.key, origin.piece_box) for _, origin in command.pieces)
             self._answer(OrderDone(self.rank, command.key, counts))
@@ -465,22 +485,6 @@ class BlockNode:
         except Exception as found:
             error = found
         self._inbox.put(Copied(command, error))
-
-    # -- counts ----------------------------------------------------------------------------------------------------
-
-    def _count(self, **more: float) -> None:
-        with self._counting:
-            self._counts += NodeCounts(**more)  # type: ignore[arg-type]
-
-    def _take_counts(self) -> NodeCounts:
-        spilled, restored = self._store.bytes_spilled, self._store.bytes_restored
-        before = self._disk_counted
-        self._disk_counted = (spilled, restored)
-        with self._counting:
-            counts, self._counts = self._counts, NodeCounts()
-        if self._lane is not None:
-            counts += self._lane.take_counts()
-        return counts + NodeCounts(bytes_spilled=spilled - before[0], bytes_restored=restored - before[1])
 
 
 def _nothing() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tartan.base.checks import whole
 from tartan.base.format import shown
+from tartan.blocks.loans import LOAN_BYTES
 from tartan.blocks.subtask_lane import SubtaskLane
 from tartan.devices import Device, open_device
 from tartan.errors import ConfigError
@@ -45,7 +46,7 @@ class DeviceOptions:
         n_sharing : int
             Ranks on this machine.
         arena : Arena
-            The host memory of the rank.
+            The host memory of the rank: that of a store.
 
         Raises
         ------
@@ -62,7 +63,7 @@ def lane_on(device: Device, options: DeviceOptions, arena: Arena, *, n_sharing: 
         device.close()
         return None
     if options.pins:
-        device.pin(arena.view(0, (arena.n_bytes,), np.uint8))
+        device.pin(arena.view(0, (arena.n_bytes - LOAN_BYTES,), np.uint8))
     return SubtaskLane(device, options.cache or int(device.free_bytes() * _SHARE) // n_sharing, arena)
 
 

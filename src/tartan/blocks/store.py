@@ -1,7 +1,9 @@
 """The arrays that one rank keeps, in one shared arena: pieces that subtasks wrote, and ranges that they read.
 
 What can be had again (ranges) is dropped when room is needed; what cannot (pieces) goes to the local folder and comes
-back. The one whose next use is farthest goes first. Pinned arrays stay. All methods may be called from any thread.
+back. The one whose next use is farthest goes first. Pinned arrays stay, and so do those that are lent: functions have
+views of them, and their memory is not given to others before the last of these is gone. All methods may be called from
+any thread.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from tartan.base.files import disk_errors
+from tartan.blocks.loans import LOAN_BYTES
 from tartan.errors import InternalError
 from tartan.workers.arena import Arena
 
@@ -78,8 +81,8 @@ def aligned(n_bytes: int) -> int:
     return -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
 
 
-@dataclass
-class _StoredArray:
+@dataclass(eq=False)
+class StoredArray:
     """An array of the store; ``offset`` is None while it is on disk, ``path`` None while it is not there."""
 
     shape: tuple[int, ...]
@@ -89,6 +92,13 @@ class _StoredArray:
     pins: int = 1
     path: Path | None = None
     dropped: bool = False
+    n_lent: int = 0
+    removed: bool = False
+
+    @property
+    def stays(self) -> bool:
+        """Whether it cannot leave the memory now."""
+        return bool(self.pins or self.n_lent)
 
     @property
     def n_bytes(self) -> int:
@@ -117,14 +127,14 @@ class BlockStore:
     """
 
     def __init__(self, n_bytes: int, folder: Path, *, shared: bool = True) -> None:
-        self.arena = Arena(n_bytes, shared)
+        self.arena = Arena(aligned(n_bytes) + LOAN_BYTES, shared)
         self.n_bytes = n_bytes
         self.next_use: Callable[[Hashable], float] = lambda key: math.inf
         self.bytes_spilled = self.bytes_restored = 0
         self._folder = folder
         self._room = FreeRoom(n_bytes)
-        self._kept: dict[Hashable, _StoredArray] = {}
-        self._in_memory: dict[Hashable, _StoredArray] = {}
+        self._kept: dict[Hashable, StoredArray] = {}
+        self._in_memory: dict[Hashable, StoredArray] = {}
         self._numbers = itertools.count()
         self._lock = threading.RLock()
         self._closed = False
@@ -137,7 +147,7 @@ class BlockStore:
         with self._lock:
             if key in self._kept:
                 raise InternalError(f"the store holds {key} already")
-            kept = _StoredArray(shape, dtype, forgettable, None)
+            kept = StoredArray(shape, dtype, forgettable, None)
             if not self._give_room(key, kept):
                 return False
             self._kept[key] = kept
@@ -172,6 +182,21 @@ class BlockStore:
             kept.pins -= 1
             if kept.dropped and not kept.pins:
                 self._remove(key)
+
+    def lend(self, key: Hashable) -> StoredArray:
+        """Keep the memory of a pinned array until ``take_back``, though it may be unpinned and dropped before."""
+        with self._lock:
+            kept = self._kept[key]
+            kept.n_lent += 1
+            return kept
+
+    def take_back(self, lent: StoredArray) -> None:
+        """Let go of an array that was lent."""
+        with self._lock:
+            lent.n_lent -= 1
+            if lent.removed and not lent.n_lent and not self._closed:
+                assert lent.offset is not None
+                self._room.give(lent.offset, lent.n_bytes)
 
     def copy(self, key: Hashable, part: tuple[slice, ...], target: np.ndarray) -> None:
         """Copy a part of an array, from memory or from disk; no room is needed.
@@ -241,7 +266,7 @@ class BlockStore:
 
     # -- under the lock ----------------------------------------------------------------------------------------
 
-    def _give_room(self, key: Hashable, kept: _StoredArray) -> bool:
+    def _give_room(self, key: Hashable, kept: StoredArray) -> bool:
         """Find a place in memory for an array, and make others leave; return whether there is one.
 
         Ranges and pieces differ in size: they come from either end, and each goes before the other kind where both are
@@ -252,7 +277,7 @@ class BlockStore:
             victims = {
                 other: (self.next_use(other), one.forgettable == kept.forgettable)
                 for other, one in self._in_memory.items()
-                if not one.pins
+                if not one.stays
             }
             if not victims or kept.n_bytes > self.n_bytes:
                 return False
@@ -277,7 +302,7 @@ class BlockStore:
         kept.offset = None
         del self._in_memory[key]
 
-    def _restore(self, key: Hashable, kept: _StoredArray) -> bool:
+    def _restore(self, key: Hashable, kept: StoredArray) -> bool:
         if not self._give_room(key, kept):
             return False
         assert kept.offset is not None
@@ -289,8 +314,10 @@ class BlockStore:
 
     def _remove(self, key: Hashable) -> None:
         kept = self._kept.pop(key)
+        kept.removed = True
         if kept.offset is not None:
-            self._room.give(kept.offset, kept.n_bytes)
             del self._in_memory[key]
+            if not kept.n_lent:
+                self._room.give(kept.offset, kept.n_bytes)
         if kept.path is not None:
             kept.path.unlink(missing_ok=True)

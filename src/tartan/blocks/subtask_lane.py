@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tartan.base.format import format_bytes
-from tartan.blocks.calls import SubtaskCall, call_function, loaded, require_filled, require_none_kept
+from tartan.blocks.calls import SubtaskCall, call_function, loaded, require_filled
 from tartan.blocks.node_events import GatheredRange
 from tartan.blocks.work import NodeCounts, WorkOrder
 from tartan.core.device_queue import (
@@ -305,12 +304,9 @@ class SubtaskLane:
         require_filled(job.call.function.name, found[_FILLS[0]], found[_FILLS[1]], self.device.xp)
 
     def _call(self, function: Any, job: _LaneJob, fill: int) -> None:
-        roots = self._filled(job, fill)
-        arrays = [root[...] for root in roots]
-        before = [sys.getrefcount(root) for root in roots]  # views of them that the function keeps count, too
+        arrays = [array[...] for array in self._filled(job, fill)]
         called, writes = job.call.function, [name.after is not None for name in job.names]
         call_function(function, called.name, called.gpu_keywords, job.call.index, arrays, writes, self.device.xp)
-        require_none_kept(called.name, before, [sys.getrefcount(root) for root in roots])
 
     def _filled(self, job: _LaneJob, fill: int) -> list[Any]:
         """Return the arrays of a call with the values that it begins with."""

@@ -120,6 +120,10 @@ class Executor(Protocol):
     def in_processes(self) -> bool:
         """Whether workers are processes, which see nothing of this one but its shared arenas."""
 
+    @property
+    def worker_pids(self) -> list[int]:
+        """Process ids of the workers that live now; of threads, that of this process."""
+
     def submit(
         self,
         function: Function,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+import os
 import threading
 import time
 from typing import Any
@@ -102,6 +103,11 @@ class ThreadExecutor:
                 return
             heapq.heappush(self._waiting, task)
             self._work.notify()
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """Return the id of this process."""
+        return [os.getpid()]
 
     def share(self, name: str, arena: Arena) -> None:
         """Put one more arena into the context."""

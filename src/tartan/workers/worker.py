@@ -217,10 +217,14 @@ def _text(error: BaseException) -> str:
     return ""
 
 
-def _forget_frames(error: BaseException | None) -> None:
+def _forget_frames(error: BaseException) -> None:
     # Frames hold the arguments of user code, views of the arena among them.
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        error.__traceback__ = None
-        error = error.__cause__ or error.__context__
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        found = waiting.pop()
+        if found is not None and id(found) not in seen:
+            seen.add(id(found))
+            found.__traceback__ = None
+            waiting += [found.__cause__, found.__context__]
+            waiting += found.exceptions if isinstance(found, BaseExceptionGroup) else []
