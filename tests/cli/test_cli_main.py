@@ -53,8 +53,8 @@ OPTIONS = {
     },
     "cluster": MATRIX
     | {
-        "-k", "--clusters", "--threshold", "--method", "--min-size", "--truth", "--centres", "--picture", "--curve",
-        "--map", "--seed", "--checkpoint", "--out", "--ranks", "--link",
+        "-k", "--clusters", "--threshold", "--cut", "--method", "--min-size", "--truth", "--centres", "--picture",
+        "--curve", "--map", "--seed", "--checkpoint", "--out", "--ranks", "--link",
     },
     "fuse": {"--out", "--trust", "--json", "--help"},
     "neighbors": MATRIX | {"-k", "--count", "--out"},

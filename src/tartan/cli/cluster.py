@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tartan.base.format import counted
 from tartan.cli.shared.link import add_link, asked_ranks
 from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_run
-from tartan.cli.shared.options import count, distance, positive_int
+from tartan.cli.shared.options import count, distance, finite_float, positive_int
 from tartan.cli.shared.output import print_json
 from tartan.cli.shared.tables import add_table_options, require_folders, write_table
 from tartan.errors import ConfigError
@@ -32,6 +32,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     how_far.add_argument("-k", "--clusters", type=positive_int, metavar="K", help="number of clusters")
     how_far.add_argument(
         "--threshold", type=distance, metavar="D", help="clusters of a linkage (default: single) up to this distance"
+    )
+    how_far.add_argument(
+        "--cut",
+        type=finite_float,
+        metavar="SCORE",
+        help="the same as a score: similarities of SCORE and more, distances of SCORE and less",
     )
     add(
         "--method",
@@ -70,8 +76,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Cluster; return the exit status."""
     asked_ranks(args)
-    from tartan.analytics import Monitor, as_dissimilarities
+    from tartan.analytics import Monitor
     from tartan.analytics.clusters import scores_of
+    from tartan.analytics.matrix import for_clusters
     from tartan.base.signals import cancel_on_signals
     from tartan.view.coordinates import read_labels
 
@@ -81,7 +88,7 @@ def execute(args: argparse.Namespace) -> int:
     kept = _kept_map(args)
     pairs_only = run is not None and run.manifest.reduce is not None
     given: Any = args.matrix if run is None else run
-    matrix = None if pairs_only else as_dissimilarities(given, **matrix_options(args))
+    matrix = None if pairs_only else for_clusters(given, **matrix_options(args))
     keys = run.keys if matrix is None and run is not None else item_names(matrix, dropped=True)  # type: ignore[arg-type]
     truth = None if args.truth is None else read_labels(args.truth, keys)
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
@@ -99,7 +106,7 @@ def _clustering(args: argparse.Namespace, given: Any, monitor: Monitor) -> Clust
     from tartan.analytics import cluster
 
     options: dict[str, Any] = {} if args.min_size is None else {"min_size": args.min_size}
-    options |= {"threshold": args.threshold, "random_state": args.seed, **matrix_options(args)}
+    options |= {"threshold": args.threshold, "cut": args.cut, "random_state": args.seed, **matrix_options(args)}
     ranks = asked_ranks(args)
     if ranks is None:
         return cluster(given, args.clusters, args.method, monitor=monitor, **options)
@@ -112,9 +119,10 @@ def _refuse_idle_options(args: argparse.Namespace, run: Run | None) -> None:
     """Refuse options that would have no effect."""
     from tartan.view.curve_drawing import require_drawing
 
-    if args.threshold is not None and args.method == "pwc":
-        raise ConfigError("--threshold is for a linkage; --method pwc takes a number of clusters (-k)")
-    linked = args.threshold is not None and args.method is None
+    bound = "--threshold" if args.threshold is not None else "--cut" if args.cut is not None else None
+    if bound is not None and args.method == "pwc":
+        raise ConfigError(f"{bound} is for a linkage; --method pwc takes a number of clusters (-k)")
+    linked = bound is not None and args.method is None
     if args.checkpoint is not None and (linked or args.method not in (None, "pwc")):
         method = args.method or "single"
         raise ConfigError(f"--checkpoint is for --method pwc; {method} is over soon and keeps none")
@@ -135,7 +143,7 @@ def _require_choice(args: argparse.Namespace, run: Run | None, pairs_only: bool)
     """Refuse to draw the choice of a number where none is chosen."""
     own = args.similarity is not None or args.transform is not None or args.method == "pwc"
     declared = None if run is None or own else run.manifest.meaning(args.output).get("cut")
-    number_given = args.clusters is not None or args.threshold is not None
+    number_given = any(value is not None for value in (args.clusters, args.threshold, args.cut))
     if number_given or pairs_only or args.method == "hdbscan" or declared is not None:
         what = "the application's cut decides here: add --method pwc" if declared is not None else "none is chosen here"
         raise ConfigError(f"--curve draws how a number of clusters was chosen, and {what}, or leave out --curve")
@@ -232,6 +240,7 @@ def _described(
         "found_by": found.found_by,
         "notes": list(found.notes),
         "threshold": found.threshold,
+        "cut": found.cut,
         "distance": found.conversion,
         "sizes": np.bincount(labels[labels >= 0], minlength=found.n_clusters),
         "labels": labels.tolist(),

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tartan import _native
+from tartan.base.bounds import rounded_bound
 from tartan.store.manifest import Manifest
 
 BEST_BYTES = 256 * 2**20
@@ -47,7 +48,7 @@ class Keeper:
         self._manifest = manifest
         self._largest = bool(rule.get("largest", False))
         self._k = int(rule["k"]) if rule["kind"] == "top-k" else None
-        self._limit = 0.0 if self._k is not None else _limit(rule["threshold"], self.outputs[self.output])
+        self._limit = 0.0 if self._k is not None else rounded_bound(rule["threshold"], self.outputs[self.output])
         self._single = comparable_dtype(self.outputs[self.output]) == np.float32
         # Whether the score that decides is all that is kept of a pair, as it is compared.
         self._alone = list(self.outputs.values()) == [comparable_dtype(self.outputs[self.output])]
@@ -299,11 +300,6 @@ def _comparable(scores: np.ndarray) -> np.ndarray:
     inner = scores.strides[-1] == scores.itemsize or not scores.size
     dtype = comparable_dtype(scores.dtype)
     return scores if inner and scores.dtype == dtype else np.ascontiguousarray(scores, dtype)
-
-
-def _limit(threshold: Any, dtype: np.dtype[Any]) -> float:
-    """Return a threshold as NumPy compares it with scores: rounded to their precision."""
-    return float(dtype.type(threshold)) if dtype.kind == "f" else float(threshold)
 
 
 def _turned(codes: np.ndarray | None) -> np.ndarray | None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tartan.base.bounds import rounded_bound
 from tartan.core.triples import Box
 from tartan.store.keeper import Rows, comparable_dtype, concatenate
 from tartan.store.manifest import Manifest
@@ -55,10 +56,7 @@ class TripleRule:
         rule: Mapping[str, Any] = manifest.reduce or {}
         output = str(rule.get("output") or next(iter(manifest.outputs)))
         k = int(rule["k"]) if rule["kind"] == "top-k" else None
-        dtype = manifest.outputs[output]
-        threshold = 0.0 if k is not None else float(rule["threshold"])
-        if dtype.kind == "f":
-            threshold = float(dtype.type(threshold))  # as NumPy compares it with scores
+        threshold = 0.0 if k is not None else rounded_bound(rule["threshold"], manifest.outputs[output])
         return cls(output, manifest.outputs, k, threshold, bool(rule.get("largest", False)))
 
     def empty(self) -> Rows:

@@ -168,7 +168,7 @@ def test_hdbscan_refuses_what_does_not_fit() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"n_clusters": 2, "threshold": 1.0}, "not both"),
+        ({"n_clusters": 2, "threshold": 1.0}, "give one of"),
         ({"n_clusters": 2, "method": "hdbscan"}, "by itself"),
         ({"threshold": 1.0, "method": "pwc"}, "pwc takes none"),
         ({"method": "ward"}, "'ward' is unknown; choose from pwc, single"),

@@ -17,10 +17,12 @@ from tartan.analytics.clusters.dapwc.dapwc import DAPWC
 from tartan.analytics.clusters.number import number_of_clusters
 from tartan.analytics.clusters.outcome import Clustering, NumberCurve
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
+from tartan.analytics.matrix.bound import distance_at
 from tartan.analytics.matrix.kept import KeptPairs, kept_pairs
-from tartan.analytics.matrix.open import UNDECLARED, distance_of, folder_of
+from tartan.analytics.matrix.open import UNDECLARED, folder_of, for_clusters
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.trees.hierarchy import clusters_at
+from tartan.base.checks import FINITE, number
 from tartan.comm.communicator import Communicator
 from tartan.errors import ConfigError
 from tartan.store.folder import RunFolder
@@ -36,6 +38,7 @@ def cluster(
     method: str | None = None,
     *,
     threshold: float | None = None,
+    cut: float | None = None,
     similarity: Any = None,
     transform: Any = None,
     missing: Any = None,
@@ -49,7 +52,7 @@ def cluster(
 ) -> Clustering:
     """Cluster the items of a matrix or a run.
 
-    With neither a number nor a threshold the application's cut decides, where it declares one: a linkage is cut at that
+    With neither a number nor a bound the application's cut decides, where it declares one: a linkage is cut at that
     score. Else the number is chosen whose mean silhouette is highest, corrected for chance, if random points in one
     group do not reach as high (``Clustering.curve``). A run that keeps pairs instead of the matrix is clustered by
     these.
@@ -60,10 +63,13 @@ def cluster(
     n_clusters : int, optional
     method : str, optional
         "pwc" (pairwise clustering by deterministic annealing, :class:`DAPWC`; the default with a number), a linkage
-        ("single", "complete", "average", "weighted"; "single" is the default with a threshold) or "hdbscan", which
+        ("single", "complete", "average", "weighted"; "single" is the default with a bound) or "hdbscan", which
         finds the number by itself. Of kept pairs: "components" (default), "single", "hdbscan" or "leiden".
     threshold : float, optional
         Clusters of a linkage up to this distance; of kept pairs, those up to it.
+    cut : float, optional
+        The same as a score, in the unit of the scores of D: similarities of this or more, distances of this or less.
+        Both bounds are rounded as the scores are, and what is equal to them is within.
     similarity, transform, missing, output : optional
         As for :func:`as_dissimilarities`. A conversion of your own sets the application's cut aside. Similarities of a
         run for which none is declared are measured by how far they are below the best one ("max-s"), which a note
@@ -93,22 +99,22 @@ def cluster(
     >>> found.n_clusters, found.labels.tolist()
     (3, [0, 0, 0, 1, 1, 1, 2, 2, 2])
     """
-    wanted = _ClustersWanted(n_clusters, method, threshold, min_size, random_state, options, communicator)
+    wanted = _ClustersWanted(n_clusters, method, threshold, cut, min_size, random_state, options, communicator)
     wanted.refuse_contradictions()
     watch, folder = as_monitor(monitor), folder_of(D)
     ways = {"similarity": similarity, "transform": transform, "output": output}
     declared = folder is not None and similarity is None and transform is None
-    cut = _DeclaredCut.of(folder, output) if declared and folder is not None else None
+    end = _DeclaredCut.of(folder, output) if declared and folder is not None else None
     if folder is not None and folder.manifest.reduce is not None:
         if communicator is not None:
             raise ConfigError("ranks share the work on a matrix, and the run keeps pairs only; cluster without ranks")
-        return _of_pairs(kept_pairs(folder, **ways), wanted, cut, watch)
+        return _of_pairs(kept_pairs(folder, **ways), wanted, end, watch)
     notes: tuple[str, ...] = ()
     if declared and folder is not None and threshold is None and _lacks_distance(folder, output):
-        ways["similarity"], notes = UNDECLARED, (_UNDECLARED_NOTE,)
-    given = D if folder is None else folder
-    matrix = as_dissimilarities(given, missing=missing, drop_failed=drop_failed, **ways)
-    found = _in_places_of_the_run(_of_matrix(matrix, wanted, cut, watch), matrix)
+        notes = (_UNDECLARED_NOTE,)
+    given, opened = D if folder is None else folder, for_clusters if threshold is None else as_dissimilarities
+    matrix = opened(given, missing=missing, drop_failed=drop_failed, **ways)
+    found = _in_places_of_the_run(_of_matrix(matrix, wanted, end, watch), matrix)
     return replace(found, notes=(*found.notes, *notes))
 
 
@@ -132,6 +138,7 @@ class _ClustersWanted:
     n_clusters: int | None
     method: str | None
     threshold: float | None
+    cut: float | None
     min_size: int
     seed: int
     options: dict[str, Any]  # of DAPWC
@@ -140,7 +147,12 @@ class _ClustersWanted:
     @property
     def open(self) -> bool:
         """Whether nothing says how many clusters there shall be."""
-        return self.n_clusters is None and self.threshold is None
+        return self.n_clusters is None and not self.bounded
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a distance or a score says how far clusters reach."""
+        return self.threshold is not None or self.cut is not None
 
     def refuse_contradictions(self) -> None:
         if self.communicator is not None and (self.n_clusters is None or self.method not in (None, "pwc")):
@@ -148,10 +160,13 @@ class _ClustersWanted:
         known = dict.fromkeys((*METHODS, "hdbscan", *graph.METHODS))
         if self.method is not None and self.method not in known:
             raise ConfigError(f"method: {self.method!r} is unknown; choose from {', '.join(known)}")
-        if self.n_clusters is not None and self.threshold is not None:
-            raise ConfigError("give a number of clusters or a threshold, not both")
-        if self.threshold is not None and self.method in ("pwc", "hdbscan"):
-            raise ConfigError(f"a threshold is for a linkage or for kept pairs; {self.method} takes none")
+        if (self.n_clusters is not None) + (self.threshold is not None) + (self.cut is not None) > 1:
+            raise ConfigError("give one of a number of clusters, a threshold (a distance) and a cut (a score)")
+        if self.bounded and self.method in ("pwc", "hdbscan"):
+            what = "threshold" if self.cut is None else "cut"
+            raise ConfigError(f"a {what} is for a linkage or for kept pairs; {self.method} takes none")
+        if self.cut is not None:
+            number("cut", self.cut, FINITE, option="--cut")
         if self.n_clusters is not None and self.method == "hdbscan":
             raise ConfigError("hdbscan finds the number of clusters by itself; leave out the number, or set min_size")
         if self.options and self.method not in (None, "pwc"):
@@ -162,8 +177,6 @@ class _ClustersWanted:
 class _DeclaredCut:
     """The cut that the application of a run declares."""
 
-    folder: RunFolder
-    output: str | None
     score: float
     linkage: str
     why: str
@@ -175,23 +188,17 @@ class _DeclaredCut:
             return None
         name = folder.manifest.application["name"]
         why = f"the cut of {name} at the score {said['cut']:.6g}: {said['cut_why']}"
-        return cls(folder, output, float(said["cut"]), said["linkage"], why)
-
-    def distance(self) -> float:
-        return distance_of(self.folder, self.score, self.output)
-
-    def passed(self, pairs: KeptPairs) -> KeptPairs:
-        """Return the kept pairs that are alike enough."""
-        similar = self.folder.manifest.larger_is_nearer
-        return pairs.chosen(pairs.scores >= self.score if similar else pairs.scores <= self.score)
+        return cls(float(said["cut"]), said["linkage"], why)
 
 
-def _of_pairs(pairs: KeptPairs, wanted: _ClustersWanted, cut: _DeclaredCut | None, monitor: Monitor) -> Clustering:
-    why = ""
-    if wanted.open and cut is not None:
-        pairs, why = cut.passed(pairs), f" beyond {cut.why}"
-    return graph.clustered_pairs(
-        pairs,
+def _of_pairs(pairs: KeptPairs, wanted: _ClustersWanted, end: _DeclaredCut | None, monitor: Monitor) -> Clustering:
+    why, cut = "", wanted.cut
+    if cut is not None:
+        why = f" of {cut:.6g} and {'above' if pairs.falling else 'below'}"
+    elif wanted.open and end is not None:
+        why, cut = f" beyond {end.why}", end.score
+    found = graph.clustered_pairs(
+        pairs if cut is None else pairs.as_near_as(cut),
         wanted.n_clusters,
         wanted.method or "components",
         threshold=wanted.threshold,
@@ -200,10 +207,11 @@ def _of_pairs(pairs: KeptPairs, wanted: _ClustersWanted, cut: _DeclaredCut | Non
         seed=wanted.seed,
         monitor=monitor,
     )
+    return replace(found, cut=cut)
 
 
 def _of_matrix(
-    matrix: Dissimilarities, wanted: _ClustersWanted, cut: _DeclaredCut | None, monitor: Monitor
+    matrix: Dissimilarities, wanted: _ClustersWanted, end: _DeclaredCut | None, monitor: Monitor
 ) -> Clustering:
     method = wanted.method
     if method in ("components", "leiden"):
@@ -213,10 +221,12 @@ def _of_matrix(
     if wanted.threshold is not None:
         why = "linked up to the distance that was asked for"
         return _at(matrix, wanted.threshold, method or "single", why, monitor)
+    if wanted.cut is not None:
+        return _at_score(matrix, wanted.cut, method or "single", "linked up to the score that was asked for", monitor)
     if wanted.n_clusters is not None:
         return _into(matrix, wanted.n_clusters, wanted, None, monitor)
-    if cut is not None and method != "pwc":
-        return _at(matrix, cut.distance(), method or cut.linkage, cut.why, monitor)
+    if end is not None and method != "pwc":
+        return _at_score(matrix, end.score, method or end.linkage, end.why, monitor)
     matrix.check(monitor=monitor).require_complete(matrix, "the number of clusters")
     linked = "average" if method in (None, "pwc") else method
     curve = number_of_clusters(matrix, str(linked), seed=wanted.seed, monitor=monitor)
@@ -226,6 +236,15 @@ def _of_matrix(
 def _at(matrix: Dissimilarities, threshold: float, method: str, why: str, monitor: Monitor) -> Clustering:
     labels = clusters_at(matrix, threshold, method, monitor=monitor)
     return Clustering(labels, method, why, method, threshold=float(threshold), conversion=matrix.conversion)
+
+
+def _at_score(matrix: Dissimilarities, cut: float, method: str, why: str, monitor: Monitor) -> Clustering:
+    """Cut a linkage at the distance that a score stands for; it is below 0 for one beyond all, which joins nothing."""
+    distance = distance_at(matrix, cut)
+    if distance >= 0:
+        return replace(_at(matrix, distance, method, why, monitor), cut=cut)
+    alone = np.arange(matrix.n)
+    return Clustering(alone, method, why, method, threshold=distance, cut=cut, conversion=matrix.conversion)
 
 
 def _by_density(matrix: Dissimilarities, min_size: int, monitor: Monitor) -> Clustering:

@@ -64,7 +64,7 @@ def clustered_pairs(
         if method != "components":
             raise ConfigError(f"{method} finds the number of clusters by itself; leave out the number, or use single")
         method = "single"
-    near = pairs if threshold is None else pairs.chosen(pairs.distances <= threshold)
+    near = pairs if threshold is None else pairs.within(threshold)
     if n_clusters is not None:
         # A failed item has no pair: it is a part of its own that does not count.
         labels, reason = _cut(near, n_clusters + len(pairs.failed)), "as many as were asked for"

@@ -91,6 +91,8 @@ class Clustering:
         What to know of the result, a sentence each.
     threshold : float or None
         The distance at which a linkage was cut, or up to which kept pairs count.
+    cut : float or None
+        The score that was asked for, or that the application declares, where one decided.
     curve : NumberCurve or None
         How the number was chosen, where it was.
     representatives : int64 array (n_clusters,) or None
@@ -105,6 +107,7 @@ class Clustering:
     found_by: str = ""
     notes: tuple[str, ...] = ()
     threshold: float | None = None
+    cut: float | None = None
     curve: NumberCurve | None = field(default=None, repr=False)
     representatives: NDArray[np.int64] | None = field(default=None, repr=False)
     conversion: str | None = None

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.analytics.matrix.dissimilarities import Dissimilarities
+from tartan.analytics.matrix.dissimilarities import Dissimilarities, MadeOf
 from tartan.analytics.matrix.formula import Formula
 from tartan.analytics.matrix.gamma import to_four_dimensions
 from tartan.analytics.matrix.rows import squares
@@ -33,12 +33,18 @@ def with_missing(source: MatrixSource, missing: str | float | None, label: str) 
         return source
     integer = native(source.dtype) == np.int16
     if missing == "negative":
-        return source if integer else Mapped(source, _negative_to_nan, source.dtype, None)
+        return source if integer else _marked(source, _negative_to_nan)
     if isinstance(missing, bool) or not isinstance(missing, numbers.Real):
         raise ConfigError(f"{label}: missing is {missing!r}; it is 'nan', 'negative', 'error' or a number")
     value = float(missing)
     instead = native(source.dtype).type(-1 if integer else np.nan)
-    return Mapped(source, lambda tile: np.where(tile == value, instead, tile), native(source.dtype), None)
+    return _marked(source, lambda tile: np.where(tile == value, instead, tile))
+
+
+def _marked(source: MatrixSource, function: Callable[[NDArray[Any]], NDArray[Any]]) -> MatrixSource:
+    made = Mapped(source, function, native(source.dtype), None)
+    made.rounded_to = source.rounded_to
+    return made
 
 
 def _negative_to_nan(tile: NDArray[Any]) -> NDArray[Any]:
@@ -125,7 +131,17 @@ def applied(D: Dissimilarities, function: Function, what: str) -> Dissimilaritie
         return found
 
     source = _Guarded(D, named, dtype, what)
-    return Dissimilarities(source, names=D.names, label=D.label, missing_allowed=D.missing_allowed).like(D)
+    found = Dissimilarities(source, names=D.names, label=D.label, missing_allowed=D.missing_allowed).like(D)
+    found.made_of = _origin(D, checked)
+    return found
+
+
+def _origin(D: Dissimilarities, function: Function) -> MadeOf:
+    """Return what a function of dissimilarities is made of, those that were made themselves included."""
+    before = D.made_of
+    if before is None:
+        return MadeOf(D, lambda values: _without_rounding(function(values)))
+    return MadeOf(before.scores, lambda values: _without_rounding(function(before.function(values))))
 
 
 def strict(function: Function, what: str) -> Function:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
     from tartan.analytics.monitor import Monitor
 
 _RELEASED_BLOCKS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class MadeOf:
+    """What dissimilarities were made of: the scores as they are stored, and the function of them, in float64."""
+
+    scores: Dissimilarities
+    function: Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
 class Dissimilarities(Rows):
@@ -48,6 +57,8 @@ class Dissimilarities(Rows):
         What :meth:`check` has found.
     conversion : str or None
         The formula by which similarities became dissimilarities, where one did.
+    made_of : MadeOf or None
+        The scores, and the function by which they became these dissimilarities, where one did.
     failed : int64 array
         Of a run: the items that failed and are in this matrix all the same, without a pair.
     dropped : int64 array or None
@@ -64,6 +75,7 @@ class Dissimilarities(Rows):
 
     checked: Check | None = None
     conversion: str | None = None
+    made_of: MadeOf | None = None
     failed: NDArray[np.int64] = np.empty(0, np.int64)
     dropped: NDArray[np.int64] | None = None
     input_names: tuple[str, ...] | None = None

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.analytics.matrix.convert import Transform
+from tartan.analytics.matrix.convert import Function, Transform
 from tartan.analytics.matrix.formula import Formula
+from tartan.base.bounds import rounded_bound, rounding, spacing
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
     from tartan.store.folder import RunFolder
 
 Index = NDArray[np.int64]
+Values = NDArray[np.float64]
+_DOUBLE = np.dtype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +40,12 @@ class KeptPairs:
         Items that failed: no pair of them is known.
     conversion : str or None
         The formula by which similarities became distances.
+    dtype : dtype
+        Of the scores as they are stored.
+    made_by : callable or None
+        The function of scores that made the distances, where one did.
+    falling : bool
+        Whether large scores are near.
     """
 
     n: int
@@ -48,6 +57,9 @@ class KeptPairs:
     label: str
     failed: Index
     conversion: str | None = None
+    dtype: np.dtype[Any] = _DOUBLE
+    made_by: Function | None = None
+    falling: bool = False
 
     def graph(self, values: NDArray[np.float64]) -> Any:
         """Return a symmetric sparse matrix (n, n) of one value a pair."""
@@ -61,6 +73,18 @@ class KeptPairs:
         return replace(
             self, i=self.i[which], j=self.j[which], scores=self.scores[which], distances=self.distances[which]
         )
+
+    def within(self, bound: float) -> KeptPairs:
+        """Return the pairs whose distance is the bound or less, by the rule of ``matrix/bound.py``."""
+        least = self.distances
+        if self.made_by is not None:
+            least = np.fmin(least, rounding(self.made_by, self.scores, spacing(self.scores, self.dtype))[0])
+        return self.chosen(least <= (bound if self.made_by is not None else rounded_bound(bound, self.dtype)))
+
+    def as_near_as(self, cut: float) -> KeptPairs:
+        """Return the pairs whose score is the cut, or nearer."""
+        bound = rounded_bound(cut, self.dtype)
+        return self.chosen(self.scores >= bound if self.falling else self.scores <= bound)
 
 
 def kept_pairs(
@@ -85,46 +109,61 @@ def kept_pairs(
     manifest, label = run.manifest, str(run.path)
     if manifest.workload["kind"] == "rectangle":
         raise ConfigError(f"{label} compares two sets of items; this needs the pairs within one")
-    i, j, scores = _read(run, output)
+    i, j, scores, dtype = _read(run, output)
     order = np.unique(np.minimum(i, j) * manifest.n_items + np.maximum(i, j), return_index=True)[1]
     i, j, scores = np.minimum(i, j)[order], np.maximum(i, j)[order], scores[order]
     said = manifest.meaning(output).get("distance") or ("max-s" if manifest.larger_is_nearer else None)
     formula = said if similarity is None else similarity
-    distances = scores if formula is None else _converted(formula, "s", scores, label)
-    if transform is not None:
-        distances = _converted(transform, "d", distances, label)
+    distances, made_by = scores, None
+    for given, variable in ((formula, "s"), (transform, "d")):
+        if given is not None:
+            function = _function(given, variable, distances)
+            distances, made_by = _converted(given, function, distances, label), _after(made_by, function)
+    falling = manifest.larger_is_nearer or similarity is not None
     failed = sorted({failure.i for failure in run.failures() if failure.kind == "item" and failure.i is not None})
     return KeptPairs(
         manifest.n_items, i, j, scores, distances, run.keys, label, np.array(failed, np.int64),
-        formula if isinstance(formula, str) else None,
+        formula if isinstance(formula, str) else None, dtype, made_by, falling,
     )  # fmt: skip
 
 
-def _read(run: RunFolder, output: str | None) -> tuple[Index, Index, NDArray[np.float64]]:
+def _after(first: Function | None, then: Function) -> Function:
+    return then if first is None else lambda values: then(first(values))
+
+
+def _read(run: RunFolder, output: str | None) -> tuple[Index, Index, Values, np.dtype[Any]]:
     from tartan.store.tables import pair_rows
     from tartan.store.view import output_name, require_real
 
     name = output_name(run, output)
     require_real(name, run.manifest.outputs[name], "clusters and maps need")
     parts = [(rows["i"], rows["j"], np.asarray(rows[name], np.float64)) for rows, _ in pair_rows(run, [name])]
+    dtype = run.manifest.outputs[name]
     if not parts:
-        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), dtype
     i, j, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
     known = np.isfinite(scores) & (i != j)
-    return i[known], j[known], scores[known]
+    return i[known], j[known], scores[known], dtype
 
 
-def _converted(formula: Any, variable: str, values: NDArray[np.float64], label: str) -> NDArray[np.float64]:
-    """Return a function of the values of kept pairs; max and mean are theirs."""
+def _function(formula: Any, variable: str, values: Values) -> Function:
+    """Return the function of the values of kept pairs that a formula means; max and mean are theirs."""
     if callable(formula):
-        found = np.asarray(formula(values), np.float64)
-    elif isinstance(formula, str):
-        parsed = Formula({"sqrt": "sqrt(d)", "square": "d^2"}.get(formula, formula), variable)
-        names = {"max": float(values.max(initial=-np.inf)), "mean": float(values.mean()) if len(values) else np.nan}
-        found = parsed(values, **{name: names[name] for name in parsed.names})
-    else:
-        found = values ** float(formula)
-    found = np.where((found < 0) & (found > -1e-5), 0.0, found)
+        return lambda given: _without_rounding(np.asarray(formula(given), np.float64))
+    if not isinstance(formula, str):
+        return lambda given: given ** float(formula)
+    parsed = Formula({"sqrt": "sqrt(d)", "square": "d^2"}.get(formula, formula), variable)
+    names = {"max": float(values.max(initial=-np.inf)), "mean": float(values.mean()) if len(values) else np.nan}
+    bound = {name: names[name] for name in parsed.names}
+    return lambda given: _without_rounding(parsed(given, **bound))
+
+
+def _without_rounding(values: Values) -> Values:
+    return np.where((values < 0) & (values > -1e-5), 0.0, values)
+
+
+def _converted(formula: Any, function: Function, values: Values, label: str) -> Values:
+    found = function(values)
     wrong = np.flatnonzero(~np.isfinite(found) | (found < 0))
     if len(wrong):
         raise ConfigError(

@@ -106,6 +106,11 @@ def for_map(D: Any, **options: Any) -> Dissimilarities:
     return _opened(D, _InputOptions(**options, spread=True))
 
 
+def for_clusters(D: Any, **options: Any) -> Dissimilarities:
+    """Return any input in the form that clusters take: only the order counts of similarities without a distance."""
+    return _opened(D, _InputOptions(**options, undeclared=UNDECLARED))
+
+
 def _opened(D: Any, options: _InputOptions) -> Dissimilarities:
     if isinstance(D, str | os.PathLike):
         return _from_path(path_of("D", D), None, RawLayout(), options)
@@ -189,18 +194,6 @@ def folder_of(D: Any) -> RunFolder | None:
     return found if isinstance(found, RunFolder) else None
 
 
-def distance_of(run: RunFolder, score: float, output: str | None = None) -> float:
-    """Return the distance that a score stands for, by what the application of a run declares.
-
-    A formula with max or mean takes a pass over the scores.
-    """
-    formula = run.manifest.meaning(output).get("distance")
-    if formula is None:
-        return score
-    scores = _of_run(run, _InputOptions(output=output, similarity=formula))
-    return float(function_of_similarity(scores, formula)[0](np.array([score]))[0])
-
-
 def require_precomputed(metric: Any) -> None:
     """Refuse a metric other than "precomputed": estimators of matrices are given dissimilarities.
 
@@ -266,6 +259,7 @@ class _InputOptions:
     names: Sequence[str] | None = None
     drop_failed: bool = False
     spread: bool = False  # of similarities where the application's distance would make a flat map
+    undeclared: str | None = None  # of similarities for which the application declares no distance
 
 
 def _from_path(path: Path, kind: str | None, layout: RawLayout, options: _InputOptions) -> Dissimilarities:
@@ -308,8 +302,8 @@ def _with_meaning(run: RunFolder, options: _InputOptions) -> _InputOptions:
         return replace(options, spread=False)
     said = run.manifest.meaning(options.output).get("distance")
     spread = (options.spread or asked == "spread") and near
-    if said is None and spread:
-        said = UNDECLARED
+    if said is None and near:
+        said = UNDECLARED if spread else options.undeclared
     if said is None and near:
         raise ConfigError(
             f"{run.path} has similarities, and its application declares no distance; say how they become distances, "

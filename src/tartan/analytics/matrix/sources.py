@@ -27,12 +27,15 @@ class MatrixSource(ABC):
         Whether the two values of a pair are one stored value.
     array : ndarray (n, n) or None
         The whole matrix, C-contiguous, where it lies in memory or is mapped like that.
+    rounded_to : dtype or None
+        The type that the values were rounded to, where ``dtype`` is a wider one.
     """
 
     n: int
     dtype: np.dtype[Any]
     symmetric: bool = False
     array: NDArray[Any] | None = None
+    rounded_to: np.dtype[Any] | None = None
 
     @abstractmethod
     def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
@@ -81,7 +84,7 @@ class Array(MatrixSource):
         self.transposed = values.flags.f_contiguous and not values.flags.c_contiguous
         self._values = values.T if self.transposed else values
         kept = kept_dtype(values.dtype)
-        self.dtype = kept if kept.kind == "i" else native(kept)
+        self.dtype, self.rounded_to = kept if kept.kind == "i" else native(kept), native(values.dtype)
         flags = self._values.flags
         whole = flags.c_contiguous and flags.aligned and self._values.dtype == self.dtype
         self.array = self._values if whole else None
@@ -114,7 +117,7 @@ class Condensed(MatrixSource):
         self.n = n
         self._values = values
         kept = kept_dtype(values.dtype)
-        self.dtype = kept if kept.kind == "i" else native(kept)
+        self.dtype, self.rounded_to = kept if kept.kind == "i" else native(kept), native(values.dtype)
 
     def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
         found = np.zeros((rows.stop - rows.start, columns.stop - columns.start), native(self.dtype))
@@ -141,6 +144,7 @@ class Triangle(MatrixSource):
 
     def __init__(self, square: MatrixSource, *, upper: bool) -> None:
         self.n, self.dtype, self._square, self._upper = square.n, square.dtype, square, upper
+        self.rounded_to = square.rounded_to
 
     def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
         i = np.arange(rows.start, rows.stop)[:, None]
@@ -166,6 +170,7 @@ class Windowed(MatrixSource):
         symmetric: bool = False,
     ) -> None:
         self.n, self.dtype, self.symmetric, self._window = n, native(kept_dtype(dtype)), symmetric, window
+        self.rounded_to = native(dtype)
 
     def tile(self, rows: slice, columns: slice) -> NDArray[Any]:
         return np.asarray(self._window(rows, columns)).astype(self.dtype, copy=False)
@@ -176,6 +181,7 @@ class Chosen(MatrixSource):
 
     def __init__(self, source: MatrixSource, items: NDArray[np.integer]) -> None:
         self.n, self.dtype, self.symmetric = len(items), native(source.dtype), source.symmetric
+        self.rounded_to = source.rounded_to
         self._source, self._items = source, np.asarray(items)
 
     def tile(self, rows: slice, columns: slice) -> NDArray[Any]:

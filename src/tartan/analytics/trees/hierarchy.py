@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tartan import _native
 from tartan.analytics.labels import numbered
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
+from tartan.analytics.matrix.bound import reach
 from tartan.analytics.matrix.check import way_around
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.trees.joining import neighbor_joining
@@ -28,6 +29,7 @@ from tartan.errors import ConfigError, ResourceError
 _PAIRS_BYTES = 8 << 20
 
 LINKAGES = ("single", "complete", "average", "weighted")
+_MEANS = ("average", "weighted")
 TREE_METHODS = ("nj", "upgma", *LINKAGES)
 
 
@@ -137,7 +139,8 @@ def clusters_at(
     D : anything that :func:`as_dissimilarities` takes
     threshold : float
         With "single", items are together when a path of pairs that are as near as this, or nearer, joins them: the
-        connected components. With the other methods, clusters that were joined at up to this distance.
+        connected components. With the other methods, clusters that were joined at up to this distance. It is rounded
+        as the scores were, and what is equal to it is within it.
     method : {"single", "complete", "average", "weighted"}
     monitor : Monitor, optional
     **options
@@ -161,9 +164,10 @@ def clusters_at(
     number("threshold", threshold, ("a distance, 0 or more", lambda value: value >= 0))
     matrix = as_dissimilarities(D, **options)
     if method == "single":
-        labels = minimum_spanning_tree(matrix, monitor=monitor).labels(threshold)
+        labels = minimum_spanning_tree(matrix, monitor=monitor).labels(reach(matrix, threshold))
     else:
-        labels = _joined_up_to(linkage(matrix, method, monitor=monitor), threshold)
+        steps = linkage(matrix, method, monitor=monitor)
+        labels = _joined_up_to(steps, reach(matrix, threshold, of_means=method in _MEANS))
     return matrix.over_all(labels, -1) if options.get("drop_failed") else labels
 
 

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from tartan import _native
 from tartan.analytics.labels import numbered
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
+from tartan.analytics.matrix.sources import native
 from tartan.analytics.monitor import Monitor, as_monitor
+from tartan.base.bounds import rounded_bound
 from tartan.errors import ConfigError
 
 
@@ -51,7 +53,8 @@ class SpanningTree:
         Items are together when a path of pairs that are as near as the threshold, or nearer, joins them.
         """
         falling = len(self.scores) > 1 and self.scores[0] > self.scores[-1]
-        near = self.scores >= threshold if falling else self.scores <= threshold
+        bound = rounded_bound(threshold, self.scores.dtype)
+        near = self.scores >= bound if falling else self.scores <= bound
         return self._labels(int(np.count_nonzero(near)))
 
     def cut(self, n_clusters: int) -> NDArray[np.int64]:
@@ -166,7 +169,8 @@ def minimum_spanning_tree(D: Any, *, monitor: Monitor | None = None, **options: 
         if step % 256 == 0:
             watch.report("spanning tree", joined=step, of=n)
             watch.check()
-    return _sorted_tree(n, edges)
+    # Of int16 the distances are multiples of a scale, which no type but float64 holds.
+    return _sorted_tree(n, edges, np.dtype(np.float64) if matrix.dtype.kind == "i" else native(matrix.dtype))
 
 
 def _shorten(
@@ -183,9 +187,9 @@ def _shorten(
     reach[nearer], nearest[nearer] = row[nearer], item
 
 
-def _sorted_tree(n: int, edges: list[tuple[int, int, float]]) -> SpanningTree:
+def _sorted_tree(n: int, edges: list[tuple[int, int, float]], dtype: np.dtype[Any]) -> SpanningTree:
     ends = np.array([edge[:2] for edge in edges], np.int64).reshape(-1, 2)
     ends.sort(axis=1)
-    scores = np.array([edge[2] for edge in edges], np.float64)
+    scores = np.array([edge[2] for edge in edges], dtype)
     order = np.lexsort((ends[:, 1], ends[:, 0], scores))
     return SpanningTree(n, ends[order, 0], ends[order, 1], scores[order])

@@ -23,6 +23,7 @@ from tartan.apps.forensics.cuda import KERNELS
 from tartan.apps.forensics.describe import described
 from tartan.apps.forensics.headers import JPEG, photo_size, reader_of, refuse_unlike
 from tartan.apps.forensics.prnu import GREY_SCALE, noise_pattern, pce_tile, spectrum
+from tartan.base.bounds import slack_of_means
 from tartan.errors import ConfigError, ItemError
 
 PCE_THRESHOLD = 60.0  # the customary decision threshold: Goljan, Fridrich, Filler, SPIE 7254 (2009)
@@ -262,12 +263,14 @@ def cameras(scores: Any, threshold: float | None = None, *, n_pixels: int | None
     >>> cameras(np.array([[1, 0.001, 0.09], [0.001, 1, 0.002], [0.09, 0.002, 1]]), n_pixels=512 * 512)
     array([0, 1, 0])
     """
+    dtype = getattr(scores, "dtype", np.dtype(np.float64))
     scores = np.array(scores, np.float64)
     if scores.ndim != 2 or scores.shape[0] != scores.shape[1]:
         raise ConfigError(f"scores: a square matrix is needed, not one of shape {scores.shape}")
     if threshold is None and n_pixels is None:
         raise ConfigError("cameras needs a threshold, or n_pixels to choose one for NCC")
     cut = threshold if threshold is not None else ncc_threshold(int(n_pixels or 0))
+    cut -= 2 * slack_of_means(cut, dtype)  # of the mean, and of the difference that is taken of it
     np.fill_diagonal(scores, np.nan)
     good = np.flatnonzero(~np.isnan(scores).all(axis=1))
     labels = np.full(len(scores), -1)
