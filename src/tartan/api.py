@@ -60,6 +60,7 @@ def allpairs(
     tile_timeout: float | None = None,
     verify: bool | None = None,
     trace: bool | None = None,
+    overwrite: bool = False,
     quiet: bool | None = None,
 ) -> Run:
     """Compare all pairs of items; a run that exists at ``out`` is resumed.
@@ -108,6 +109,8 @@ def allpairs(
         Seconds that one compare call may take.
     verify, trace : bool, optional
         Fingerprint the contents of files; write ``trace.json``.
+    overwrite : bool
+        Compute afresh in place of a run that is there; any other folder that holds something is refused.
     quiet : bool, optional
         Without progress on stderr. Default: progress where stderr is a terminal or belongs to a notebook.
     cluster : str or distributed.Client, optional
@@ -151,7 +154,8 @@ def allpairs(
     share = None if part is None else parse_share(part)
     ways = {"against": against, "pairs": pairs, "reduce": reduce, "described": application_source}
     asked = request(app, items, run_options(given), registry=apps, **ways)
-    return start(asked, out, share, _ranks(cluster, insecure, rank_timeout, parse_at))
+    ranks = _ranks(cluster, insecure, rank_timeout, parse_at)
+    return start(asked, out, share, ranks, overwrite=overwrite)
 
 
 def alltuples(
@@ -173,6 +177,7 @@ def alltuples(
     tile_timeout: float | None = None,
     verify: bool | None = None,
     trace: bool | None = None,
+    overwrite: bool = False,
     quiet: bool | None = None,
 ) -> TripleRun:
     """Compare all triples i < j < k of items, and keep the best; a run that exists at ``out`` is resumed.
@@ -195,7 +200,7 @@ def alltuples(
     tile : int, optional
         Side of a chunk, the unit of commit, in items.
     application_source, host_cache, disk_cache, cache_at, workers, on_error, max_failures, tile_timeout, verify, \
-trace, quiet
+trace, overwrite, quiet
         As for ``allpairs``. Two groups of items, each about half of ``host_cache``, stay while the others stream past.
     device : str, optional
         "cpu".
@@ -228,7 +233,7 @@ trace, quiet
         way_out = "allpairs compares pairs" if arity == 2 else "triples are the most that are compared"
         raise ConfigError(f"arity is {arity!r}; it must be 3: {way_out}", context={"option": "--arity"})
     asked = triple_request(app, items, run_options(given), keep, described=application_source, registry=apps)
-    run = start(asked, out, kind=TripleSession)
+    run = start(asked, out, kind=TripleSession, overwrite=overwrite)
     assert isinstance(run, TripleRun)
     return run
 
@@ -451,13 +456,13 @@ def fuse(path: str | Path, out: str | Path | None = None, *, trust: bool = False
         If the particles have changed since the run, the folder is not trusted, or the system refuses to write.
     """
     from tartan.apps.microscopy.fused_run import fuse_run, require_motions
+    from tartan.base.outputs import refuse_inside_run
     from tartan.run.contents import parsed_items
-    from tartan.run.exports import refuse_run_folder
 
     run = open(path)
     require_motions(run)
     if out is not None:
-        refuse_run_folder(out, "the fusion")
+        refuse_inside_run(Path(out))
     fused = fuse_run(run, parsed_items(run.folder, apps, trust=trust))
     if out is not None:
         fused.write(Path(out))

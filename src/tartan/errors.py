@@ -57,6 +57,10 @@ __all__ = [
 ]
 
 
+#: Codes of what is wrong about the folder that a command names.
+_WRONG_USE = frozenset({"exists", "foreign-folder", "newer-format", "not-trusted", "other-run", "run-not-found"})
+
+
 class TartanError(Exception):
     """Base of every error that Tartan raises on purpose.
 
@@ -73,7 +77,6 @@ class TartanError(Exception):
     """
 
     default_code = "error"
-    exit_status = 1
 
     def __init__(
         self,
@@ -88,6 +91,11 @@ class TartanError(Exception):
         self.context = dict(context or {})
         self.retryable = retryable
 
+    @property
+    def exit_status(self) -> int:
+        """Exit status of a command: 2 where the same words fail until they, or what they name, are changed; else 1."""
+        return 2 if isinstance(self, ConfigError) or self.code in _WRONG_USE else 1
+
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (type(self), str(self), self.code, self.context, self.retryable))
 
@@ -100,7 +108,6 @@ class ConfigError(TartanError, ValueError):
     """An option, a parameter or an input list is wrong; nothing was started."""
 
     default_code = "config"
-    exit_status = 2
 
 
 class ItemError(TartanError):

@@ -247,7 +247,7 @@ def test_two_particles_are_fused_without_a_resolution(tmp_path: Path, capsys: py
     run = tartan.allpairs(Microscopy(), tmp_path / "particles.json", tmp_path / "run", quiet=True)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "frc.csv").write_text("of an earlier fusion")
-    assert main(["fuse", str(run.path), "-o", str(tmp_path / "out")]) == 0
+    assert main(["fuse", str(run.path), "-o", str(tmp_path / "out"), "--overwrite"]) == 0
     assert "2 of 2 particles fused into " in capsys.readouterr().err
     assert not (tmp_path / "out" / "frc.csv").exists()
     known = json.loads((tmp_path / "truth.json").read_text())["particles"]
@@ -262,9 +262,9 @@ def test_runs_that_cannot_be_fused_are_refused(tmp_path: Path, capsys: pytest.Ca
     one = tartan.allpairs(Microscopy(), tmp_path / "good.csv", tmp_path / "one", quiet=True)
     assert "has 1 particles that could be read; fusion takes two or more" in refusal(capsys, one.path, "-o", out)
     run = tartan.allpairs(Microscopy(), tmp_path / "particles.json", tmp_path / "run", quiet=True)
-    assert "holds a run; choose another folder" in refusal(capsys, run.path, "-o", run.path)
+    assert "lies in the run" in refusal(capsys, run.path, "-o", run.path)
     (tmp_path / "file").write_text("")
-    assert "cannot write" in refusal(capsys, run.path, "-o", tmp_path / "file")
+    assert "cannot be made a folder: it is a file" in refusal(capsys, run.path, "-o", tmp_path / "file")
     chunk = next(iter(run.folder.committed()))
     folder = type(run.folder).open(run.path, writable=True)
     with folder.lock():
@@ -307,5 +307,5 @@ def test_python_finds_what_the_command_line_writes(tmp_path: Path, capsys: pytes
     assert {path.name for path in (tmp_path / "cli").iterdir()} >= {*names, "fused.png"}
     for name in names:
         assert (tmp_path / "python" / name).read_bytes() == (tmp_path / "cli" / name).read_bytes(), name
-    with pytest.raises(ConfigError, match="holds a run; choose another folder for the fusion"):
+    with pytest.raises(ConfigError, match="lies in the run"):
         tartan.fuse(run.path, run.path)

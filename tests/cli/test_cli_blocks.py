@@ -66,7 +66,7 @@ def test_what_is_refused(arrays: Path, capsys: pytest.CaptureFixture[str]) -> No
     there = arrays / "there.zarr"
     there.mkdir()
     a, b = str(arrays / "a.npy"), str(arrays / "b.npy")
-    assert main(["blocks", "lu", a, "-o", str(there)]) == 1
+    assert main(["blocks", "lu", a, "-o", str(there)]) == 2
     assert "exists already" in capsys.readouterr().err
     assert main(["blocks", "matmul", b, a, "-o", str(arrays / "c.zarr")]) == 2
     assert "cannot be multiplied" in capsys.readouterr().err

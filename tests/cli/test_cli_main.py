@@ -27,12 +27,12 @@ MATRIX = {"--output", "--similarity", "--transform", "--missing", "--drop-failed
 # Written out by hand on purpose: an option that vanishes breaks somebody's script.
 OPTIONS = {
     "run": EXECUTION
-    | {"--out", "--part", "--set", "--arity", "--against", "--pairs", "--tile", "--top-k", "--threshold"}
+    | {"--out", "--overwrite", "--part", "--set", "--arity", "--against", "--pairs", "--tile", "--top-k", "--threshold"}
     | {"--largest", "--smallest"},
     "resume": EXECUTION | {"--retry-failed", "--trust"},
     "add": EXECUTION | {"--no-map", "--trust"},
     "info": {"--json", "--help"},
-    "report": {"--out", "--trust", "--quiet", "--json", "--help"},
+    "report": {"--out", "--overwrite", "--trust", "--quiet", "--json", "--help"},
     "view": {"--port", "--trust", "--json", "--help"},
     "show": {"--trust", "--json", "--help"},
     "export": {
@@ -43,25 +43,25 @@ OPTIONS = {
     "embed": MATRIX
     | {
         "--method", "--dim", "--out", "--labels", "--seed", "--init", "--pviz", "--svg", "--checkpoint", "--density",
-        "--extend", "--no-keep", "--ranks", "--link",
+        "--extend", "--no-keep", "--ranks", "--link", "--overwrite",
     },
-    "align": {"--out", "--weights", "--no-scale", "--no-reflection", "--json", "--help"},
+    "align": {"--out", "--overwrite", "--weights", "--no-scale", "--no-reflection", "--json", "--help"},
     "tree": MATRIX
     | {
         "--method", "--out", "--draw", "--picture", "--compare", "--layout", "--clusters", "--names", "--support",
-        "--seed", "--trust",
+        "--seed", "--trust", "--overwrite",
     },
     "cluster": MATRIX
     | {
         "-k", "--clusters", "--threshold", "--cut", "--method", "--min-size", "--truth", "--centres", "--picture",
-        "--curve", "--map", "--seed", "--checkpoint", "--out", "--ranks", "--link",
+        "--curve", "--map", "--seed", "--checkpoint", "--out", "--ranks", "--link", "--overwrite",
     },
-    "fuse": {"--out", "--trust", "--json", "--help"},
-    "neighbors": MATRIX | {"-k", "--count", "--out"},
-    "outliers": MATRIX | {"-k", "--count", "--threshold", "--all", "--out"},
+    "fuse": {"--out", "--overwrite", "--trust", "--json", "--help"},
+    "neighbors": MATRIX | {"-k", "--count", "--out", "--overwrite"},
+    "outliers": MATRIX | {"-k", "--count", "--threshold", "--all", "--out", "--overwrite"},
     "lcms": {
         "--out", "--charge", "--mode", "--earlier", "--compare", "--checkpoint", "--set", "--quiet", "--json",
-        "--help", "--ranks", "--link",
+        "--help", "--ranks", "--link", "--overwrite",
     },
     "sort": {
         "--dtype", "--key", "--descending", "--memory", "--tmp", "--pack", "--threads", "--in-place", "--overwrite",
@@ -71,11 +71,11 @@ OPTIONS = {
         "--out", "--block", "--boundary", "--damping", "--cluster", "--workers", "--host-cache", "--place", "--json",
         "--report", "--trace", "--device", "--device-cache", "--help",
     },
-    "simulate": {"-n", "--seed", "--set", "--json", "--help"},
+    "simulate": {"-n", "--seed", "--set", "--overwrite", "--json", "--help"},
     "ranks": {"--cpus", "--nodes", "--groups", "--link", "--json", "--help"},
     "plan": {
         "--workers", "--fail", "--from", "--items", "--devices", "--host-cache", "--device-cache", "--chart", "--json",
-        "--help",
+        "--help", "--overwrite",
     },
     "cluster-certs": {"--days", "--json", "--help"},
     "demo": {"--photos", "--cameras", "--seed", "--quiet", "--json", "--help"},

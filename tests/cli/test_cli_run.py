@@ -103,7 +103,7 @@ class TestRequest:
 
     def test_resume_of_nothing_fails(self, command: Any, api: Any) -> None:
         shown = command("resume", "r")
-        assert (shown.status, shown.err) == (1, "tartan: error: x.tartan is not a run\n")
+        assert (shown.status, shown.err) == (2, "tartan: error: x.tartan is not a run\n")
 
 
 class TestResult:
@@ -208,5 +208,5 @@ class TestInfo:
             ["device items", "none, 1,000"], ["costs"], ["load", "2.5e-06 s"], ["known", "3"],
         ]  # fmt: skip
 
-    def test_unknown_run_is_status_1(self, command: Any, api: Any) -> None:
-        assert command("info", "r").status == 1
+    def test_an_unknown_run_is_wrong_use(self, command: Any, api: Any) -> None:
+        assert command("info", "r").status == 2

@@ -65,7 +65,7 @@ def test_in_place_and_overwrite(command: Any, values: Any) -> None:
         (["a.bin", "out", "--dtype", "int65"], 2, "dtype int65 cannot be sorted; known are"),
         (["a.bin", "out", "--dtype", "record:999"], 2, "not a multiple of the record of 999 bytes"),
         (["a.bin", "out", "--dtype", "i8", "--memory", "64MB"], 2, "128 MB is the least"),
-        (["a.bin", "a.bin", "--dtype", "i8"], 2, "sort in place"),
+        (["a.bin", "a.bin", "--dtype", "i8"], 2, "--in-place"),
         (["a.bin", "b.bin", "--in-place", "--dtype", "i8"], 2, "one source"),
     ],
 )

@@ -63,7 +63,7 @@ def test_info_says_that_a_run_is_running_and_how_long_it_will_take(command: Any,
 
 def test_info_of_what_is_no_run(command: Any, folder: Path, tmp_path: Path) -> None:
     shown = command("info", tmp_path)
-    assert (shown.status, shown.out) == (1, "")
+    assert (shown.status, shown.out) == (2, "")
     assert "is not a run" in shown.err
 
 
@@ -72,8 +72,8 @@ def test_export(command: Any, folder: Path, tmp_path: Path) -> None:
     assert (shown.status, shown.out) == (0, "")
     np.testing.assert_array_equal(np.load(tmp_path / "m.npy"), [[-1, 0.5, -1], [0.5, -1, -1], [-1, -1, -1]])
     again = command("export", folder, tmp_path / "m.npy")
-    assert again.status == 1
-    assert "overwrite" in again.err
+    assert again.status == 2
+    assert "--overwrite" in again.err
     assert command("export", folder, tmp_path / "m.npy", "--overwrite").status == 0
 
 

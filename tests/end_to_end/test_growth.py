@@ -165,7 +165,7 @@ def test_new_files_may_lie_beside_the_old_ones(command: Command, numbers: Number
     np.testing.assert_array_equal(grown.matrix(diagonal=0.0), distances(8))
     (folder / "002.txt").unlink()
     refused = command("add", run, numbers(1, "other", 8))
-    assert (refused.status, "items that are gone: 002.txt" in refused.err) == (1, True)
+    assert (refused.status, "items that are gone: 002.txt" in refused.err) == (2, True)
 
 
 def test_an_item_that_is_gone_is_named_on_its_own_side(numbers: Numbers, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_an_array_that_is_another_one_is_refused(command: Command, tmp_path: Pat
     np.save(new, rng.random((2, 4)))
     for words in (("resume", run), ("add", run, new)):
         refused = command(*words)
-        assert (refused.status, f"time of change of the array has changed: {first}" in refused.err) == (1, True)
+        assert (refused.status, f"time of change of the array has changed: {first}" in refused.err) == (2, True)
 
 
 def test_changed_inputs_are_named(command: Command, numbers: Numbers, tmp_path: Path) -> None:
@@ -203,12 +203,12 @@ def test_changed_inputs_are_named(command: Command, numbers: Numbers, tmp_path: 
     assert "is finished already; nothing to do" in command(*words).err
     (folder / "002.txt").write_text("2222")
     changed = command(*words)
-    assert changed.status == 1
+    assert changed.status == 2
     assert "size of items has changed: 002.txt" in changed.err
     assert command("resume", tmp_path / "run").status == 0  # it is finished: nothing is read
     (folder / "002.txt").unlink()
     gone = command(*words)
-    assert gone.status == 1
+    assert gone.status == 2
     assert "number of items: the run has 5, now there are 4" in gone.err
 
 

@@ -58,7 +58,7 @@ def test_another_changed_input_is_refused(broken: Path, command: Command, tmp_pa
     (broken / "002.txt").write_text("2")
     (broken / "004.txt").write_text("44")
     refused = command("resume", tmp_path / "run", "--retry-failed")
-    assert refused.status == 1
+    assert refused.status == 2
     assert "size of items has changed: 004.txt" in refused.err
 
 

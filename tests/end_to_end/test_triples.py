@@ -414,7 +414,7 @@ def test_triples_are_exported_in_the_order_of_scores(numbers: Numbers, command: 
     assert command("export", run, tmp_path / "two.csv", "--threshold-count", 2).status == 0
     assert (tmp_path / "two.csv").read_text().splitlines() == ["i,j,k,score", "0,1,2,2", "1,2,3,2"]
     again = command("export", run, file)
-    assert (again.status, "exists" in again.err) == (1, True)
+    assert (again.status, "exists" in again.err) == (2, True)
 
 
 def test_a_run_of_triples_is_shown_by_its_numbers(tmp_path: Path) -> None:

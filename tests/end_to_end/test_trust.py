@@ -74,7 +74,7 @@ def forget_the_program(tmp_path: Path) -> None:
 
 def refused(command: Command, words: tuple[object, ...]) -> str:
     outcome = command(*words)
-    assert outcome.status == 1
+    assert outcome.status == 2
     return outcome.err
 
 

@@ -203,13 +203,15 @@ class TestDestination:
         other = raw.with_name("other")
         other.hardlink_to(raw)
         for path in (raw, other):
-            with pytest.raises(ConfigError, match=r"is source and destination; name another .*or sort in place"):
+            with pytest.raises(
+                ConfigError, match=r"source and destination; name another .*or sort it with `in_place=True`"
+            ):
                 self.make(path, raw, overwrite=True)
 
     def test_existing_is_refused_unless_allowed(self, raw: Path) -> None:
         there = raw.with_name("there")
         there.touch()
-        with pytest.raises(ConfigError, match="exists; name another destination") as caught:
+        with pytest.raises(ConfigError, match="exists; choose another name") as caught:
             self.make(there, raw)
         assert caught.value.code == "exists"
         destination = self.make(there, raw, overwrite=True)
@@ -234,5 +236,5 @@ class TestDestination:
 
     def test_pipes_and_devices_are_not_replaced(self, raw: Path, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(ConfigError, match="pipe is not a regular file; a sort writes one"):
+        with pytest.raises(ConfigError, match="pipe is not a regular file and is not replaced"):
             self.make(tmp_path / "pipe", raw, overwrite=True)

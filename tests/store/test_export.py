@@ -185,7 +185,7 @@ def test_formats_for_symmetric_matrices_only(finished: Finished, tmp_path: Path,
 def test_an_existing_file_is_kept_unless_told_otherwise(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "m.npy"
     path.write_text("precious")
-    with pytest.raises(StoreError, match="exists"):
+    with pytest.raises(ConfigError, match="exists"):
         run.export(path)
     assert path.read_text() == "precious"
     run.export(path, overwrite=True)
@@ -196,14 +196,14 @@ def test_an_existing_file_is_kept_unless_told_otherwise(run: Run, tmp_path: Path
 @pytest.mark.parametrize("name", ["manifest.json", "scores.zarr/zarr.json"])
 def test_nothing_of_the_run_is_replaced(run: Run, name: str) -> None:
     before = (run.path / name).read_bytes()
-    with pytest.raises(StoreError, match="lies in the run itself"):
+    with pytest.raises(ConfigError, match="lies in the run"):
         run.export(run.path / name, "npy", overwrite=True)
     assert (run.path / name).read_bytes() == before
 
 
 def test_what_is_no_regular_file_is_not_replaced(run: Run, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.npy")
-    with pytest.raises(StoreError, match="not a regular file"):
+    with pytest.raises(ConfigError, match="not a regular file"):
         run.export(tmp_path / "pipe.npy", overwrite=True)
     assert (tmp_path / "pipe.npy").is_fifo()
 
@@ -230,7 +230,7 @@ def test_formats_are_found_by_suffix() -> None:
 
 def test_a_full_disk_leaves_nothing_behind(run: Run, tmp_path: Path) -> None:
     def fail() -> None:
-        with new_export(tmp_path / "m.npy", run.path, overwrite=False) as temporary:
+        with new_export(tmp_path / "m.npy", overwrite=False) as temporary:
             temporary.write_bytes(b"the first half")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -252,7 +252,7 @@ def test_a_file_larger_than_the_system_allows_leaves_nothing_behind(run: Run, tm
 
 
 def test_a_folder_that_is_not_there(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no folder"):
+    with pytest.raises(ConfigError, match="no folder"):
         run.export(tmp_path / "absent" / "m.npy")
 
 
@@ -329,7 +329,7 @@ def test_strict_phylip(finished: Finished, tmp_path: Path) -> None:
         rows = list(csv.reader(stream, delimiter="\t"))
     assert rows == [["name", "key"], *([name.strip(), key] for name, key in zip(names, run.keys))]
     path.unlink()
-    with pytest.raises(StoreError, match=r"names\.tsv exists"):
+    with pytest.raises(ConfigError, match=r"names\.tsv exists"):
         run.export(path, "phylip-strict")
     assert not path.exists(), "both files are written, or none"
 

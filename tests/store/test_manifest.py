@@ -116,7 +116,7 @@ def test_differences_are_named(changes: dict[str, Any], kind: str, words: str) -
     expected = ConfigError if kind == "option" else StoreError
     with pytest.raises(expected, match="not mixed") as caught:
         refuse_differences([found], Path("run"))
-    assert caught.value.exit_status == (2 if kind == "option" else 1)
+    assert caught.value.exit_status == 2
     assert caught.value.context["differences"] == [str(found)]
 
 

@@ -131,7 +131,7 @@ def test_what_cannot_be_written_or_has_no_labels_is_told_before_the_work(
         assert message in capsys.readouterr().err
     truth = str(write_coordinates(tmp_path / "truth.tsv", POINTS))
     assert main(["align", truth, truth, "-o", str(tmp_path / "moved.pviz")]) == 2
-    assert "as .tsv, .csv or .npy" in capsys.readouterr().err
+    assert "a map is written as .tsv, .csv, .txt or .npy" in capsys.readouterr().err
 
 
 def test_coordinates_to_begin_with_go_by_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tartan
-from tartan.errors import ConfigError, StoreError
+from tartan.errors import ConfigError
 from tartan.view.matrix_svg import save_matrix_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -76,7 +76,7 @@ def test_items_without_scores_are_left_out(tmp_path: Path) -> None:
 
 def test_what_cannot_be_drawn_is_refused(run: tartan.Run, tmp_path: Path) -> None:
     (tmp_path / "m.svg").touch()
-    with pytest.raises(StoreError, match="exists"):
+    with pytest.raises(ConfigError, match="exists"):
         save_matrix_svg(run, tmp_path / "m.svg")
     save_matrix_svg(run, tmp_path / "m.svg", overwrite=True)
     many = tartan.open(run.path)

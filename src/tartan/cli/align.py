@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tartan.cli.shared.output import print_json
-from tartan.cli.shared.tables import require_folders
+from tartan.cli.shared.outputs import COORDINATES, add_overwrite, require_outputs
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("source", metavar="A", help="coordinates: .tsv, .csv, .npy or .pviz")
     add("target", metavar="B", help="the map that A is laid onto; points are matched by key, or by place in the file")
     add("-o", "--out", metavar="OUT", type=Path, help="write the moved A here: .tsv, .csv, .npy")
+    add_overwrite(parser)
     add("--weights", metavar="FILE", type=Path, help="a number for each point of A, one a line")
     add("--no-scale", action="store_true", help="keep the size of A")
     add("--no-reflection", action="store_true", help="do not mirror A")
@@ -36,9 +37,7 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.analytics import align
     from tartan.view.coordinates import read_coordinates, write_coordinates
 
-    require_folders(args.out)
-    if args.out is not None and args.out.suffix.lower() == ".pviz":
-        raise ConfigError(f"{args.out}: moved coordinates are written as .tsv, .csv or .npy")
+    require_outputs(args, (args.out, COORDINATES))
     source, target = read_coordinates(args.source), read_coordinates(args.target)
     chosen, partners = _matched(source, target)
     weights = None if args.weights is None else _weights(args.weights, len(source.points))[chosen]

@@ -13,7 +13,8 @@ from tartan.cli.shared.link import add_link, asked_ranks
 from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_run
 from tartan.cli.shared.options import count, distance, finite_float, positive_int
 from tartan.cli.shared.output import print_json
-from tartan.cli.shared.tables import add_table_options, require_folders, write_table
+from tartan.cli.shared.outputs import TABLE, require_outputs
+from tartan.cli.shared.tables import add_table_options, write_table
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.base.signals import cancel_on_signals
     from tartan.view.coordinates import read_labels
 
-    require_folders(args.out, args.picture, args.curve, args.map)
+    require_outputs(args, (args.out, TABLE), (args.picture, None), (args.curve, None), (args.map, None))
     run = open_run(args)
     _refuse_idle_options(args, run)
     kept = _kept_map(args)

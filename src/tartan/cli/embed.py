@@ -13,7 +13,8 @@ from tartan.cli.shared.maps import about_map, kept, print_map
 from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_matrix
 from tartan.cli.shared.options import count, positive_int
 from tartan.cli.shared.output import print_json, warn_unfinished
-from tartan.cli.shared.tables import require_files, require_folders
+from tartan.cli.shared.outputs import PNG, add_overwrite, require_outputs
+from tartan.cli.shared.tables import require_files
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     whose.add_argument("--no-keep", dest="keep", action="store_false", help="do not keep the map in the run folder")
     add("-o", "--out", metavar="NAME", help="write NAME.tsv, NAME.png, NAME.html; default: MATRIX-map in this folder")
+    add_overwrite(parser)
     add(
         "--labels",
         metavar="FILE",
@@ -77,9 +79,8 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.view.coordinates import read_labels
 
     asked_ranks(args)
-    require_folders(args.out, args.density)
+    require_outputs(args, *((path, None) for path in _files(args).values()), (args.density, PNG))
     require_files(args.labels)
-    _base(args)
     run, monitor = _run(args), Monitor(0 if args.quiet else 1, args.checkpoint)
     _refuse_of_pairs(args, run)
     matrix: Any = open_matrix(args) if run is None else None
@@ -238,16 +239,18 @@ def _write(args: argparse.Namespace, found: Embedding, clusters: list[str] | Non
     from tartan.view.pviz import write_pviz
     from tartan.view.scene_page import write_scene_page
 
-    base = _base(args)
-    written = [write_coordinates(f"{base}.tsv", found.points, found.keys, clusters)]
+    files = _files(args)
     shown = _scene(args, found, clusters)
-    written.append(write_map_image(shown, f"{base}.png"))
-    written.append(write_scene_page(shown, f"{base}.html"))
-    if args.svg:
-        written.append(write_map_image(shown, f"{base}.svg"))
-    if args.pviz:
-        written.append(write_pviz(shown, f"{base}.pviz"))
-    return written
+    writers = {"png": write_map_image, "html": write_scene_page, "svg": write_map_image, "pviz": write_pviz}
+    table = write_coordinates(files.pop("tsv"), found.points, found.keys, clusters)
+    return [table, *(writers[kind](shown, path) for kind, path in files.items())]
+
+
+def _files(args: argparse.Namespace) -> dict[str, Path]:
+    """Return what is written, by kind."""
+    base = _base(args)
+    kinds = ("tsv", "png", "html", *(kind for kind in ("svg", "pviz") if getattr(args, kind)))
+    return {kind: Path(f"{base}.{kind}") for kind in kinds}
 
 
 def _base(args: argparse.Namespace) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tartan.cli.shared.options import count
 from tartan.cli.shared.output import print_json, warn_unfinished
+from tartan.cli.shared.outputs import add_overwrite
 from tartan.errors import ConfigError
 
 # Written out, because importing the exports takes time; a test compares.
@@ -49,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--descending", dest="ascending", action="store_false", help="the largest scores are the best")
     add("--memory", metavar="SIZE", help="most memory to sort with; default: 1GB")
     add("--tmp", metavar="DIR", type=Path, action="append", help="folder for temporary files of sorting; repeat it")
-    add("--overwrite", action="store_true", help="replace a file that exists")
+    add_overwrite(parser)
 
 
 def execute(args: argparse.Namespace) -> int:

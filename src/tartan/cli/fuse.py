@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tartan.base.outputs import require_writable_folder
 from tartan.cli.shared.options import add_trust
 from tartan.cli.shared.output import print_json
+from tartan.cli.shared.outputs import add_overwrite
 
 if TYPE_CHECKING:
     from tartan.apps.microscopy.fused_run import FusedParticle
@@ -19,6 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("run", metavar="RUN", help="folder of a finished run of microscopy")
     parser.add_argument("-o", "--out", metavar="OUT", type=Path, required=True, help="folder for what is written")
+    add_overwrite(parser)
     add_trust(parser, "open the particles that RUN names")
 
 
@@ -27,6 +30,7 @@ def execute(args: argparse.Namespace) -> int:
     import tartan
     from tartan.view.particle_image import save_particle_image
 
+    require_writable_folder(args.out, overwrite=args.overwrite)
     found = tartan.fuse(args.run, args.out, trust=args.trust)
     if found.fusion.trusted:
         save_particle_image(args.out / "fused.png", found.spread(), found.single)

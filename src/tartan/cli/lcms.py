@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tartan.base.outputs import require_writable_folder
 from tartan.base.signals import cancel_on_signals
 from tartan.cli.shared.link import add_link, asked_ranks
 from tartan.cli.shared.options import add_settings, positive_int, settings
 from tartan.cli.shared.output import print_json, print_table
-from tartan.cli.shared.tables import make_folder
+from tartan.cli.shared.outputs import add_overwrite, make_folder
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("file", metavar="FILE", type=Path, help="text, plain or gzip: index, m/z, RT, charge, peptide, ...")
     add("-o", "--out", metavar="DIR", type=Path, required=True, help="where to write; made when absent")
+    add_overwrite(parser)
     add("--charge", type=int, default=2, metavar="Z", help="peaks of this charge; negative: all others; default: 2")
     add("--mode", default="fresh", metavar="MODE", help="fresh (default), sponge, join, factor or report")
     add(
@@ -50,10 +52,11 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.apps import lcms
 
     options = _options(args, lcms.parameters())
+    require_writable_folder(args.out, overwrite=args.overwrite)
     peaks = lcms.read_peaks(args.file, args.charge)
     earlier = [lcms.read_clusters(path) for path in args.earlier]
     references = lcms.references_of(peaks, args.compare)
-    make_folder(args.out)
+    make_folder(args.out, overwrite=args.overwrite)
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
     with warnings.catch_warnings(), cancel_on_signals(monitor.cancel):
         warnings.simplefilter("ignore", DeprecationWarning)  # already printed

@@ -1,6 +1,7 @@
 """``tartan COMMAND``: chooses the command and turns errors into one line and an exit status.
 
-0 all is done; 1 failed; 2 wrong use; 3 finished with failed items or pairs; 128 + n ended by signal n.
+0 all is done; 1 failed; 2 wrong use: the same words fail until they, or what they name, change; 3 finished with
+failed items or pairs; 128 + n ended by signal n.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tartan.base.format import printable
 from tartan.cli.shared.options import separate_settings
 from tartan.cli.shared.output import print_json
 from tartan.cli.shared.streams import drop_stdout, prepare_streams
+from tartan.cli.shared.wording import in_options
 from tartan.errors import ConfigError, InternalError, ResourceError, RunCancelledError, StoreError, TartanError
 
 _COMMANDS = {
@@ -77,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     prepare_streams()
     words = separate_settings(sys.argv[1:] if argv is None else argv)
-    args = argparse.Namespace(json=False)  # as long as the words are not understood
+    args = argparse.Namespace(json=False, parser=None)  # as long as the words are not understood
     try:
         return _guarded(words, args)
     except BrokenPipeError:  # the reader of stdout (head, less) has closed it
@@ -106,7 +108,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
             module = importlib.import_module(f"tartan.cli.{name.replace('-', '_')}")
             module.configure(command)
             command.add_argument("--json", action="store_true", help="print one JSON object on stdout")
-            command.set_defaults(execute=module.execute)
+            command.set_defaults(execute=module.execute, parser=command)
     return parser
 
 
@@ -215,9 +217,10 @@ def _complain(error: TartanError, args: argparse.Namespace) -> None:
         traceback.print_exception(error)
     elif error.context.get("traceback"):  # the first failure of the user's code
         print(printable(str(error.context["traceback"]).rstrip()), file=sys.stderr)
-    print(printable(f"tartan: error: {error}"), file=sys.stderr)
+    message = in_options(str(error), args.parser)
+    print(printable(f"tartan: error: {message}"), file=sys.stderr)
     if args.json:
-        print_json({"error": {"code": error.code, "message": str(error), "context": error.context}})
+        print_json({"error": {"code": error.code, "message": message, "context": error.context}})
 
 
 if __name__ == "__main__":

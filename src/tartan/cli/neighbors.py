@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_matrix
 from tartan.cli.shared.options import positive_int
 from tartan.cli.shared.output import print_json, warn_unfinished
-from tartan.cli.shared.tables import add_table_options, require_folders, write_table
+from tartan.cli.shared.outputs import TABLE, require_outputs
+from tartan.cli.shared.tables import add_table_options, write_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Find them; return the exit status."""
-    require_folders(args.out)
+    require_outputs(args, (args.out, TABLE))
     found = _of_run(args) if _is_plain_run(args) else _of_matrix(args)
     if args.out is not None or not args.json:
         write_table(args, ("item", "rank", "neighbor", found.measure), found.rows())

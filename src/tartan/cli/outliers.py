@@ -8,7 +8,8 @@ import sys
 from tartan.cli.shared.matrix import add_matrix, item_names, open_matrix
 from tartan.cli.shared.options import finite_float, positive_int
 from tartan.cli.shared.output import print_json
-from tartan.cli.shared.tables import add_table_options, require_folders, write_table
+from tartan.cli.shared.outputs import TABLE, require_outputs
+from tartan.cli.shared.tables import add_table_options, write_table
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +42,7 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.analytics import Monitor, outliers
     from tartan.base.signals import cancel_on_signals
 
-    require_folders(args.out)
+    require_outputs(args, (args.out, TABLE))
     monitor = Monitor(0 if args.quiet else 1)
     matrix = open_matrix(args)
     with cancel_on_signals(monitor.cancel):

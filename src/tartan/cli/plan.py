@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tartan.cli.shared.options import positive_int
 from tartan.cli.shared.output import print_json
+from tartan.cli.shared.outputs import add_overwrite, require_outputs
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chart", metavar="FILE", type=Path, help="efficiency by cache size, drawn into an .svg or .png file"
     )
+    add_overwrite(parser)
     parser.add_argument(
         "--fail", type=positive_int, default=0, metavar="N", help="nodes of a cluster that are lost on the way"
     )
@@ -105,6 +107,7 @@ def _chart(args: argparse.Namespace, run: MeasuredRun | None) -> int:
     from tartan.view.cache_image import DrawnCurve, save_cache_image
     from tartan.view.curve_drawing import require_drawing
 
+    require_outputs(args, (args.chart, None))
     require_drawing(args.chart)
     curves = cache_report(args.files, run, processes=args.workers)
     drawn = [DrawnCurve(one.name, _places(one.points), _places(one.known), one.known_by) for one in curves]

@@ -9,7 +9,7 @@ from pathlib import Path
 from tartan.cli.shared.inspection import inspector_of
 from tartan.cli.shared.options import add_trust
 from tartan.cli.shared.output import print_json, warn_unfinished
-from tartan.cli.shared.tables import require_folders
+from tartan.cli.shared.outputs import PAGE, add_overwrite, require_outputs
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--out", metavar="FILE.html", type=Path, help="the page; default: beside RUN, with .html for .tartan"
     )
+    add_overwrite(parser)
     add_trust(parser, "open the items, and run the application, that RUN names")
     parser.add_argument("-q", "--quiet", action="store_true", help="do not say where the page is")
 
@@ -30,7 +31,7 @@ def execute(args: argparse.Namespace) -> int:
 
     folder = Path(args.run).resolve()
     out: Path = args.out or folder.with_name(f"{folder.name.removesuffix('.tartan')}.html")
-    require_folders(out)
+    require_outputs(args, (out, PAGE))
     run = tartan.open(args.run)
     warn_unfinished(run)
     inspector = inspector_of(run.folder, trust=args.trust)

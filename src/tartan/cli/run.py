@@ -24,6 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("app", metavar="APP", help="forensics, microscopy, phylogeny, vectors, or file.py:NAME")
     add("inputs", metavar="INPUT", nargs="+", help="files, folders, quoted globs, URLs, one .npy or Zarr array")
     add("-o", "--out", metavar="RUN", required=True, help="folder of the result")
+    add("--overwrite", action="store_true", help="compute afresh in place of a run that is at RUN")
     add_settings(parser, "set a parameter of the application")
     add(
         "--arity",
@@ -57,7 +58,7 @@ def execute(args: argparse.Namespace) -> int:
 
     application, source = load_application(args.app, setting_texts(args), apps, args.arity)
     items: Any = args.inputs
-    options = execution_options(args)
+    options = execution_options(args) | ({"overwrite": True} if args.overwrite else {})
     if args.tile is not None:
         options["tile"] = args.tile
     if args.arity == 3:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tartan.cli.shared.options import add_settings, count, positive_int, settings
 from tartan.cli.shared.output import print_json
-from tartan.cli.shared.tables import make_folder
+from tartan.cli.shared.outputs import add_overwrite, make_folder
 from tartan.errors import ConfigError
 
 # What may be given for an option whose default is of this type.
@@ -28,6 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", type=Path, help="where to write; made when absent")
     parser.add_argument("-n", dest="n", type=positive_int, required=True, metavar="N", help="number of items")
     parser.add_argument("--seed", type=count, default=0, metavar="S", help="the same seed, the same data")
+    add_overwrite(parser)
     add_settings(parser, "set an option of the simulator")
 
 
@@ -36,7 +37,7 @@ def execute(args: argparse.Namespace) -> int:
     simulate = importlib.import_module(f"tartan.apps.{args.app}.simulate").simulate
     options = settings(args)
     _check(simulate, options, args.app)
-    make_folder(args.folder)
+    make_folder(args.folder, overwrite=args.overwrite)
     truth = simulate(args.folder, args.n, args.seed, **options)
     if args.json:
         print_json({"folder": args.folder, "n_items": args.n, "seed": args.seed, "truth": truth})

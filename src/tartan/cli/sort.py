@@ -8,6 +8,7 @@ from typing import Any
 
 from tartan.cli.shared.options import positive_int, size
 from tartan.cli.shared.output import print_json
+from tartan.cli.shared.outputs import add_overwrite
 from tartan.errors import ConfigError
 
 
@@ -36,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--pack", choices=("auto", "always", "never"), default="auto", help="pack run files; default: auto")
     add("--threads", type=positive_int, metavar="N", help="threads that sort; default: all cores")
     add("--in-place", action="store_true", help="replace the only SRC when its sorted copy is whole")
-    add("--overwrite", action="store_true", help="replace DST if it exists")
+    add_overwrite(parser)
     add("--fresh", action="store_true", help="use no run files of an earlier attempt")
     add("--columns", metavar="A,B", help="tables, CSV: columns that are carried along; default: all")
     add(

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from tartan.cli.shared.matrix import add_matrix, item_names, open_matrix
 from tartan.cli.shared.options import add_trust, count, positive_int
 from tartan.cli.shared.output import print_json
-from tartan.cli.shared.tables import require_folders, write_text
+from tartan.cli.shared.outputs import NEWICK, add_overwrite, require_outputs
+from tartan.cli.shared.tables import write_text
 from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--method", choices=METHODS, default="nj", help="neighbour joining (default), UPGMA, or another linkage")
     add("-o", "--out", metavar="FILE.nwk", type=Path, help="write Newick here, not to stdout")
+    add_overwrite(parser)
     add("--draw", action="store_true", help="draw the tree as text")
     add("--picture", metavar="FILE", type=Path, help="draw the tree into a .png, .svg or .pdf file (needs matplotlib)")
     add("--layout", choices=("rectangular", "radial"), help="of the picture; default: rectangular")
@@ -55,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Build it; return the exit status."""
-    require_folders(args.out, args.picture)
+    require_outputs(args, (args.out, NEWICK), (args.picture, None))
     if args.picture is not None:
         from tartan.view.tree_image import require_picture
 

@@ -67,7 +67,9 @@ def write_certificates(folder: Path, days: float = DAYS) -> list[Path]:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return [_new_file(folder / name, text) for name, text in _texts(folder.resolve(), days).items()]
     except FileExistsError as error:
-        raise ConfigError(f"{error.filename} exists already; name another folder, or remove this one") from None
+        raise ConfigError(
+            f"{error.filename} exists, and keys are never replaced; name another folder", code="exists"
+        ) from None
     except OSError as error:
         raise StoreError(f"certificates cannot be written to {folder}: {error.strerror}") from None
 

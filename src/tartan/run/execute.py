@@ -35,6 +35,8 @@ def start(
     share: Share | None = None,
     ranks: Ranks | None = None,
     kind: type[RunSession] | None = None,
+    *,
+    overwrite: bool = False,
 ) -> Run:
     """Compute what is asked for, in a new run folder or in one that holds this very run.
 
@@ -49,6 +51,8 @@ def start(
         Compute on these; default: in this process.
     kind : type of RunSession, optional
         Default: of pairs.
+    overwrite : bool
+        Whether a new run takes the place of one that is there.
 
     Raises
     ------
@@ -61,14 +65,16 @@ def start(
         _refuse_for_share(asked.options, out)
         if ranks is not None:
             raise ConfigError("--part and --cluster exclude each other: parts do not talk to anyone")
+        if overwrite:
+            raise ConfigError("one part of a run replaces nothing: leave out `overwrite=True` or `part=`")
     with contextlib.ExitStack() as stack:
         if path is None:
             path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tartan-"))) / "run.tartan"
         with disk_errors(path):
-            new = not (path / MANIFEST_NAME).exists()
+            new = overwrite or not (path / MANIFEST_NAME).exists()
         if new:
             asked.check_files()
-        with kind(asked, ranks) as session:
+        with kind(asked, ranks, overwrite=overwrite) as session:
             if share is not None:
                 finished = session.execute_share(path, share)
             else:

@@ -12,7 +12,6 @@ import numpy as np
 from tartan.errors import ConfigError
 from tartan.store.export import DISTANCES, ExportOptions, export, format_of, holds_pairs, refuse_unused
 from tartan.store.folder import RunFolder
-from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
 from tartan.store.view import output_name
 
 
@@ -29,12 +28,6 @@ def export_matrix(
     name = format_of(path, kind)
     distances = None if options.pairs and similarity is None else _distances(folder, name, options.output, similarity)
     return export(folder, path, name, replace(options, distances=distances))
-
-
-def refuse_run_folder(path: str | Path, what: str) -> None:
-    """Refuse a folder that holds a run as a place for something else; raises ConfigError."""
-    if (Path(path) / MANIFEST_NAME).exists():
-        raise ConfigError(f"{path} holds a run; choose another folder for {what}", context={"option": "--out"})
 
 
 def export_sorted(

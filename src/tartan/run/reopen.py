@@ -120,13 +120,15 @@ def _names_of(inputs: Mapping[str, Any]) -> list[str]:
     return inputs.get("patterns") or ([path] if path else [])
 
 
-def refuse_other(folder: RunFolder, asked: Request, *, mended: Sequence[int] = ()) -> None:
+def refuse_other(folder: RunFolder, asked: Request, *, mended: Sequence[int] = (), starts: bool = False) -> None:
     """Refuse a run folder that was started with another application, other parameters or other inputs.
 
     Parameters
     ----------
     mended : sequence of int
         Items whose files may have changed, because they failed.
+    starts : bool
+        Whether a run was to be started there.
 
     Raises
     ------
@@ -140,7 +142,7 @@ def refuse_other(folder: RunFolder, asked: Request, *, mended: Sequence[int] = (
         if failed and not compare(folder.manifest, manifest, folder.items, items, mended=failed):
             way_out = "only items that failed: `tartan resume RUN --retry-failed` takes them as they are now"
             found.append(Difference("input", way_out))
-    refuse_differences(found, folder.path)
+    refuse_differences(found, folder.path, starts=starts)
 
 
 def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, app: Application) -> Source:

@@ -348,21 +348,24 @@ class Run(Analyses, Conversions):
         ConfigError
             If the format is unknown, cannot hold this result, or has no use for an option.
         StoreError
-            If the file exists, or cannot be written.
+            If the file cannot be written.
         """
+        from tartan.base.outputs import require_writable
         from tartan.run.exports import export_matrix, export_sorted
         from tartan.store.export import ExportOptions
 
+        path = path_of("path", path)
+        require_writable(path, overwrite=overwrite)
         options = ExportOptions(output, diagonal, missing, clip, names, overwrite, pairs)
         order = {"ascending": ascending, "memory": memory, "tmp": tmp}
         if sort or count is not None:
             if similarity is not None:
                 raise ConfigError("pairs are sorted by their scores as they are; leave out similarity (--similarity)")
-            return export_sorted(self.folder, path_of("path", path), format, options, order | {"limit": count})
+            return export_sorted(self.folder, path, format, options, order | {"limit": count})
         for name, value in order.items():
             if value is not None:
                 raise ConfigError(f"{name} is for pairs in the order of their scores: ask for these (--sorted)")
-        return export_matrix(self.folder, path_of("path", path), format, options, similarity)
+        return export_matrix(self.folder, path, format, options, similarity)
 
     def __repr__(self) -> str:
         facts = described(self.folder)

@@ -49,6 +49,7 @@ from tartan.store.dense import plain_bytes, refuse_too_large
 from tartan.store.folder import RunFolder
 from tartan.store.layout import refuse_occupied
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
+from tartan.store.removal import remove_run, require_removable
 from tartan.store.tables import merge_parts, result_is_whole
 
 DEVICE_MEMORY_TRIES = 4
@@ -127,6 +128,8 @@ class RunSession:
     asked : Request
     ranks : Ranks, optional
         Who computes what a folder lacks; default: this process.
+    overwrite : bool
+        Whether a new run takes the place of one that is there.
     """
 
     unit = "pairs"
@@ -134,8 +137,9 @@ class RunSession:
     compacts = True
     """Whether devices may keep items in a compact form: not where other ranks take them."""
 
-    def __init__(self, asked: Request, ranks: Ranks | None = None) -> None:
+    def __init__(self, asked: Request, ranks: Ranks | None = None, *, overwrite: bool = False) -> None:
         self.asked = asked
+        self._overwrite = overwrite
         self._ranks = ranks
         self._options = asked.options
         self._opened = contextlib.ExitStack()
@@ -221,6 +225,9 @@ class RunSession:
         """
         with disk_errors(path):
             exists = (path / MANIFEST_NAME).exists()
+        if exists and self._overwrite:
+            require_removable(path)
+            return self._create(path, replaces=True)
         if not exists:
             try:
                 return self._create(path)
@@ -231,12 +238,13 @@ class RunSession:
 
     def _opened_again(self, path: Path) -> RunFolder:
         folder = self.opened_folder(path)
-        refuse_other(folder, self.asked)
+        refuse_other(folder, self.asked, starts=True)
         return folder
 
-    def _create(self, path: Path, *, held: bool = False) -> RunFolder:
+    def _create(self, path: Path, *, held: bool = False, replaces: bool = False) -> RunFolder:
         """Create the run folder, after what can be known beforehand was checked."""
-        _refuse_unwritable(path)
+        if not replaces:
+            _refuse_unwritable(path)
         asked, manifest, table = self.asked, self.asked.manifest(), self.asked.items()
         form = self.facts.form
         if form is not None:
@@ -244,6 +252,8 @@ class RunSession:
         manifest.application["meaning"] = declared(asked.app, manifest)
         manifest.grid = self._cut().parameters()
         refuse_too_large(path, plain_bytes(manifest, manifest.n_items))
+        if replaces:
+            remove_run(path)
         return self._created(path, manifest, table, candidates=asked.candidates, held=held)
 
     _created: Callable[..., RunFolder] = staticmethod(RunFolder.create)

@@ -147,7 +147,7 @@ def write_sorted_pairs(
     chosen = options or ExportOptions()
     names = item_names(folder, "stem") if chosen.names == "stem" else None
     with (
-        new_export(path, folder.path, overwrite=chosen.overwrite) as temporary,
+        new_export(path, overwrite=chosen.overwrite) as temporary,
         sorted_pairs(folder, order, names) as reader,
     ):
         ways = {"compression": "lz4", "use_dictionary": list(KEYS)}

@@ -126,10 +126,9 @@ class TripleRun(Run):
         Raises
         ------
         ConfigError
-            If the format or an option is for matrices.
-        StoreError
-            If the file exists.
+            If the format or an option is for matrices, or the file exists.
         """
+        from tartan.base.outputs import require_writable
         from tartan.store.export import ExportOptions
         from tartan.store.triples import export_triples
 
@@ -141,8 +140,9 @@ class TripleRun(Run):
             raise ConfigError(f"count is {count}; it must be 1 or more")
         if ascending is None and (sort or count is not None):
             ascending = not self.folder.rule.largest
-        chosen = ExportOptions(**options)
-        return export_triples(self.folder, path_of("path", path), format, chosen, ascending=ascending, limit=count)
+        chosen, path = ExportOptions(**options), path_of("path", path)
+        require_writable(path, overwrite=chosen.overwrite)
+        return export_triples(self.folder, path, format, chosen, ascending=ascending, limit=count)
 
     def __repr__(self) -> str:
         facts = f"{self.n_items:,} items, {self.n_triples - self.n_triples_left:,} of {self.n_triples:,} triples"

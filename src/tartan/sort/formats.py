@@ -20,6 +20,7 @@ import numpy as np
 
 from tartan.base.checks import path_of
 from tartan.base.files import disk_errors
+from tartan.base.outputs import require_writable
 from tartan.base.sync import fsync
 from tartan.errors import ConfigError, InputChangedError
 from tartan.sort.dtypes import DType, describe_dtype, parse_dtype
@@ -291,25 +292,14 @@ class Destination:
             raise ConfigError(f"there is no folder {self.path.parent} for {self.path.name}; create it", context=context)
         if not os.access(self.path.parent, os.W_OK | os.X_OK):
             raise ConfigError(f"the folder {self.path.parent} is not writable; choose another", context=context)
-        if self._in_place or not os.path.lexists(self.path):
+        if self._in_place:
             return
-        if self.path.is_dir():
-            raise ConfigError(f"{self.path} is a folder; name a file", context=context)
-        if self.path.exists() and not self.path.is_file():
-            raise ConfigError(f"{self.path} is not a regular file; a sort writes one: name another", context=context)
         if any(self.path.exists() and self.path.samefile(source.path) for source in sources):
             raise ConfigError(
-                f"{self.path} is source and destination; name another destination, or sort in place", context=context
+                f"{self.path} is source and destination; name another destination, or sort it with `in_place=True`",
+                context=context,
             )
-        self._refuse_existing()
-
-    def _refuse_existing(self) -> None:
-        if not self._overwrite and os.path.lexists(self.path):
-            raise ConfigError(
-                f"{self.path} exists; name another destination, or allow overwriting it",
-                code="exists",
-                context={"path": str(self.path)},
-            )
+        require_writable(self.path, overwrite=self._overwrite)
 
     def begin(self) -> None:
         """Create the temporary file with its header; keep what an earlier attempt wrote there."""
@@ -322,7 +312,7 @@ class Destination:
         if self._in_place:
             shutil.copymode(self.path, self.part)
         else:
-            self._refuse_existing()
+            require_writable(self.path, overwrite=self._overwrite)
         with disk_errors(self.path):
             with self.part.open("rb") as stream:
                 fsync(stream.fileno())

@@ -13,8 +13,9 @@ import numpy as np
 
 from tartan.base.files import whole_file
 from tartan.base.keys import stems
+from tartan.base.outputs import require_writable
 from tartan.base.sync import fsync
-from tartan.errors import ConfigError, StoreError
+from tartan.errors import ConfigError
 from tartan.store import formats
 from tartan.store.folder import RunFolder
 from tartan.store.formats import ExportRequest
@@ -109,9 +110,9 @@ def export(
     Raises
     ------
     ConfigError
-        If the format is unknown, cannot hold this result, or has no use for an option.
+        If the format is unknown, cannot hold this result, or has no use for an option, or the file exists.
     StoreError
-        If the file exists, or cannot be written.
+        If the file cannot be written.
     DiskFullError
         If the disk is full; no partial file remains.
     """
@@ -120,13 +121,13 @@ def export(
     pairs = holds_pairs(name, pairs=options.pairs)
     refuse_unused(name, options, pairs=pairs)
     if pairs:
-        with new_export(path, folder.path, overwrite=options.overwrite) as temporary:
+        with new_export(path, overwrite=options.overwrite) as temporary:
             _write_pairs(folder, temporary, name, options)
         return path
     with contextlib.ExitStack() as files:
         table = names_table(path) if name == "phylip-strict" else None
         targets = [path] if table is None else [path, table]
-        opened = [files.enter_context(new_export(t, folder.path, overwrite=options.overwrite)) for t in targets]
+        opened = [files.enter_context(new_export(t, overwrite=options.overwrite)) for t in targets]
         _write_matrix(folder, opened, name, options)
     return path
 
@@ -187,34 +188,23 @@ def format_of(path: Path, name: str | None = None) -> str:
 
 
 @contextlib.contextmanager
-def new_export(path: Path, run: Path, *, overwrite: bool) -> Iterator[Path]:
+def new_export(path: Path, *, overwrite: bool) -> Iterator[Path]:
     """Yield a temporary name beside the target: renamed to it on success, else removed.
 
     Parameters
     ----------
     path : Path
         The target.
-    run : Path
-        The folder of the run, nothing of which is replaced.
     overwrite : bool
 
     Raises
     ------
-    StoreError
-        If the file exists and may not be replaced, or there is no folder for it.
+    ConfigError
+        If the file exists and may not be replaced, there is no folder for it, or it lies in a run.
     DiskFullError
         If the disk is full.
     """
-    if path.exists() and not path.is_file():
-        raise StoreError(f"{path} is not a regular file and is not replaced; choose another name", code="exists")
-    if path.exists() and not overwrite:
-        raise StoreError(
-            f"{path} exists; choose another name, or overwrite it (overwrite=True, --overwrite)", code="exists"
-        )
-    if path.exists() and run.resolve() in path.resolve().parents:
-        raise StoreError(f"{path} lies in the run itself, which is never written over; choose another name")
-    if not path.parent.is_dir():
-        raise StoreError(f"cannot write {path}: there is no folder {path.parent}; create it first", code="no-folder")
+    require_writable(path, overwrite=overwrite)
     with whole_file(path) as temporary:
         yield temporary
 

@@ -64,7 +64,10 @@ def refuse_occupied(path: Path) -> None:
     """Refuse a folder that holds a run or anything that a killed creation cannot have left."""
     found = sorted(entry.name for entry in os.scandir(path))
     if manifest.FILE_NAME in found:
-        raise StoreError(f"{path} holds a run already; resume it, or choose another folder", code="exists")
+        raise StoreError(
+            f"{path} holds a run already; resume it, choose another folder, or replace it with `overwrite=True`",
+            code="exists",
+        )
     foreign = [name for name in found if name not in _BEFORE_MANIFEST and not name.endswith(".zarr")]
     if foreign or (found and lock.FILE_NAME not in found):
         raise StoreError(

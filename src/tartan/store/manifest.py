@@ -258,8 +258,16 @@ def leaves(inputs: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from leaves(part)
 
 
-def refuse_differences(differences: Sequence[Difference], folder: Path) -> None:
+def refuse_differences(differences: Sequence[Difference], folder: Path, *, starts: bool = False) -> None:
     """Raise when there are differences.
+
+    Parameters
+    ----------
+    differences : sequence of Difference
+    folder : Path
+        Of the run.
+    starts : bool
+        Whether a run was to be started there.
 
     Raises
     ------
@@ -271,10 +279,13 @@ def refuse_differences(differences: Sequence[Difference], folder: Path) -> None:
     if not differences:
         return
     lines = "\n".join(f"  - {difference}" for difference in differences)
-    message = (
-        f"{folder} holds another run, and its results are not mixed with new ones:\n{lines}\n"
-        "Give another output folder, or ask for exactly what the run was started with."
+    ways_out = (
+        "Give another output folder, ask for exactly what the run was started with, or compute afresh in its place "
+        "with `overwrite=True`."
+        if starts
+        else "Bring back what the run was started with, or start another run."
     )
+    message = f"{folder} holds another run, and its results are not mixed with new ones:\n{lines}\n{ways_out}"
     error = ConfigError if any(d.kind == "option" for d in differences) else StoreError
     raise error(
         message,

@@ -344,6 +344,6 @@ def export_triples(
     refuse_unused(name, options, pairs=True)
     names = stems(folder.keys) if options.names == "stem" else None
     reader = triple_reader(folder, options.output, names, ascending=ascending, limit=limit)
-    with new_export(path, folder.path, overwrite=options.overwrite) as temporary:
+    with new_export(path, overwrite=options.overwrite) as temporary:
         write_pairs(reader, temporary, name, keys=options.names is not None, key_names=KEYS)
     return path

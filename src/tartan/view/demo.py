@@ -18,6 +18,7 @@ from typing import Any, Final, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from tartan.base.outputs import require_writable_folder
 from tartan.errors import ConfigError, TartanError
 from tartan.view.agreement import Agreement, agreement
 
@@ -113,10 +114,12 @@ def _photos(folder: Path, setup: _Setup, tell: _Teller) -> Mapping[str, str]:
     if marker.exists():
         _refuse_other_setup(marker, setup)
     else:
-        tell(f"simulating {setup.n_photos} photos of {setup.n_cameras} cameras in {photos}")
+        require_writable_folder(folder)
         photos.mkdir(parents=True, exist_ok=True)
-        simulate(photos, setup.n_photos, setup.seed, cameras=setup.n_cameras)
         marker.write_text(json_format.dumps(asdict(setup)) + "\n", encoding="utf-8")
+    if not (photos / "truth.json").exists():  # which is written last
+        tell(f"simulating {setup.n_photos} photos of {setup.n_cameras} cameras in {photos}")
+        simulate(photos, setup.n_photos, setup.seed, cameras=setup.n_cameras)
     truth = json_format.loads((photos / "truth.json").read_text(encoding="utf-8"))
     return {str(name): str(camera) for name, camera in truth["cameras"].items()}
 

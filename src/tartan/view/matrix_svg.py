@@ -72,10 +72,12 @@ def save_matrix_svg(
     Raises
     ------
     ConfigError
-        If the run has too many items or no square matrix, or the linkage needs pairs that are missing.
+        If the file exists, the run has too many items or no square matrix, or the linkage needs pairs that are missing.
     """
     from tartan.analytics import linkage
+    from tartan.base.outputs import require_writable
 
+    require_writable(Path(path), overwrite=overwrite)
     if run.n_items > MAX_ITEMS:
         raise ConfigError(
             f"{run.path} has {run.n_items:,} items; a picture with names and a dendrogram is for {MAX_ITEMS:,} at "
@@ -89,7 +91,7 @@ def save_matrix_svg(
     keys = stems(run.keys) if names == "stem" else run.keys
     shown = [one_line(keys[item], _LONGEST) for item in order]
     text = _svg(scores[np.ix_(order, order)], shown, joined, palette, f"{run.path.stem}: {method} linkage")
-    with new_export(Path(path), run.path, overwrite=overwrite) as temporary:
+    with new_export(Path(path), overwrite=overwrite) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return Path(path)
 
