@@ -23,6 +23,8 @@ def text_lines(columns: Sequence[pa.Array], separator: str) -> memoryview:
     import pyarrow.compute as pc
 
     texts = [_quoted(column, separator) for column in columns]
+    if len(texts) == 1:  # a line without anything would be no row
+        texts = [pc.if_else(pc.equal(texts[0], b""), pa.scalar(b'""', pa.large_binary()), texts[0])]
     joined = pc.binary_join_element_wise(*texts, pa.scalar(separator.encode(), pa.large_binary()))
     return concatenated(pc.binary_join_element_wise(joined, *_end()))
 

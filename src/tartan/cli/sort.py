@@ -30,6 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "default: the whole record or line; tables, CSV: none",
     )
     add("--format", choices=("lines", "csv", "tsv"), help="text of other names, and of pipes")
+    add("--quote", choices=("double", "none"), help="how CSV and TSV quote values; default: double in CSV, none in TSV")
     add("--total-order", action="store_true", help="minus zero comes before zero; default: they are equal")
     add("--descending", action="store_true", help="large values first")
     add("--memory", type=size, metavar="SIZE", help="most memory of the whole process; default: half of what is free")
@@ -75,6 +76,6 @@ def _split(args: argparse.Namespace) -> tuple[list[str], str | None]:
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
     names = ("dtype", "key", "descending", "memory", "tmp", "pack", "threads", "in_place", "overwrite", "quiet",
-             "nulls", "compression", "format", "total_order")  # fmt: skip
+             "nulls", "compression", "format", "quote", "total_order")  # fmt: skip
     columns = None if args.columns is None else args.columns.split(",")
     return {name: getattr(args, name) for name in names} | {"resume": not args.fresh, "columns": columns}

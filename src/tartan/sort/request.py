@@ -16,6 +16,7 @@ from tartan.sort.engine import Direct, Nulls, Order, Pack, PathLike, SortOptions
 from tartan.sort.formats import Destination, expand_sources, is_table, open_sources
 from tartan.sort.job import SortRun
 from tartan.sort.keys import parse_key
+from tartan.sort.names import refuse_raw_name
 from tartan.sort.result import SortResult
 from tartan.sort.text_form import PIPE, is_text
 from tartan.sort.zeros import has_minus_zero, zero_run
@@ -42,6 +43,7 @@ def sort_file(
     nulls: Nulls = "last",
     compression: str | None = None,
     format: str | None = None,  # noqa: A002
+    quote: str | None = None,
     total_order: bool = False,
 ) -> SortResult:
     """Sort files of records into one file, with little memory, at the speed of the disk.
@@ -91,6 +93,9 @@ def sort_file(
         Of tables: codec of the destination, ``"none"`` for none; default: as the source.
     format : {"lines", "csv", "tsv"}, optional
         Of text whose name does not say what it is, such as a pipe.
+    quote : {"double", "none"}, optional
+        Of CSV and TSV: whether values that begin with a quote end with one and double their own, or quotes are plain
+        characters. Default: "double" in CSV, "none" in TSV.
     total_order : bool
         Whether -0.0 comes before 0.0. Default: they are equal.
 
@@ -140,6 +145,8 @@ def sort_file(
     if any(is_table(path) for path in paths):
         from tartan.sort.table_job import TableRequest, parse_columns, table_run
 
+        if format is not None or quote is not None:
+            raise ConfigError("format and quote are for text; Parquet and Arrow files say what they are: omit them")
         if dtype is not None:
             raise ConfigError("dtype: Parquet and Arrow files hold their types themselves; omit it")
         ways = {"descending": descending, "nulls_first": first}
@@ -151,12 +158,13 @@ def sort_file(
             raise ConfigError("compression: text is compressed by its name, .gz or .zst; omit it")
         from tartan.sort.text_job import TextRequest, sort_text
 
-        ask = TextRequest(paths, target, format, key, columns, descending, first, total_order, **where)
+        ask = TextRequest(paths, target, format, quote, key, columns, descending, first, total_order, **where)
         return sort_text(ask, options, resume=resume, quiet=quiet)
-    if format is not None:
-        raise ConfigError("format is for text; a dtype says what records of raw files are: omit one of them")
+    if format is not None or quote is not None:
+        raise ConfigError("format and quote are for text; a dtype says what records of raw files are: omit one of them")
     if columns is not None or compression is not None or first:
         raise ConfigError("columns, nulls and compression are for Parquet and Arrow files; omit them")
+    refuse_raw_name(target, paths)
     sources, record = open_sources(paths, dtype)
     order = Order(record, parse_key(key, record, descending=descending))
     n_records = sum(source.n_bytes for source in sources) // record.itemsize

@@ -2,25 +2,62 @@
 
 from __future__ import annotations
 
+import gzip
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+from tartan.base.files import arrow_file
+from tartan.errors import ConfigError
 
 TextKind = Literal["lines", "csv", "tsv"]
+Quote = Literal["double", "none"]
 KINDS: tuple[TextKind, ...] = ("lines", "csv", "tsv")
+QUOTES: tuple[Quote, ...] = ("double", "none")
 PIPE = Path("-")
 _SUFFIXES: dict[str, TextKind] = {".csv": "csv", ".tsv": "tsv", ".txt": "lines", ".lines": "lines"}
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
+_SEPARATORS = {"csv": ",", "tsv": "\t", "lines": ""}
+# How files of other kinds begin: no text does.
+_BEGINNINGS = {
+    rb"\x1f\x8b": ("compressed by gzip", "name it .gz, or read it through gzip -dc"),
+    rb"\x28\xb5\x2f\xfd": ("compressed by zstd", "name it .zst, or read it through zstd -dc"),
+    rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": ("compressed by bzip2", "decompress it first: bzip2 -dc"),
+    rb"\xfd7zXZ\x00": ("compressed by xz", "decompress it first: xz -dc"),
+    rb"PK\x03\x04": ("a zip file", "unpack it first: unzip -p"),
+    rb"\x04\x22\x4d\x18": ("compressed by lz4", "decompress it first: lz4 -dc"),
+    rb"PAR1[\x00-\x1f]": ("a Parquet file", "name it .parquet"),
+    rb"ARROW1\x00\x00": ("an Arrow file", "name it .arrow"),
+    rb"\x93NUMPY": ("an .npy file", "name it .npy"),
+    rb"\xff\xfe|\xfe\xff": ("UTF-16", "convert it first: iconv -f UTF-16 -t UTF-8"),
+}
+BEGINNING_BYTES = 16
 
 
 class TextForm(NamedTuple):
-    """How text lies in a file: lines, csv or tsv, and what it is compressed with ("none" for nothing)."""
+    """How text lies in a file.
+
+    Attributes
+    ----------
+    kind : {"lines", "csv", "tsv"}
+    codec : {"none", "gzip", "zstd"}
+        What it is compressed with.
+    quoted : bool
+        Whether values with separators stand within quotes; else quotes are plain characters.
+    """
 
     kind: TextKind
     codec: str
+    quoted: bool
+
+    @property
+    def separator(self) -> str:
+        """What stands between values; nothing in lines."""
+        return _SEPARATORS[self.kind]
 
 
-def text_form(path: Path, kind: TextKind | None = None) -> TextForm | None:
+def text_form(path: Path, kind: TextKind | None = None, quote: Quote | None = None) -> TextForm | None:
     """Return the form of a file by its suffixes (``.csv``, ``.tsv.gz``, ``.txt.zst``); None if it is no text.
 
     Parameters
@@ -28,14 +65,49 @@ def text_form(path: Path, kind: TextKind | None = None) -> TextForm | None:
     path : Path
     kind : {"lines", "csv", "tsv"}, optional
         What it holds, whatever it is called.
+    quote : {"double", "none"}, optional
+        How values are quoted; default: doubled in CSV, not at all in TSV.
     """
     suffixes = [suffix.lower() for suffix in path.suffixes]
     codec = _CODECS.get(suffixes[-1], "none") if suffixes else "none"
     inner = suffixes[:-1] if codec != "none" else suffixes
     found = kind or (_SUFFIXES.get(inner[-1]) if inner else None)
-    return None if found is None else TextForm(found, codec)
+    if found is None:
+        return None
+    return TextForm(found, codec, found == "csv" if quote is None else quote == "double" and found != "lines")
 
 
 def is_text(paths: Sequence[Path], kind: str | None) -> bool:
     """Tell whether files are text, by their names or because the caller says so."""
     return kind is not None or any(path == PIPE or text_form(path) is not None for path in paths)
+
+
+def open_text(path: Path, codec: str) -> Any:
+    """Open a file whose ``read`` returns the bytes of its text.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened.
+    """
+    if codec == "gzip":
+        return gzip.open(path, "rb")  # which takes zeros behind the last member, as gzip does
+    if codec == "none":
+        return arrow_file(path)
+    import pyarrow as pa
+
+    return pa.CompressedInputStream(arrow_file(path), codec)
+
+
+def refuse_beginning(path: Path | str, start: bytes, codec: str = "none") -> None:
+    """Refuse a file that begins as no text does, whatever its name says.
+
+    Raises
+    ------
+    ConfigError
+    """
+    for beginning, (what, way_out) in _BEGINNINGS.items():
+        if re.match(beginning, start, re.DOTALL) and what != f"compressed by {codec}":
+            raise ConfigError(
+                f"{path} is {what}, and cannot be sorted as it is; {way_out}", context={"path": str(path)}
+            )

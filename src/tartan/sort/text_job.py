@@ -23,11 +23,13 @@ from tartan.base.files import disk_errors
 from tartan.errors import ConfigError
 from tartan.sort.columns import ColumnFacts, ColumnKey, RowForm
 from tartan.sort.engine import Order, SortOptions
+from tartan.sort.exact import NumberFacts, keys_of
 from tartan.sort.formats import Destination
+from tartan.sort.names import refuse_text_name
 from tartan.sort.result import SortResult
 from tartan.sort.table_job import TableRun, Writer, described, require_memory
-from tartan.sort.text_files import LINE, TextKey, TextSource, TextWriter, numbers_of
-from tartan.sort.text_form import KINDS, PIPE, TextForm, text_form
+from tartan.sort.text_files import LINE, TextKey, TextSource, TextWriter, shown_name
+from tartan.sort.text_form import KINDS, PIPE, QUOTES, TextForm, text_form
 
 _WORDS = {"desc": True, "asc": False}
 _COPY_BYTES = 1 << 20
@@ -46,6 +48,8 @@ class TextRequest:
         ``-`` is standard output.
     kind : {"lines", "csv", "tsv"} or None
         None: by the names of the files.
+    quote : {"double", "none"} or None
+        None: doubled in CSV, none in TSV.
     key : str, sequence of str or None
     columns : sequence of str or None
         Columns that are carried along; None for all.
@@ -55,6 +59,7 @@ class TextRequest:
     paths: Sequence[Path]
     target: Path
     kind: Any = None
+    quote: Any = None
     key: str | Sequence[str] | None = None
     columns: Sequence[str] | None = None
     descending: bool = False
@@ -77,16 +82,21 @@ def sort_text(request: TextRequest, options: SortOptions, *, resume: bool, quiet
         raise ConfigError(
             f"format: {request.kind!r} is unknown; choose {', '.join(KINDS)}", context={"option": "format"}
         )
+    if request.quote is not None and request.quote not in QUOTES:
+        raise ConfigError(
+            f"quote: {request.quote!r} is unknown; choose {', '.join(QUOTES)}", context={"option": "quote"}
+        )
     with contextlib.ExitStack() as spools:
-        forms = [_form(path, request.kind) for path in request.paths]
-        paths = [_readable(path, form, options, spools) for path, form in zip(request.paths, forms)]
-        first = text_form(request.target, request.kind) or _form(request.target, forms[0].kind)
+        forms = [_form(path, request.kind, request.quote) for path in request.paths]
+        first = _target_form(request, forms[0])
         if {form.kind for form in forms} | {first.kind} > {"lines"}:
             raise ConfigError("lines and tables of columns cannot be sorted together; say what all are (--format)")
+        paths = [_readable(path, form, options, spools) for path, form in zip(request.paths, forms)]
         target = request.target
         if target == PIPE:
             target = _spool(options, spools) / f"sorted.{first.kind}"
-        run = _text_run(replace(request, paths=paths, target=target), forms, first, options)
+        shown = ["standard input" if path == PIPE else str(path) for path in request.paths]
+        run = _text_run(replace(request, paths=paths, target=target), forms, first, options, shown)
         for said in () if quiet else run.said:
             print(f"tartan: {said}", file=sys.stderr)
         result = run.run(resume=resume and target == request.target, quiet=quiet)
@@ -99,14 +109,22 @@ def sort_text(request: TextRequest, options: SortOptions, *, resume: bool, quiet
         return result
 
 
-def _form(path: Path, kind: Any) -> TextForm:
-    found = text_form(path, kind)
+def _form(path: Path, kind: Any, quote: Any) -> TextForm:
+    found = text_form(path, kind, quote)
     if found is None:
         raise ConfigError(
             f"{path} does not say that it is lines, csv or tsv; give a format, for example --format lines",
             context={"option": "format", "path": str(path)},
         )
     return found
+
+
+def _target_form(request: TextRequest, first: TextForm) -> TextForm:
+    """Return what is written: lines of lines; else what the destination is called, or else what the sources are."""
+    if request.target != PIPE:
+        refuse_text_name(request.target, lines=first.kind == "lines")
+    called = None if first.kind == "lines" else text_form(request.target, None, request.quote)
+    return called or _form(request.target, first.kind, request.quote)
 
 
 def _readable(path: Path, form: TextForm, options: SortOptions, spools: contextlib.ExitStack) -> Path:
@@ -138,27 +156,32 @@ def _spool(options: SortOptions, spools: contextlib.ExitStack) -> Path:
     return Path(spools.enter_context(folder))
 
 
-def _text_run(request: TextRequest, forms: Sequence[TextForm], target: TextForm, options: SortOptions) -> TextRun:
+def _text_run(
+    request: TextRequest, forms: Sequence[TextForm], target: TextForm, options: SortOptions, shown: Sequence[str]
+) -> TextRun:
     keys = _parsed(request, forms[0])
     sources = [
-        TextSource(path, form, [key for key, _ in keys], request.columns) for path, form in zip(request.paths, forms)
+        TextSource(path, form, [key for key, _ in keys], request.columns, target=target, shown=name)
+        for path, form, name in zip(request.paths, forms, shown)
     ]
-    for other in sources[1:]:
+    for other in sources[1:] if request.columns is None else ():
         if other.names != sources[0].names:
             raise ConfigError(
-                f"{other.path} has the columns {', '.join(other.names)}, but {sources[0].path} has "
-                f"{', '.join(sources[0].names)}; name those to sort (columns), in files of one form"
+                f"{other.shown} has the columns {', '.join(map(shown_name, other.names))}, but {sources[0].shown} has "
+                f"{', '.join(map(shown_name, sources[0].names))}; name those to sort (columns)"
             )
     rows = _TextRows(sources, [key for key, _ in keys], total_order=request.total_order)
     form = RowForm(rows.schema, rows.facts)
-    order_of = [ColumnKey(name, descending, request.nulls_first) for name, (_, descending) in zip(rows.keys, keys)]
-    order = Order(form.dtype, tuple(form.key(order_of)))
+    order = Order(
+        form.dtype, tuple(form.key(rows.key([descending for _, descending in keys], nulls_first=request.nulls_first)))
+    )
     tables = [_TextTable(source, rows) for source in sources]
     files = [described(source.path, source.n_rows * form.dtype.itemsize) for source in sources]
     n_records = sum(source.n_rows for source in sources)
     where = {"in_place": request.in_place, "overwrite": request.overwrite}
     run = TextRun(files, Destination(request.target, form.dtype, n_records, files, **where), order, options)
-    run.tables, run.form, run.target, run.carried = tables, form, target, sources[0].carried
+    run.tables, run.form, run.target = tables, form, target
+    run.names = [sources[0].names[int(place)] for place in sources[0].carried]
     run.said, run.total_order = rows.said(), request.total_order
     return run
 
@@ -196,53 +219,70 @@ class _TextRows:
     Attributes
     ----------
     schema : pyarrow.Schema
+        What is carried, called ``"0"`` and on, then what is compared and not written, called ``"key 0"`` and on.
     facts : list of ColumnFacts
-    keys : list of str
-        The columns that are compared, most significant first.
     """
 
     def __init__(self, sources: Sequence[TextSource], keys: Sequence[TextKey], *, total_order: bool) -> None:
-        self._parts = list(keys)
+        self._keys = list(keys)
         self._total_order = total_order
-        self._numbers = [_widest([source.numbers[place] for source in sources]) for place in range(len(keys))]
-        self._carried = sources[0].carried
-        longest = {name: max(source.longest[name] for source in sources) for name in self._carried}
-        self.schema = pa.schema([(name, pa.large_binary()) for name in self._carried])
-        self.facts = [ColumnFacts(longest=longest[name]) for name in self._carried]
-        self.keys = []
-        self._made: list[tuple[TextKey, pa.DataType | None]] = []  # columns that are compared and not written
-        for place, (key, kind) in enumerate(zip(keys, self._numbers)):
-            if kind is None and key.stop < 0 and key.column in self._carried:
-                self.keys.append(key.column)
-                continue
-            self.keys.append(f"\0{place}")
-            self._made.append((key, kind))
-            self.schema = self.schema.append(pa.field(self.keys[-1], kind or pa.large_binary()))
+        self._kinds = [_kind([source.numbers[place] for source in sources]) for place in range(len(keys))]
+        n_carried = len(sources[0].carried)
+        longest = [max(source.longest[source.carried[place]] for source in sources) for place in range(n_carried)]
+        self.schema = pa.schema([(str(place), pa.large_binary()) for place in range(n_carried)])
+        self.facts = [ColumnFacts(longest=width) for width in longest]
+        self._columns = [self._add(place, sources) for place in range(len(keys))]
+
+    def _add(self, place: int, sources: Sequence[TextSource]) -> list[str]:
+        """Return the columns by which a part of the key is compared, and add those that are not carried."""
+        key, kind, first = self._keys[place], self._kinds[place], sources[0]
+        if kind is None and key.stop < 0 and first.compared[place] in first.carried:
+            return [str(first.carried.index(first.compared[place]))]
+        if kind is None:
             width = max(source.longest_of(key) for source in sources)
-            self.facts.append(ColumnFacts(longest=width) if kind is None else ColumnFacts(has_nulls=True))
+            return [self._append(f"key {place}", pa.large_binary(), ColumnFacts(longest=width))]
+        if not pa.types.is_fixed_size_binary(kind):
+            return [self._append(f"key {place}", kind, ColumnFacts(has_nulls=True))]
+        return [
+            self._append(f"key {place}", pa.float64(), ColumnFacts(has_nulls=True)),
+            self._append(f"key {place} digits", kind, ColumnFacts()),
+        ]
+
+    def _append(self, name: str, kind: pa.DataType, facts: ColumnFacts) -> str:
+        self.schema = self.schema.append(pa.field(name, kind))
+        self.facts.append(facts)
+        return name
+
+    def key(self, descending: Sequence[bool], *, nulls_first: bool) -> list[ColumnKey]:
+        """Return the columns that are compared, most significant first."""
+        parts = zip(self._columns, descending, strict=True)
+        return [ColumnKey(name, down, nulls_first) for names, down in parts for name in names]
 
     def said(self) -> tuple[str, ...]:
         """Say of each key that was not told to be text or numbers what it is."""
         return tuple(
             f"column {key.column} is sorted as {'text' if kind is None else 'numbers'}"
-            for key, kind in zip(self._parts, self._numbers)
+            for key, kind in zip(self._keys, self._kinds)
             if key.as_number is None
         )
 
-    def batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def batch(self, rows: pa.RecordBatch, source: TextSource) -> pa.RecordBatch:
         """Return the columns of the schema."""
-        columns = [rows.column(name) for name in self._carried]
-        columns += [self._key(rows.column(key.column), key, kind) for key, kind in self._made]
+        columns = [rows.column(place) for place in source.carried]
+        for place, (key, kind) in enumerate(zip(self._keys, self._kinds)):
+            column = rows.column(source.compared[place])
+            if kind is not None:
+                columns += keys_of(column, kind, total_order=self._total_order)
+            elif self._columns[place][0].startswith("key"):
+                columns.append(_bytes_of(column, key))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _key(self, column: pa.Array, key: TextKey, kind: pa.DataType | None) -> pa.Array:
-        if kind is not None:
-            found = numbers_of(column, kind)
-            # Minus zero plus zero is zero.
-            return pc.add(found, 0.0) if pa.types.is_floating(kind) and not self._total_order else found
-        if key.stop < 0:
-            return column
-        return pc.binary_slice(column.cast(pa.binary()), key.start, key.stop).cast(pa.large_binary())
+
+def _bytes_of(column: pa.Array, key: TextKey) -> pa.Array:
+    """Return the part of texts that a key compares."""
+    if key.stop < 0:
+        return column
+    return pc.binary_slice(column.cast(pa.binary()), key.start, key.stop).cast(pa.large_binary())
 
 
 @dataclass(frozen=True)
@@ -262,29 +302,31 @@ class _TextTable:
 
     def batches(self, first: int = 0) -> Iterator[pa.RecordBatch]:
         for batch in self.source.rows(first):
-            yield self.rows.batch(batch)
+            yield self.rows.batch(batch, self.source)
 
 
-def _widest(kinds: Sequence[pa.DataType | None]) -> pa.DataType | None:
-    """Return a type of numbers that holds what all sources have; None if one has texts."""
-    if any(kind is None for kind in kinds):
-        return None
-    return max(
-        (kind for kind in kinds if kind is not None), key=lambda kind: (pa.types.is_floating(kind), kind.bit_width)
-    )
+def _kind(facts: Sequence[NumberFacts | None]) -> pa.DataType | None:
+    """Return how a key of all sources is compared as numbers; None if one of them has texts."""
+    together = NumberFacts()
+    for one in facts:
+        if one is None:
+            return None
+        together |= one
+    return together.kind
 
 
 class TextRun(TableRun):
     """A sort of rows of text."""
 
     target: TextForm
-    carried: Sequence[str]
+    names: Sequence[bytes]
     said: tuple[str, ...]
     total_order: bool
 
     def _description(self) -> dict[str, Any]:
-        return {**super()._description(), "text": list(self.carried), "total_order": self.total_order}
+        names = [shown_name(name) for name in self.names]
+        return {**super()._description(), "text": names, "total_order": self.total_order}
 
     def _writer(self) -> Writer:
-        writer = TextWriter(self.destination.part, self.target, self.carried)
-        return writer.write, writer.finish, writer.abandon
+        writer = TextWriter(self.destination.part, self.target, self.names)
+        return lambda batch: writer.write(batch, len(self.names)), writer.finish, writer.abandon
