@@ -108,7 +108,8 @@ def allpairs(
     tile_timeout : float, optional
         Seconds that one compare call may take.
     verify, trace : bool, optional
-        Fingerprint the contents of files; write ``trace.json``.
+        Where the run exists, compare the bytes of all items with those that it has scores of, also where size, times
+        and inode of files say that they are the same; write ``trace.json``.
     overwrite : bool
         Compute afresh in place of a run that is there; any other folder that holds something is refused.
     quiet : bool, optional
@@ -276,7 +277,7 @@ def resume(
         The application and the items, where the folder cannot tell (objects of a program, arrays in memory).
     retry_failed : bool
         Try failed items and pairs again. Files of failed items may have been mended: those that load now are compared
-        with all others, and their new sizes and times of change are recorded. An item that fails again stays failed,
+        with all others, and their new stamps and checksums are recorded. An item that fails again stays failed,
         with its new reason. Any other input must be as it was.
     trust : bool
         Run the code, and open the inputs, that the folder names although the folder was not made by this user on this

@@ -141,26 +141,12 @@ def test_a_manifest_from_disk_equals_the_request_it_came_from() -> None:
     assert compare(Manifest.from_json(request.to_json(), PATH), request) == []
 
 
-def test_changed_items_are_named_but_not_all() -> None:
-    old, keys = table(10), table(10).keys
-    assert old.sizes is not None
-    assert old.mtimes is not None
-    touched = replace(old, mtimes=old.mtimes + (np.arange(10) >= 5))
-    grown = replace(old, sizes=old.sizes + (np.arange(10) == 2))
-    renamed = ItemTable([*keys[:9], "other"])
-    texts = [str(d) for new in (touched, grown, renamed) for d in compare(describe(), describe(), old, new)]
-    assert texts == [
-        "time of change of items has changed: item-5, item-6, item-7 and 2 more",
-        "size of items has changed: item-2",
-        "other items: other",
-    ]
-
-
-def test_contents_count_where_both_have_them() -> None:
-    old, new = ItemTable(["a", "b"], contents=["1", "2"]), ItemTable(["a", "b"], contents=["1", "3"])
-    (found,) = compare(describe(2), describe(2), old, new)
-    assert str(found) == "content of items has changed: b"
-    assert compare(describe(2), describe(2), old, ItemTable(["a", "b"])) == []
+def test_items_of_other_names_and_rows_of_another_form_are_named() -> None:
+    renamed = ItemTable([*table(10).keys[:9], "other"])
+    assert [str(d) for d in compare(describe(), describe(), table(10), renamed)] == ["other items: other"]
+    old, new = (replace(describe(), inputs={"kind": "array", "shape": [10, side], "dtype": "<f4"}) for side in (3, 4))
+    (found,) = compare(old, new)
+    assert str(found) == "rows: the run has float32 of shape (3,), now they are float32 of shape (4,)"
 
 
 def test_more_items_point_to_add() -> None:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from tartan.base.checksum import NOT_KNOWN, NOT_TELLING
 from tartan.core.ledger import DONE, Failure
 from tartan.core.verdict import FailureRules, NodeReport, RunTally
 from tartan.errors import StoreError
@@ -18,6 +19,7 @@ from tartan.options import RunOptions
 from tartan.run.probing import KnownForm, load_one
 from tartan.run.request import Request
 from tartan.runtime.items import ItemFailure
+from tartan.sources.checked import checksums_of
 from tartan.store.folder import RunFolder
 from tartan.store.healing import Fingerprint, Healing
 from tartan.store.items import ItemTable
@@ -57,8 +59,8 @@ def decide(folder: RunFolder, asked: Request, executor: Executor) -> Healing:
         if outcome is not None
     ]
     _judge(asked.options, folder, again)
-    now = _fingerprints(asked, failed)
-    changed = [item for item in failed if _has_changed(folder.items, now, item)]
+    now = _fingerprints(folder, asked, failed)
+    changed = _changed(folder, now)
     compared = _compared_before(folder, changed)
     broken = {failure.i for failure in again}
     anew = [item for item in compared if item not in broken]
@@ -97,25 +99,33 @@ def _judge(options: RunOptions, folder: RunFolder, again: Sequence[Failure]) -> 
     tally.judge()
 
 
-def _fingerprints(asked: Request, items: Sequence[int]) -> dict[int, Fingerprint]:
-    """Return the fingerprints of items as they are now; of files only."""
-    stamps = asked.source.fingerprints() if asked.source.kind == "files" else None
-    if stamps is None:
-        return {}
-    sizes, mtimes = stamps
-    return {
-        item: Fingerprint(int(sizes[item]), int(mtimes[item]), digest)
-        for item, digest in zip(items, asked.digests(items), strict=True)
-    }
+def _fingerprints(folder: RunFolder, asked: Request, items: Sequence[int]) -> dict[int, Fingerprint]:
+    """Return the fingerprints of items as they are now."""
+    stamps, table = asked.source.fingerprints(), folder.items
+    digests: Sequence[str | None] = [None] * len(items)
+    if table is not None and table.contents is not None:
+        digests = asked.digests(items)
+    sums = checksums_of(asked.source, np.array(items, np.intp)).tolist()
+    found = {}
+    for item, digest, total in zip(items, digests, sums, strict=True):
+        size, mtime, ctime, identity = (None,) * 4 if stamps is None else stamps.of(item)
+        found[item] = Fingerprint(size, mtime, digest, ctime, identity, total if total != NOT_KNOWN else None)
+    return found
 
 
-def _has_changed(before: ItemTable | None, now: dict[int, Fingerprint], item: int) -> bool:
-    """Whether an item may differ from what it was; items that are no files always may."""
-    found = now.get(item)
-    if found is None or before is None or before.sizes is None or before.mtimes is None:
+def _changed(folder: RunFolder, now: dict[int, Fingerprint]) -> list[int]:
+    """Return which items may differ from what they were when they were loaded."""
+    known = folder.checksums.tolist()
+    return [item for item, found in now.items() if _has_changed(folder.items, known[item], found, item)]
+
+
+def _has_changed(table: ItemTable | None, known: int, now: Fingerprint, item: int) -> bool:
+    if known not in (NOT_KNOWN, NOT_TELLING):
+        return known != now.checksum
+    if table is None or table.sizes is None or table.mtimes is None:
         return True
-    same = (found.size, found.mtime) == (int(before.sizes[item]), int(before.mtimes[item]))
-    return not same or (before.contents is not None and before.contents[item] != found.content)
+    same = (now.size, now.mtime) == (int(table.sizes[item]), int(table.mtimes[item]))
+    return not same or (table.contents is not None and table.contents[item] != now.content)
 
 
 def _compared_before(folder: RunFolder, items: Sequence[int]) -> list[int]:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.application import Application
+from tartan.base.checksum import NOT_KNOWN, NOT_TELLING, checksum_of_bytes
 from tartan.base.format import format_number
 from tartan.base.urls import is_url
 from tartan.errors import ConfigError, ItemError, TartanError
@@ -124,7 +125,10 @@ class Inspector:
             data = read_location(location, MAX_ITEM_BYTES, recorded)
         except OSError as error:
             raise ItemError(f"the item is not opened: {error.strerror or error}") from error
-        if items.contents is not None and items.contents[item] != hashlib.sha256(data).hexdigest():
+        total = int(self._folder.checksums[item])
+        if total not in (NOT_KNOWN, NOT_TELLING, checksum_of_bytes(data)) or (
+            items.contents is not None and items.contents[item] != hashlib.sha256(data).hexdigest()
+        ):
             raise ItemError("the file is not the one that was compared: its contents have changed")
         return data
 

@@ -6,6 +6,7 @@ table names are taken. What has changed is found by comparing the tables (store/
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from tartan.base.format import shown
 from tartan.base.urls import is_url
 from tartan.errors import ConfigError, StoreError
 from tartan.options import RunOptions
+from tartan.run.identity import cannot_tell, changes
 from tartan.run.inputs import open_items
 from tartan.run.request import Request
 from tartan.run.trust import require_consent
@@ -126,7 +128,7 @@ def refuse_other(folder: RunFolder, asked: Request, *, mended: Sequence[int] = (
     Parameters
     ----------
     mended : sequence of int
-        Items whose files may have changed, because they failed.
+        Items that may have changed, because they failed.
     starts : bool
         Whether a run was to be started there.
 
@@ -135,14 +137,29 @@ def refuse_other(folder: RunFolder, asked: Request, *, mended: Sequence[int] = (
     ConfigError, StoreError
         With everything that differs.
     """
-    manifest, items = asked.manifest(), asked.items()
-    found = compare(folder.manifest, manifest, folder.items, items, mended=mended)
-    if found and not mended:
-        failed = [failure.i for failure in folder.failures() if failure.j is None]
-        if failed and not compare(folder.manifest, manifest, folder.items, items, mended=failed):
-            way_out = "only items that failed: `tartan resume RUN --retry-failed` takes them as they are now"
-            found.append(Difference("input", way_out))
+    found = compare(folder.manifest, asked.manifest(), folder.items, asked.items())
+    if not any(difference.kind == "input" for difference in found):
+        found += _changed_items(folder, asked, mended)
     refuse_differences(found, folder.path, starts=starts)
+    if cannot_tell(folder, asked):
+        warnings.warn(
+            f"{folder.path} was begun by a Tartan that kept no checksums: whether its items are those that are given "
+            "now cannot be told",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def _changed_items(folder: RunFolder, asked: Request, mended: Sequence[int]) -> list[Difference]:
+    """List what has changed; with the way out where those are items that failed."""
+    found = [change for change in (change.but_for(mended) for change in changes(folder, asked)) if len(change.items)]
+    said = [change.described(folder) for change in found]
+    if found and not len(mended):
+        failed = [failure.i for failure in folder.failures() if failure.j is None]
+        if not any(len(change.but_for(failed).items) for change in found):
+            way_out = "only items that failed: `tartan resume RUN --retry-failed` takes them as they are now"
+            said.append(Difference("input", way_out))
+    return said
 
 
 def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, app: Application) -> Source:

@@ -95,9 +95,10 @@ class Request:
         if source.kind == "array":
             return None
         stamps = source.fingerprints()
-        sizes, mtimes = stamps if stamps is not None else (None, None)
-        contents = self.digests(range(source.n_items)) if self.options.verify and source.kind == "files" else None
-        return ItemTable(list(source.keys), sizes, mtimes, contents)
+        if stamps is None:
+            return ItemTable(list(source.keys))
+        sizes, mtimes, ctimes, identities = stamps
+        return ItemTable(list(source.keys), sizes, mtimes, ctimes=ctimes, identities=identities)
 
     def check_files(self) -> None:
         """Let the application refuse files by their first bytes.
@@ -111,7 +112,7 @@ class Request:
             self.app.check_files(local_files(self.source))
 
     def digests(self, items: Sequence[int]) -> list[str]:
-        """Return a digest of the contents of some files; "" where one cannot be read."""
+        """Return the SHA-256 of some files; "" where one cannot be read."""
         import hashlib
 
         digests = []

@@ -27,6 +27,7 @@ from tartan.errors import DeviceMemoryError, StoreError, TartanError
 from tartan.options import Size
 from tartan.run.disk_options import cache_key, digest_base, open_disk_cache
 from tartan.run.healing import decide, failed_items
+from tartan.run.identity import Noted
 from tartan.run.meaning import declared
 from tartan.run.oversight import Oversight
 from tartan.run.plan import MemoryPlan, host_slots, plan_grid, plan_run, prediction_facts, sizing_of
@@ -45,12 +46,13 @@ from tartan.runtime.node import Node
 from tartan.runtime.remaining import Remaining
 from tartan.runtime.segments import SegmentSource
 from tartan.runtime.sink import ChunkSink
+from tartan.sources.checked import checksums_in_memory, noting
 from tartan.store.dense import plain_bytes, refuse_too_large
 from tartan.store.folder import RunFolder
 from tartan.store.layout import refuse_occupied
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
 from tartan.store.removal import remove_run, require_removable
-from tartan.store.tables import merge_parts, result_is_whole
+from tartan.store.tables import mend_result, merge_parts, result_is_whole
 
 DEVICE_MEMORY_TRIES = 4
 TRACE_NAME = "trace.json"
@@ -156,7 +158,7 @@ class RunSession:
     def mend(folder: RunFolder, *, thorough: bool = True) -> None:
         """Take what is damaged out of a complete run; unless ``thorough``, only where its merged result is damaged."""
         if thorough or not result_is_whole(folder):
-            _mend(folder)
+            mend_result(folder)
 
     @staticmethod
     def result(path: Path) -> Run:
@@ -252,9 +254,10 @@ class RunSession:
         manifest.application["meaning"] = declared(asked.app, manifest)
         manifest.grid = self._cut().parameters()
         refuse_too_large(path, plain_bytes(manifest, manifest.n_items))
+        known = checksums_in_memory(asked.source)
         if replaces:
             remove_run(path)
-        return self._created(path, manifest, table, candidates=asked.candidates, held=held)
+        return self._created(path, manifest, table, candidates=asked.candidates, known=known, held=held)
 
     _created: Callable[..., RunFolder] = staticmethod(RunFolder.create)
 
@@ -387,6 +390,7 @@ class RunSession:
         if folder.manifest.reduce is not None:
             folder.forget_result()
         tracer = Tracer() if self._options.trace else NO_TRACER
+        noted = Noted(folder, self.asked.source)
         statistics = Statistics(folder, plan, self.rank.executor.n_workers, self._sizing(folder, plan))
         begun = time.perf_counter()
 
@@ -397,21 +401,26 @@ class RunSession:
             statistics.write(stats())
 
         lead = self._lead(folder, remaining, plan, progress)
-        sink = self._sink(folder, tracer, write_statistics)
-        node = self._node(folder, self._execution(folder, plan, sink, lead, tracer))
+        sink = self._sink(folder, tracer, write_statistics, noted.write)
+        execution = self._execution(folder, plan, sink, lead, tracer)
+        node = self._node(folder, replace(execution, source=noting(self.asked.source, noted)))
         lead.counting(stats)
         write_statistics()  # an execution counts, however it ends
         try:
             with cancel_on_signals(node.cancel):
                 node.run()
         finally:
+            with contextlib.suppress(TartanError):
+                noted.write()
             write_statistics()
             if self._options.trace:
                 with contextlib.suppress(OSError, TartanError):
                     self._write_trace(folder, tracer)
 
-    def _sink(self, folder: RunFolder, tracer: Tracer, flushed: Callable[[], None]) -> ChunkSink | TripleCommitter:
-        return Committer(folder, tracer, flushed)
+    def _sink(
+        self, folder: RunFolder, tracer: Tracer, flushed: Callable[[], None], prepare: Callable[[], None]
+    ) -> ChunkSink | TripleCommitter:
+        return Committer(folder, tracer, flushed, prepare)
 
     def _node(self, folder: RunFolder, execution: Execution) -> Node:
         return Node(execution)
@@ -463,18 +472,6 @@ class RunSession:
             cache_key=cache_key(folder, options),
             item_seconds=self.facts.item_seconds,
         )
-
-
-def _mend(folder: RunFolder) -> None:
-    """Take what is damaged out of a complete run, and merge its result again where only that is lacking."""
-    if not folder.missing() and result_is_whole(folder):
-        return
-    with folder.lock():
-        lacking = folder.missing()
-        if not result_is_whole(folder):
-            folder.forget_result()
-            if not lacking:
-                merge_parts(folder)
 
 
 def folder_grid(folder: RunFolder) -> Grid:

@@ -16,11 +16,13 @@ from tartan.cluster.packing import CodecSample
 from tartan.cluster.rank import RankLink
 from tartan.cluster.storage import ServerOptions, SizeSample, SpanReader, StorageServer, StoredSpan
 from tartan.core.messages import Hello
+from tartan.run.identity import Noted
 from tartan.run.probing import ItemFacts, KnownForm, ask, learn
 from tartan.run.rank import Rank, open_rank
 from tartan.run.request import Request
 from tartan.runtime.codec import encoded_parts
 from tartan.runtime.tasks import ParsedSpan, parse_for_transit
+from tartan.sources.checked import noting
 from tartan.sources.items import Source
 from tartan.store.folder import RunFolder
 from tartan.workers.executor import Completed, Executor
@@ -57,7 +59,10 @@ def serve_storage(
     with open_rank(asked.app, options, n_sharing) as rank:
         known = KnownForm.of(folder.manifest)
         facts = cache(partial(learn, asked.app, asked.source, rank.executor, options, 1, known))
-        reader = ExecutorReader(asked.source, rank.executor, facts, options.tile_timeout_seconds)
+        noted = Noted(folder, asked.source)
+        reader = ExecutorReader(
+            noting(asked.source, noted), rank.executor, facts, options.tile_timeout_seconds, noted.write
+        )
         room = replace(how, keep_bytes=_keep_bytes(asked, rank), n_at_once=rank.executor.n_workers + 1)
         server = StorageServer(reader, link.credentials, link.host, room)
         try:
@@ -108,11 +113,19 @@ class ExecutorReader(SpanReader):
         Returns what a few items show; called when the first span is parsed.
     timeout_seconds : float or None
         Longest time that one item may take.
+    done : callable
+        Called when items have been read, before they are given to anyone.
     """
 
     def __init__(
-        self, source: Source, executor: Executor, facts: Callable[[], ItemFacts], timeout_seconds: float | None = None
+        self,
+        source: Source,
+        executor: Executor,
+        facts: Callable[[], ItemFacts],
+        timeout_seconds: float | None = None,
+        done: Callable[[], None] = lambda: None,
     ) -> None:
+        self._done = done
         self._source, self._executor, self._facts, self._timeout = source, executor, facts, timeout_seconds
         self._lock = threading.Lock()
         self._learning = threading.Lock()
@@ -129,6 +142,7 @@ class ExecutorReader(SpanReader):
             if not isinstance(payload, bytes):
                 return None
             payloads.append(payload)
+        self._done()
         data = payloads[0] if length == 1 else b"".join(payloads)
         with self._lock:
             self._read_bytes += len(data)

@@ -31,6 +31,7 @@ from tartan.runtime.execution import Execution
 from tartan.runtime.node import Node
 from tartan.runtime.tasks import ProbedCost
 from tartan.runtime.triple_node import TripleNode
+from tartan.sources.checked import checksums_of
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import Manifest
 from tartan.store.triple_keeper import TripleKeeper
@@ -240,8 +241,10 @@ class TripleSession(RunSession):
     def _merge(self, folder: RunFolder) -> None:
         _of_triples(folder).merge()
 
-    def _sink(self, folder: RunFolder, tracer: Tracer, flushed: Callable[[], None]) -> TripleCommitter:
-        return TripleCommitter(_of_triples(folder), tracer, flushed)
+    def _sink(
+        self, folder: RunFolder, tracer: Tracer, flushed: Callable[[], None], prepare: Callable[[], None]
+    ) -> TripleCommitter:
+        return TripleCommitter(_of_triples(folder), tracer, flushed, prepare)
 
     def _node(self, folder: RunFolder, execution: Execution) -> Node:
         return TripleNode(execution, TripleKeeper(folder.manifest))
@@ -249,8 +252,11 @@ class TripleSession(RunSession):
     def heal(self, folder: RunFolder) -> None:
         """Take all chunks with failures back: their triples are computed again, with the items as they are now."""
         with folder.lock():
-            refuse_other(folder, self.asked, mended=failed_items(folder))
+            failed = failed_items(folder)
+            refuse_other(folder, self.asked, mended=failed)
             _of_triples(folder).forget_failed(self.asked.items())
+            items = np.array(failed, np.intp)
+            folder.note_checksums(items, checksums_of(self.asked.source, items))
 
 
 def _of_triples(folder: RunFolder) -> TripleFolder:

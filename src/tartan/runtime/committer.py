@@ -61,6 +61,8 @@ class _FolderSink(ABC, Generic[R, F]):
     tracer : Tracer
     flushed : callable
         Called on a thread of the committer after the folder was made durable.
+    prepare : callable
+        Called on a thread of the committer before a chunk is committed.
     clock : callable
         Seconds.
     n_threads : int
@@ -72,6 +74,7 @@ class _FolderSink(ABC, Generic[R, F]):
         folder: R,
         tracer: Tracer,
         flushed: Callable[[], None],
+        prepare: Callable[[], None] = lambda: None,
         *,
         clock: Callable[[], float] = time.monotonic,
         n_threads: int = 2,
@@ -81,6 +84,7 @@ class _FolderSink(ABC, Generic[R, F]):
         self._folder = folder
         self._tracer = tracer
         self._on_flush = flushed
+        self._prepare = prepare
         self._clock = clock
         self._flushed = clock()
         self._threads = ThreadPoolExecutor(n_threads, thread_name_prefix="tartan-commit")
@@ -104,6 +108,7 @@ class _FolderSink(ABC, Generic[R, F]):
 
     def _commit_timed(self, finished: F) -> None:
         start = self._tracer.now()
+        self._prepare()
         n_bytes = self._write(finished)
         end = self._tracer.now()
         thread = f"host/{threading.current_thread().name}"
@@ -135,11 +140,12 @@ class Committer(_FolderSink[RunFolder, FinishedChunk]):
         folder: RunFolder,
         tracer: Tracer,
         flushed: Callable[[], None],
+        prepare: Callable[[], None] = lambda: None,
         *,
         clock: Callable[[], float] = time.monotonic,
         n_threads: int = 2,
     ) -> None:
-        super().__init__(folder, tracer, flushed, clock=clock, n_threads=n_threads)
+        super().__init__(folder, tracer, flushed, prepare, clock=clock, n_threads=n_threads)
         self.keeper = folder.new_keeper()
 
     def _write(self, finished: FinishedChunk) -> int:

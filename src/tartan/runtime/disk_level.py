@@ -14,6 +14,7 @@ from typing import Any
 from tartan.base.daemon_pool import ByteBudget, DaemonPool
 from tartan.runtime.host import HostItems, Place, UniformItems
 from tartan.runtime.kept_items import FORM, from_arrays, to_arrays
+from tartan.sources.checked import Versions
 from tartan.sources.items import Source
 from tartan.store.disk_cache import DiskCache
 
@@ -27,7 +28,7 @@ class DiskLevel:
     ----------
     cache : DiskCache
     source : Source
-        For keys and fingerprints.
+        For keys and versions.
     items : HostItems
         Form of the items.
     digest_base : bytes
@@ -62,19 +63,20 @@ class DiskLevel:
         self._spans: set[int] = set()
         self._lock = threading.Lock()
         self._written = threading.Condition(self._lock)
-        self._fingerprints = source.fingerprints()
+        self._versions = Versions(source)
 
     @property
     def n_unwritten(self) -> int:
         """Number of items that wait to be written."""
         return len(self._unwritten)
 
-    def digest(self, index: int) -> str:
-        """Return what an item is found by: the hash of all that it depends on."""
+    def digest(self, index: int) -> str | None:
+        """Return what an item is found by: the hash of all that it depends on; None where that is not known."""
+        version = self._versions.of(index)
+        if version is None:
+            return None
         digest = hashlib.sha256(FORM + self._digest_base)
-        digest.update(self._source.keys[index].encode(errors="surrogatepass"))
-        if self._fingerprints is not None:
-            digest.update(f"{self._fingerprints[0][index]} {self._fingerprints[1][index]}".encode())
+        digest.update(f"{self._source.keys[index]}\0{version}".encode(errors="surrogatepass"))
         return digest.hexdigest()
 
     def find(self, place: Place) -> list[Any] | None:
@@ -99,8 +101,8 @@ class DiskLevel:
             if index in self._unwritten:
                 return self._unwritten[index]
         digest = self.digest(index)
-        arrays = self._cache.get(digest)
-        if arrays is None:
+        arrays = None if digest is None else self._cache.get(digest)
+        if digest is None or arrays is None:
             return None
         if self._form is not None:
             sound = len(arrays) == 1 and self._form.mismatch(arrays[0]) is None
@@ -146,6 +148,8 @@ class DiskLevel:
         try:
             for index, item in items.items():
                 digest = self.digest(index)
+                if digest is None:
+                    continue
                 arrays = [item] if self._form is not None else to_arrays(item, digest, self._key)
                 if arrays is not None:
                     self._cache.put(digest, arrays)

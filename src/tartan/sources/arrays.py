@@ -6,7 +6,10 @@ handed out as views, Zarr is decoded a band at a time.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import mmap
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -20,7 +23,8 @@ from tartan.base.npy_input import open_npy
 from tartan.base.urls import is_url
 from tartan.base.zarr_input import open_zarr
 from tartan.errors import ConfigError
-from tartan.sources.paths import absolute
+from tartan.sources.files import Stamp, stamp_of
+from tartan.sources.paths import absolute, remote_files
 
 _BAND_BUDGET_BYTES = 256 * 2**20
 
@@ -35,6 +39,11 @@ class ArraySource:
         by block.
     path : str, optional
         File that it is mapped from.
+
+    Attributes
+    ----------
+    in_memory : bool
+        Whether all rows are there, and none is read or computed when it is asked for.
     """
 
     kind: Literal["array"] = "array"
@@ -42,6 +51,7 @@ class ArraySource:
     def __init__(self, array: Any, path: str | None = None) -> None:
         self._array = array
         self.path = path
+        self.in_memory = path is None and isinstance(array, np.ndarray) and not isinstance(array, np.memmap)
         self.n_items = int(array.shape[0])
         self.keys: Sequence[str] = IndexKeys(self.n_items)
 
@@ -72,10 +82,17 @@ class ArraySource:
     def describe(self) -> dict[str, Any]:
         text: dict[str, Any] = {"kind": self.kind, "shape": list(self.shape), "dtype": self.dtype.str}
         if self.path is not None:
-            status = Path(self.path).stat()
             text["patterns"] = [absolute(self.path)]
-            text |= {"size_bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
-        return text
+        return text | self.stamp()
+
+    def stamp(self) -> dict[str, Any]:
+        """Return what tells versions of the array apart without reading it; empty where nothing does."""
+        if self.path is None:
+            return {}
+        found = stamp_of(Path(self.path).stat())
+        return {
+            "size_bytes": found.size, "mtime_ns": found.mtime, "ctime_ns": found.ctime, "inode": found.identity
+        }  # fmt: skip
 
 
 class MappedSource(ArraySource):
@@ -150,9 +167,31 @@ class ZarrSource(ArraySource):
                 self._bands.popitem(last=False)
         return rows
 
-    def describe(self) -> dict[str, Any]:
-        text = {"kind": self.kind, "shape": list(self.shape), "dtype": self.dtype.str}
-        return text | {"patterns": [absolute(str(self.path))]}
+    def stamp(self) -> dict[str, Any]:
+        """Return a digest of the stamps of all files of the array."""
+        found = folder_stamp(str(self.path))
+        return {} if found is None else {"files": found}
+
+
+def folder_stamp(name: str) -> str | None:
+    """Return a digest of the names and stamps of all files in a folder; None where a server does not say enough."""
+    listed = remote_files(name) if is_url(name) else _local_files(name)
+    if listed is None:
+        return None
+    digest = hashlib.blake2b(digest_size=16)
+    for file in sorted(listed):
+        digest.update(repr(file).encode(errors="surrogatepass"))
+    return digest.hexdigest()
+
+
+def _local_files(folder: str) -> list[tuple[str, Stamp]]:
+    found = []
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(place, name)  # noqa: PTH118 - arrays may have millions of files
+            with contextlib.suppress(OSError):
+                found.append((os.path.relpath(path, folder), stamp_of(os.stat(path))))  # noqa: PTH116
+    return found
 
 
 def open_stored_array(name: str) -> ArraySource | None:

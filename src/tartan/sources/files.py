@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,40 @@ from tartan.sources.paths import Location, absolute, last_name
 from tartan.sources.remote import Patience, read_remote
 from tartan.sources.split import Splitter
 
-Fingerprints = tuple[np.ndarray, np.ndarray]
+
+class Stamp(NamedTuple):
+    """What tells versions of a file apart without reading it; -1 where it is not known.
+
+    Attributes
+    ----------
+    size : int
+        Bytes.
+    mtime : int
+        Time of the last change of its bytes, nanoseconds since 1970; may be set at will.
+    ctime : int
+        Time of the last change of anything about it, nanoseconds; cannot be set.
+    identity : int
+        Inode, or a number made from the ETag that a server gave.
+    """
+
+    size: int
+    mtime: int
+    ctime: int = -1
+    identity: int = -1
+
+
+class Fingerprints(NamedTuple):
+    """The stamps of n files by column: int64 arrays (n,), see ``Stamp``."""
+
+    sizes: np.ndarray
+    mtimes: np.ndarray
+    ctimes: np.ndarray
+    identities: np.ndarray
+
+    def of(self, index: int) -> Stamp:
+        """Return the stamp of one file."""
+        return Stamp(*(int(column[index]) for column in self))
+
 
 DEFAULT_MAX_ITEM_BYTES = 8 * 2**30
 PATIENCE = Patience()
@@ -63,17 +96,17 @@ class FileSource:
         """Path or URL of each item."""
         return [location.name for location in self._locations]
 
-    def only(self, keys: Sequence[str], stamped: Fingerprints | None) -> FileSource:
+    def only(self, keys: Sequence[str], stamped: tuple[Any, Any] | None) -> FileSource:
         """Return the files with these keys, without what has come beside them; all files where none is there.
 
-        ``stamped`` are the fingerprints that the files had: they decide where several could be meant.
+        ``stamped`` are the sizes and times of change that the files had: they decide where several could be meant.
         """
         if list(self.keys) == list(keys):
             return self
         chosen = find_keys(self._locations, keys, stamped)
         return FileSource(chosen, self._patterns, self._max_item_bytes) if chosen else self
 
-    def located(self, keys: Sequence[str], stamped: Fingerprints | None) -> list[Location | None]:
+    def located(self, keys: Sequence[str], stamped: tuple[Any, Any] | None) -> list[Location | None]:
         """Return where the file of each key is, None where it is gone; ``stamped`` as of ``only``."""
         return locate_keys(self._locations, keys, stamped)
 
@@ -83,8 +116,8 @@ class FileSource:
 
     def read(self, index: int) -> bytes:
         try:
-            stamp = None if self._stamps is None else (*self._stamps[index],)
-            return read_location(self._locations[index], self._max_item_bytes, stamp)
+            before = None if self._stamps is None else (*self._stamps[index, :2],)
+            return read_location(self._locations[index], self._max_item_bytes, before)
         except Exception as error:  # a remote file system raises what it likes
             raise self._failure(index, error) from error
 
@@ -105,8 +138,8 @@ class FileSource:
     def fingerprints(self) -> Fingerprints:
         if self._stamps is None:
             flat = itertools.chain.from_iterable(stamps(self._locations))
-            self._stamps = np.fromiter(flat, dtype=np.int64, count=2 * self.n_items).reshape(-1, 2)
-        return self._stamps[:, 0].copy(), self._stamps[:, 1].copy()
+            self._stamps = np.fromiter(flat, dtype=np.int64, count=4 * self.n_items).reshape(-1, 4)
+        return Fingerprints(*self._stamps.T.copy())
 
     def describe(self) -> dict[str, Any]:
         return {"kind": self.kind, "patterns": list(self._patterns)}
@@ -123,7 +156,7 @@ def read_location(
     Parameters
     ----------
     stamp : (int, int), optional
-        What ``stamps`` said when the run began: items are read more than once.
+        Size and time of change when the run began: items are read more than once.
     patience : Patience
         How long a server may take.
 
@@ -134,7 +167,7 @@ def read_location(
         since.
     """
     data = _read(location, max_bytes, patience) if location.part is None else _read_part(location, max_bytes, patience)
-    if stamp is not None and next(stamps([location])) != stamp:
+    if stamp is not None and next(stamps([location]))[:2] != stamp:
         raise OSError(0, "the file has changed since the run began")
     return data
 
@@ -254,20 +287,24 @@ def locate_keys(
         fit = [(path, found) for path, found in alike if path == key or path.endswith(f"/{key}")]
         if len(fit) > 1 and stamped is not None:
             before = int(stamped[0][index]), int(stamped[1][index])
-            fit = [(path, found) for path, found in fit if next(stamps([found])) == before] or fit
+            fit = [(path, found) for path, found in fit if next(stamps([found]))[:2] == before] or fit
         chosen.append(min(fit, key=lambda pair: len(pair[0]))[1] if fit else None)
     return chosen
 
 
-def stamps(locations: Sequence[Location]) -> Iterator[tuple[int, int]]:
-    """Yield (size in bytes, time of last change in ns) of each location; -1 where it is not known."""
+def stamps(locations: Sequence[Location]) -> Iterator[Stamp]:
+    """Yield what tells versions of each location apart."""
     for location in locations:
         if location.filesystem is not None:
-            yield location.size_bytes, location.mtime_ns
+            yield Stamp(location.size_bytes, location.mtime_ns, identity=location.identity)
             continue
         try:
-            status = os.stat(location.path)
+            yield stamp_of(os.stat(location.path))
         except OSError:
-            yield -1, -1  # it vanished: the item fails when it is read, and is named there
-        else:
-            yield status.st_size, status.st_mtime_ns
+            yield Stamp(-1, -1)  # it vanished: the item fails when it is read, and is named there
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """Return the stamp of a local file."""
+    identity = status.st_ino & 0x7FFF_FFFF_FFFF_FFFF
+    return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, identity)

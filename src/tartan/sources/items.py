@@ -72,7 +72,7 @@ class Source(Protocol):
         ...
 
     def fingerprints(self) -> Fingerprints | None:
-        """Return sizes in bytes and times of last change in ns, two int64 arrays (n,), -1 where unknown.
+        """Return what tells versions of files apart, -1 where unknown.
 
         None for sources that are no files. Taken when first asked for; a file that has changed since cannot be read.
         """
@@ -93,6 +93,11 @@ class SequenceSource:
     keys : sequence of str, optional
         Their names; default "0", "1", ...
 
+    Attributes
+    ----------
+    in_memory : bool
+        Whether all objects are there, and none is made when it is asked for.
+
     Raises
     ------
     ConfigError
@@ -103,6 +108,7 @@ class SequenceSource:
 
     def __init__(self, items: Sequence[Any], keys: Sequence[str] | None = None) -> None:
         self._items = items
+        self.in_memory = isinstance(items, list | tuple)
         self.n_items = len(items)
         self.keys: Sequence[str] = IndexKeys(self.n_items) if keys is None else distinct(keys)
 
@@ -125,23 +131,30 @@ class SequenceSource:
         return {"kind": self.kind}
 
 
-class _JoinedSource:
-    """Several sources, one after the other, in one index space."""
+class JoinedSource:
+    """Several sources, one after the other, in one index space; use ``join_sources``.
+
+    Attributes
+    ----------
+    parts : list of Source
+    starts : list of int
+        Index of the first item of each part, and the number of items.
+    """
 
     def __init__(self, sources: Sequence[Source], keys: Sequence[str]) -> None:
         self.parts = list(sources)
-        self._starts = [0, *itertools.accumulate(source.n_items for source in sources)]
+        self.starts = [0, *itertools.accumulate(source.n_items for source in sources)]
         self.kind: Kind = self.parts[0].kind
-        self.n_items = self._starts[-1]
+        self.n_items = self.starts[-1]
         self.keys = keys
 
     def read(self, index: int) -> Any:
-        position = bisect.bisect_right(self._starts, index) - 1
-        return self.parts[position].read(index - self._starts[position])
+        position = bisect.bisect_right(self.starts, index) - 1
+        return self.parts[position].read(index - self.starts[position])
 
     def read_block(self, start: int, stop: int) -> np.ndarray:
         blocks = []
-        for source, first in zip(self.parts, self._starts, strict=False):
+        for source, first in zip(self.parts, self.starts, strict=False):
             low, high = max(start - first, 0), min(stop - first, source.n_items)
             if low < high:
                 blocks.append(source.read_block(low, high))
@@ -154,7 +167,7 @@ class _JoinedSource:
         known = [part for part in parts if part is not None]
         if len(known) < len(parts):
             return None
-        return np.concatenate([part[0] for part in known]), np.concatenate([part[1] for part in known])
+        return Fingerprints(*(np.concatenate(columns) for columns in zip(*known, strict=True)))
 
     def describe(self) -> dict[str, Any]:
         return {"kind": self.kind, "parts": [source.describe() for source in self.parts]}
@@ -183,8 +196,8 @@ def join_sources(*sources: Source, allow_repeats: bool = False) -> Source:
     if not allow_repeats:
         _refuse_repeats(sources)
     if sources[0].kind == "array":
-        return _JoinedSource(sources, IndexKeys(sum(source.n_items for source in sources)))
-    return _JoinedSource(sources, _joined_keys(sources))
+        return JoinedSource(sources, IndexKeys(sum(source.n_items for source in sources)))
+    return JoinedSource(sources, _joined_keys(sources))
 
 
 def _same_kind(sources: Sequence[Source]) -> None:
@@ -217,7 +230,7 @@ def _refuse_repeats(sources: Sequence[Source]) -> None:
 
 def _files_of(source: Source) -> Iterator[str]:
     """Yield the files that a source reads, by item or whole."""
-    if isinstance(source, _JoinedSource):
+    if isinstance(source, JoinedSource):
         for part in source.parts:
             yield from _files_of(part)
     elif isinstance(source, ArraySource):

@@ -8,6 +8,7 @@ imported only when a URL is met.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import stat
@@ -38,8 +39,9 @@ class Location:
         Path on the local file system, or inside ``filesystem``.
     filesystem : fsspec.AbstractFileSystem or None
         None for the local file system.
-    size_bytes, mtime_ns : int
-        What a remote listing said; -1 where unknown. Local files are asked when needed.
+    size_bytes, mtime_ns, identity : int
+        What a remote listing said, the last a number made from the ETag; -1 where unknown. Local files are asked when
+        needed.
     part : int or None
         Which item of the file it is; None where the file is one item.
     splitter : Splitter or None
@@ -50,6 +52,7 @@ class Location:
     filesystem: Any = None
     size_bytes: int = -1
     mtime_ns: int = -1
+    identity: int = -1
     part: int | None = None
     splitter: Splitter | None = None
 
@@ -161,6 +164,19 @@ def _expand_url(url: str, suffixes: tuple[str, ...]) -> list[Location]:
     return [_remote(filesystem, name, files[name]) for name in _some(sorted(files), complaint)]
 
 
+def remote_files(url: str) -> list[tuple[str, int, int, int]] | None:
+    """Return (name, size, time of change, identity) of all files below a URL; None where a version is not told."""
+    filesystem, path = _open_filesystem(url.rstrip("/"))
+    try:
+        found = in_time(partial(filesystem.find, path, detail=True), _LISTING_SECONDS)
+    except Exception:  # a server that lists nothing
+        return None
+    listed = [_remote(filesystem, name, about) for name, about in found.items()]
+    if not listed or any(one.mtime_ns < 0 and one.identity < 0 for one in listed):
+        return None
+    return [(one.path, one.size_bytes, one.mtime_ns, one.identity) for one in listed]
+
+
 def _open_filesystem(url: str) -> tuple[Any, str]:
     refuse_chained(url)
     from fsspec.core import url_to_fs
@@ -189,7 +205,15 @@ def _missing(url: str, error: ImportError) -> str:
 
 def _remote(filesystem: Any, path: str, info: dict[str, Any]) -> Location:
     size = info.get("size")
-    return Location(path, filesystem, -1 if size is None else int(size), _remote_mtime(info))
+    return Location(path, filesystem, -1 if size is None else int(size), _remote_mtime(info), remote_identity(info))
+
+
+def remote_identity(info: dict[str, Any]) -> int:
+    """Return a number made from what a server says of the version of a file; -1 where it says nothing."""
+    said = next((info[name] for name in ("ETag", "etag", "md5Hash", "generation") if info.get(name)), None)
+    if said is None:
+        return -1
+    return int.from_bytes(hashlib.sha256(str(said).encode()).digest()[:8], "little") >> 1
 
 
 def _remote_mtime(info: dict[str, Any]) -> int:

@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from tartan.base.checksum import crc32c
 from tartan.base.temporary import temporary_names
 from tartan.errors import ConfigError
-from tartan.store.grid_io import compress, crc32c, decompress, pays_to_compress
+from tartan.store.grid_io import compress, decompress, pays_to_compress
 
 _MAGIC = b"TTNC\x01\x00\x00\x00"
 _ALIGN = 64

@@ -16,7 +16,7 @@ from tartan.base.lock import WRITERS_NAME, FolderLock, SharedLock
 from tartan.base.zarr_input import refuse_unsafe
 from tartan.core.ledger import FAILED_ITEM, NOT_COMPUTED
 from tartan.errors import ConfigError, DiskFullError, StoreError
-from tartan.store import dense, healing, manifest, statistics
+from tartan.store import checksums, dense, healing, manifest, statistics, writers
 from tartan.store.claims import NAME as CLAIMS_NAME
 from tartan.store.claims import Claims, settle
 from tartan.store.dense import Dense
@@ -30,16 +30,6 @@ from tartan.store.reduced import RESULT_NAME, Parts
 from tartan.store.seal import is_sealed, write_seal
 from tartan.store.shares import record_parts, recorded_parts
 from tartan.store.view import ResultView, output_name
-from tartan.store.writers import (
-    GONE_NAME,
-    RANKS_NAME,
-    STATISTICS_NAME,
-    fence,
-    forget_statistics,
-    keep_statistics,
-    still_true,
-    writers_failures,
-)
 
 if TYPE_CHECKING:
     import zarr
@@ -78,6 +68,7 @@ class RunFolder(Ledger):
         *,
         candidates: np.ndarray | None = None,
         samples: Mapping[str, np.ndarray] | None = None,
+        known: np.ndarray | None = None,
         writer: FileWriter | None = None,
         held: bool = False,
     ) -> RunFolder:
@@ -94,6 +85,8 @@ class RunFolder(Ledger):
             The pairs of a candidate list, i < j where the run is symmetric.
         samples : dict of arrays, optional
             A few scores of each output, from which the codec is chosen; it is fixed here.
+        known : uint64 array (n,), optional
+            Checksums of items; see ``note_checksums``.
         writer : FileWriter, optional
             Writer of files; default: a new one for ``path``.
         held : bool
@@ -116,7 +109,7 @@ class RunFolder(Ledger):
             remove_leftovers(path)
             writer = writer or FileWriter(path)
             writer.clear_temporary()
-            lay_out(path, manifest, items, candidates, samples or {}, writer)
+            lay_out(path, manifest, items, candidates, samples or {}, known, writer)
             writer.sync()
         return cls(path, manifest, writer)
 
@@ -229,7 +222,7 @@ class RunFolder(Ledger):
     @property
     def has_leftovers(self) -> bool:
         """Whether several writers left something that is not taken over. Read anew each time."""
-        return any((self.path / name).exists() for name in (WRITERS_NAME, GONE_NAME, CLAIMS_NAME))
+        return any((self.path / name).exists() for name in (WRITERS_NAME, writers.GONE_NAME, CLAIMS_NAME))
 
     @property
     def n_parts(self) -> int | None:
@@ -260,16 +253,27 @@ class RunFolder(Ledger):
     def _take_over(self) -> None:
         """Publish what several writers decided for, keep what failed and what it cost, and remove the rest."""
         writer = self._write_access()
-        fence(self.path)
-        writer.remove(self.path / RANKS_NAME)
-        settle(self.path, self.path / GONE_NAME, writer, self.targets, lambda chunk: self.chunk_state(*chunk))
-        found = writers_failures(self.path)
+        writers.fence(self.path)
+        writer.remove(self.path / writers.RANKS_NAME)
+        settle(self.path, self.path / writers.GONE_NAME, writer, self.targets, lambda chunk: self.chunk_state(*chunk))
+        found = writers.writers_failures(self.path)
         if found and self._log is not None:
             side = self.manifest.chunk
             blocks = ((row * side, column * side, self.chunk_status(row, column)) for row, column in self.committed())
-            true = still_true(found, ((row, column, codes) for row, column, codes in blocks if codes is not None))
+            statuses = ((row, column, codes) for row, column, codes in blocks if codes is not None)
+            true = writers.still_true(found, statuses)
             self._log.replace(read_failures(self.path, true))
-        keep_statistics(self.path)
+        checksums.collect_checksums(self.path, writers.writers_places(self.path), writer)
+        writers.keep_statistics(self.path)
+
+    @property
+    def checksums(self) -> np.ndarray:
+        """Checksums of all items as they were compared, uint64 (n,): NOT_KNOWN where there is none. Read anew."""
+        return checksums.read_checksums([self.path, *writers.writers_places(self.path)], self.manifest.n_items)
+
+    def note_checksums(self, items: np.ndarray, sums: np.ndarray) -> None:
+        """Record checksums of items, before the first chunk that has scores of them."""
+        self._write_access().append(self._place / checksums.FILE_NAME, checksums.encoded_checksums(items, sums))
 
     @property
     def items(self) -> ItemTable | None:
@@ -359,6 +363,7 @@ class RunFolder(Ledger):
             return
         if self.items is not None and decided.fingerprints:
             decided.table(self.items).write(self.path, self._write_access())
+        self.note_checksums(*decided.checksums())
         side = self.manifest.chunk
         for row, column in list(self.committed()):
             status = self.chunk_status(row, column)
@@ -434,14 +439,11 @@ class RunFolder(Ledger):
         counted : iterable of str, optional
             Writers whose statistics are in these, and count no more.
         """
-        self._write_access().replace(self._place / STATISTICS_NAME, [statistics.encoded(stats, counted)])
+        self._write_access().replace(self._place / writers.STATISTICS_NAME, [statistics.encoded(stats, counted)])
 
     def write_stats_of(self, name: str, stats: Mapping[str, Any]) -> None:
         """Replace the statistics of one of several writers that does not see this folder; ``name`` is its own."""
-        place = self.path / WRITERS_NAME / name
-        with disk_errors(place):
-            place.mkdir(exist_ok=True)
-        self._write_access().replace(place / STATISTICS_NAME, [statistics.encoded(stats)])
+        statistics.write_of(self.path / WRITERS_NAME / name, stats, self._write_access())
 
     def writers_stats(self) -> dict[str, dict[str, Any]]:
         """Return the statistics of several writers that are not added to those of the run yet, by writer."""
@@ -449,7 +451,7 @@ class RunFolder(Ledger):
 
     def forget_writers_stats(self, names: Iterable[str]) -> None:
         """Remove statistics of several writers, which have been added up; the caller holds the lock."""
-        forget_statistics(self.path, names)
+        writers.forget_statistics(self.path, names)
 
     def replace_result(self, write: Callable[[Path], None]) -> Path:
         """Let ``write`` write the merged result of a reduced run to a path; return where it is then."""

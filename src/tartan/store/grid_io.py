@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from tartan.base.checksum import crc32c
 from tartan.base.files import FileWriter
 from tartan.errors import ConfigError, CorruptResultError, StoreError
 
@@ -29,13 +30,6 @@ _SAMPLE_BYTES = 1 << 18
 _MEMO_BYTES = 1 << 16  # constant chunks compress to far fewer bytes than this, half-empty ones on the diagonal to fewer
 _COUNT_ROWS = 64  # that are counted at a time, in the cache
 _MEMO_ENTRIES = 64
-
-
-def crc32c(data: np.ndarray | bytes) -> int:
-    """Return the CRC-32C of contiguous memory."""
-    import google_crc32c
-
-    return int(google_crc32c.value(data))
 
 
 def compress(data: np.ndarray) -> bytes:

@@ -32,6 +32,9 @@ class Fingerprint:
     size: int | None = None
     mtime: int | None = None
     content: str | None = None
+    ctime: int | None = None
+    identity: int | None = None
+    checksum: int | None = None
 
 
 @dataclass(frozen=True)
@@ -96,16 +99,22 @@ class Healing:
 
     def table(self, before: ItemTable) -> ItemTable:
         """Return the items with their new fingerprints."""
-        sizes, mtimes = (None if old is None else np.array(old, np.int64) for old in (before.sizes, before.mtimes))
+        old = before.sizes, before.mtimes, before.ctimes, before.identities
+        columns = [None if column is None else np.array(column, np.int64) for column in old]
         contents = None if before.contents is None else list(before.contents)
         for item, found in self.fingerprints.items():
-            if sizes is not None and found.size is not None:
-                sizes[item] = found.size
-            if mtimes is not None and found.mtime is not None:
-                mtimes[item] = found.mtime
+            for column, value in zip(columns, (found.size, found.mtime, found.ctime, found.identity), strict=True):
+                if column is not None and value is not None:
+                    column[item] = value
             if contents is not None and found.content is not None:
                 contents[item] = found.content
-        return ItemTable(before.keys, sizes, mtimes, contents)
+        sizes, mtimes, ctimes, identities = columns
+        return ItemTable(before.keys, sizes, mtimes, contents, ctimes, identities)
+
+    def checksums(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the items with new checksums, and these."""
+        found = {item: about.checksum for item, about in self.fingerprints.items() if about.checksum is not None}
+        return np.array([*found], np.intp), np.array([*found.values()], np.uint64)
 
     def taken_back(self, status: np.ndarray, rows: range, columns: range) -> np.ndarray:
         """Return which codes of a chunk (rows, columns) are taken back, as a boolean array of its shape."""

@@ -16,6 +16,7 @@ from tartan.errors import CorruptResultError, StoreError
 from tartan.store import parquet
 
 FILE_NAME = "items.parquet"
+_STAMPS = ("size", "mtime", "ctime", "identity")
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,18 @@ class ItemTable:
     mtimes : int64 array (n,) or None
         Time of the last change, nanoseconds since 1970.
     contents : list of str or None
-        Digest of each item's bytes.
+        SHA-256 of each item's bytes; only earlier versions of Tartan wrote it.
+    ctimes, identities : int64 array (n,) or None
+        Time of the last change of anything about the file, and its inode or a number made from its ETag; -1 where it is
+        not known.
     """
 
     keys: list[str]
     sizes: np.ndarray | None = None
     mtimes: np.ndarray | None = None
     contents: list[str] | None = None
+    ctimes: np.ndarray | None = None
+    identities: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -46,7 +52,7 @@ class ItemTable:
         import pyarrow as pa
 
         columns: dict[str, Any] = {"key": pa.array(self.keys, pa.string())}
-        for name, values in (("size", self.sizes), ("mtime", self.mtimes)):
+        for name, values in zip(_STAMPS, (self.sizes, self.mtimes, self.ctimes, self.identities), strict=True):
             if values is not None:
                 columns[name] = pa.array(np.asarray(values, np.int64))
         if self.contents is not None:
@@ -81,9 +87,9 @@ class StoredItems:
         if len(columns["key"]) < self._n_items:
             raise StoreError(f"{self._path} has {len(columns['key'])} items, the run {self._n_items}")
         cut = {name: column.slice(0, self._n_items) for name, column in columns.items()}
-        sizes, mtimes = (cut[n].to_numpy() if n in cut else None for n in ("size", "mtime"))
+        sizes, mtimes, ctimes, identities = (cut[n].to_numpy() if n in cut else None for n in _STAMPS)
         contents = cut["content"].to_pylist() if "content" in cut else None
-        return ItemTable(cut["key"].to_pylist(), sizes, mtimes, contents)
+        return ItemTable(cut["key"].to_pylist(), sizes, mtimes, contents, ctimes, identities)
 
     @property
     def keys(self) -> Sequence[str]:

@@ -12,7 +12,7 @@ import numpy as np
 from tartan.base import lock
 from tartan.base.files import FileWriter
 from tartan.errors import ConfigError, InternalError, StoreError
-from tartan.store import items, manifest, seal
+from tartan.store import checksums, items, manifest, seal
 from tartan.store.dense import Dense
 from tartan.store.grid_io import ChunkArray
 from tartan.store.items import ItemTable
@@ -20,7 +20,9 @@ from tartan.store.manifest import Manifest
 
 STATUS = "status"
 CANDIDATES_NAME = "candidates.npy"
-_BEFORE_MANIFEST = {"tmp", CANDIDATES_NAME, lock.FILE_NAME, lock.LEASE_NAME, items.FILE_NAME, seal.FILE_NAME}
+_BEFORE_MANIFEST = {
+    "tmp", CANDIDATES_NAME, lock.FILE_NAME, lock.LEASE_NAME, items.FILE_NAME, seal.FILE_NAME, checksums.FILE_NAME
+}  # fmt: skip
 _RESERVED = {STATUS, "i", "j", "key_i", "key_j"}
 _RESERVED_OF_TRIPLES = {*_RESERVED, "k", "key_k"}
 
@@ -31,9 +33,12 @@ def lay_out(
     table: ItemTable | None,
     candidates: np.ndarray | None,
     samples: Mapping[str, np.ndarray],
+    known: np.ndarray | None,
     writer: FileWriter,
 ) -> None:
     """Write the files of a new run, the manifest last."""
+    if known is not None and len(which := np.flatnonzero(known)):
+        writer.replace(path / checksums.FILE_NAME, [checksums.encoded_checksums(which, known[which])])
     if table is not None:
         table.write(path, writer)
     if candidates is not None:

@@ -226,13 +226,11 @@ def compare(
     new: Manifest,
     old_items: ItemTable | None = None,
     new_items: ItemTable | None = None,
-    *,
-    mended: Sequence[int] = (),
 ) -> list[Difference]:
-    """List everything by which the new request would compute other scores than the old run.
+    """List everything by which the new request would compute other scores than the old run, but for changed items.
 
     Options that change no score (caches, workers, order) are not compared. The chunk side counts only when
-    the request names one (``options["tile"]``). Fingerprints of the items in ``mended`` may differ.
+    the request names one (``options["tile"]``).
     """
     old, new = (Manifest(**json.loads(json.dumps(asdict(m), default=plain))) for m in (old, new))
     found = _application_differences(old.application, new.application)
@@ -240,12 +238,12 @@ def compare(
     if new.n_items != old.n_items:
         found += _count_differences(old, new.n_items, old_items, new_items)
     elif old_items is not None and new_items is not None:
-        found += _item_differences(old_items, new_items, mended)
+        found += _key_differences(old_items.keys, new_items.keys)
     if old.inputs.get("kind") != new.inputs.get("kind"):
         kinds = old.inputs.get("kind"), new.inputs.get("kind")
         found.append(Difference("input", f"kind of input: the run has {kinds[0]}, now it is {kinds[1]}"))
     elif new.n_items == old.n_items:
-        found += _array_differences(old.inputs, new.inputs)
+        found += _row_differences(old.inputs, new.inputs)
     return found
 
 
@@ -347,41 +345,25 @@ def _count_differences(
     gone = [key for key in before if key not in there]
     if not 0 < len(gone) < len(before):  # none, or all are called otherwise now
         return [Difference("input", text)]
-    return [Difference("input", text), Difference("input", f"items that are gone: {_some(gone)}")]
+    return [Difference("input", text), Difference("input", f"items that are gone: {name_some(gone)}")]
 
 
-def _array_differences(old: dict[str, Any], new: dict[str, Any]) -> list[Difference]:
-    """Tell files of arrays that have changed: their rows have no fingerprints of their own."""
-    found = []
+def _row_differences(old: dict[str, Any], new: dict[str, Any]) -> list[Difference]:
+    """Tell arrays whose rows have another form."""
     for before, after in zip(leaves(old), leaves(new), strict=False):
-        for name, what in (("size_bytes", "size"), ("mtime_ns", "time of change")):
-            if name in before and name in after and before[name] != after[name]:
-                found.append(Difference("input", f"{what} of the array has changed: {after['patterns'][0]}"))
-                break
-    return found
+        forms = [(one.get("dtype"), (one.get("shape") or [])[1:]) for one in (before, after)]
+        if before.get("shape") and after.get("shape") and forms[0] != forms[1]:
+            said = [f"{np.dtype(dtype)} of shape {tuple(shape)}" for dtype, shape in forms]
+            return [Difference("input", f"rows: the run has {said[0]}, now they are {said[1]}")]
+    return []
 
 
-def _item_differences(old: ItemTable, new: ItemTable, mended: Sequence[int]) -> list[Difference]:
-    found = []
-    keys = [k for k, other in zip(new.keys, old.keys, strict=True) if k != other]
-    if keys:
-        found.append(Difference("input", f"other items: {_some(keys)}"))
-        return found
-    for what, before, after in (
-        ("size", old.sizes, new.sizes),
-        ("time of change", old.mtimes, new.mtimes),
-        ("content", old.contents, new.contents),
-    ):
-        if before is None or after is None:
-            continue
-        changed = np.setdiff1d(np.flatnonzero(np.asarray(before) != np.asarray(after)), mended)
-        if len(changed):
-            names = _some([new.keys[i] for i in changed[: _NAMED + 1]], len(changed))
-            found.append(Difference("input", f"{what} of items has changed: {names}"))
-    return found
+def _key_differences(old: Sequence[str], new: Sequence[str]) -> list[Difference]:
+    keys = [k for k, other in zip(new, old, strict=True) if k != other]
+    return [Difference("input", f"other items: {name_some(keys)}")] if keys else []
 
 
-def _some(keys: Sequence[str], count: int | None = None) -> str:
+def name_some(keys: Sequence[str], count: int | None = None) -> str:
     """Name the first few keys and count the rest."""
     count = len(keys) if count is None else count
     more = f" and {count - _NAMED} more" if count > _NAMED else ""

@@ -7,6 +7,7 @@ hands over each finished chunk and its statistics. Nothing that counts is ever i
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -18,6 +19,8 @@ from tartan.base.files import disk_errors
 from tartan.core.ledger import Failure
 from tartan.errors import StoreError
 from tartan.store import items, manifest
+from tartan.store.checksums import FILE_NAME as CHECKSUMS_NAME
+from tartan.store.checksums import NOTED, encoded_checksums
 from tartan.store.folder import RunFolder
 from tartan.store.ledger import EncodedChunk
 from tartan.store.reduced import Parts
@@ -37,6 +40,7 @@ class RemoteFolder(RunFolder):
     """The excerpt of a run folder; chunks and statistics go to the process that has the folder."""
 
     _keeping: Keeping
+    _noted: bytes = b""
 
     @classmethod
     def unpack(cls, path: Path, files: Mapping[str, bytes], keeping: Keeping) -> RemoteFolder:
@@ -74,9 +78,14 @@ class RemoteFolder(RunFolder):
             self.results.published((row, column), counts=counts)
         return counts
 
+    def note_checksums(self, items: np.ndarray, sums: np.ndarray) -> None:
+        """Keep checksums, to be handed over with the statistics."""
+        self._noted += encoded_checksums(items, sums)
+
     def write_stats(self, stats: Mapping[str, Any], counted: Iterable[str] = ()) -> None:
-        """Hand the statistics of this writer over."""
-        self._keeping.keep_statistics(json.dumps(stats, default=manifest.plain).encode())
+        """Hand the statistics of this writer over, and the checksums that it has noted."""
+        about = {**stats, NOTED: base64.b64encode(self._noted).decode()} if self._noted else stats
+        self._keeping.keep_statistics(json.dumps(about, default=manifest.plain).encode())
 
 
 def excerpt(folder: RunFolder) -> dict[str, bytes]:
@@ -84,7 +93,8 @@ def excerpt(folder: RunFolder) -> dict[str, bytes]:
 
     Of finished chunks that is their status, of those that lack some pairs their scores too.
     """
-    names = [manifest.FILE_NAME, items.FILE_NAME, str(folder.manifest.workload.get("file", manifest.FILE_NAME))]
+    names = [manifest.FILE_NAME, items.FILE_NAME, CHECKSUMS_NAME]
+    names += [str(folder.manifest.workload.get("file", manifest.FILE_NAME))]
     paths = [folder.path / name for name in names]
     paths += folder.path.glob("*.zarr/zarr.json")
     for chunk in folder.committed():

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tartan.base.files import FileWriter, disk_errors
 from tartan.errors import CorruptResultError
 from tartan.store import manifest
+from tartan.store.checksums import FILE_NAME as CHECKSUMS_NAME
+from tartan.store.checksums import NOTED
 from tartan.store.writers import STATISTICS_NAME, writers_statistics
 
 _COUNTED = "counted_writers"
@@ -19,6 +23,25 @@ def encoded(stats: Mapping[str, Any], counted: Iterable[str] = ()) -> bytes:
     """Return the file of some statistics, in which those of ``counted`` writers are added up."""
     said = dict(stats) | ({_COUNTED: sorted(counted)} if counted else {})
     return (json.dumps(said, indent=1, default=manifest.plain) + "\n").encode()
+
+
+def write_of(place: Path, stats: Mapping[str, Any], writer: FileWriter) -> None:
+    """Write the statistics of one of several writers that does not see the run folder, and what else came with them.
+
+    Parameters
+    ----------
+    place : Path
+        The folder of the writer.
+    stats : mapping
+        With the checksums that it has noted as ``NOTED``.
+    writer : FileWriter
+    """
+    with disk_errors(place):
+        place.mkdir(exist_ok=True)
+    if noted := stats.get(NOTED):
+        writer.replace(place / CHECKSUMS_NAME, [base64.b64decode(noted)])
+    own = {name: value for name, value in stats.items() if name != NOTED}
+    writer.replace(place / STATISTICS_NAME, [encoded(own)])
 
 
 def recorded(folder: Path) -> dict[str, Any]:

@@ -94,6 +94,18 @@ def merge_parts(folder: RunFolder) -> Path:
     return folder.replace_result(lambda path: write_batches(path, pair_reader(folder), **ways))
 
 
+def mend_result(folder: RunFolder) -> None:
+    """Take what is damaged out of a complete run, and merge its result again where only that is lacking."""
+    if not folder.missing() and result_is_whole(folder):
+        return
+    with folder.lock():
+        lacking = folder.missing()
+        if not result_is_whole(folder):
+            folder.forget_result()
+            if not lacking:
+                merge_parts(folder)
+
+
 def result_is_whole(folder: RunFolder) -> bool:
     """Whether the merged result of a reduced run is there and undamaged: reads it to its end. Dense runs have none."""
     if not isinstance(folder.results, Parts):

@@ -45,6 +45,11 @@ def writers_statistics(folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
+def writers_places(folder: Path) -> list[Path]:
+    """Return the folders of several writers that are not taken over yet."""
+    return list(_places(folder))
+
+
 def fence(folder: Path) -> None:
     """Move the folders of all writers away; the caller holds the run folder alone."""
     writers, gone = folder / WRITERS_NAME, _gone(folder)

@@ -50,7 +50,12 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="longest time one call of compare may take",
     )
-    add("--verify", action="store_true", default=None, help="fingerprint the contents of the files")
+    add(
+        "--verify",
+        action="store_true",
+        default=None,
+        help="compare items with those of a run that exists by their bytes",
+    )
     add("--trace", action="store_true", default=None, help="write trace.json for Perfetto or chrome://tracing")
     add("--cluster", metavar="WHERE", help="compute on several ranks: local:4, or tls://host:port of a Dask scheduler")
     add("--scheduler-file", metavar="FILE", help="the file that `dask scheduler --scheduler-file` wrote")
