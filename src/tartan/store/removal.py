@@ -9,7 +9,7 @@ from pathlib import Path
 from tartan.base import lock
 from tartan.base.files import disk_errors
 from tartan.errors import ConfigError
-from tartan.store import claims, failures, healing, items, manifest, maps, reduced, seal, shares, writers
+from tartan.store import checksums, claims, failures, healing, items, manifest, maps, reduced, seal, shares, writers
 from tartan.store.layout import CANDIDATES_NAME, STATUS
 from tartan.store.manifest import Manifest
 
@@ -17,7 +17,7 @@ _KEPT = {lock.FILE_NAME, lock.LEASE_NAME, "tmp"}  # the creation of the next run
 _OF_A_RUN = {
     manifest.FILE_NAME, seal.FILE_NAME, items.FILE_NAME, maps.FILE_NAME, shares.FILE_NAME, healing.FILE_NAME,
     failures.FILE_NAME, failures.LOG_NAME, reduced.RESULT_NAME, writers.STATISTICS_NAME, writers.RANKS_NAME,
-    writers.GONE_NAME, lock.WRITERS_NAME, claims.NAME, CANDIDATES_NAME, f"{STATUS}.zarr",
+    writers.GONE_NAME, lock.WRITERS_NAME, claims.NAME, checksums.FILE_NAME, CANDIDATES_NAME, f"{STATUS}.zarr",
     "trace.json", "parts", "cache",
 }  # fmt: skip
 
