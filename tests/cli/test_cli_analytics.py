@@ -193,7 +193,7 @@ class TestNeighbors:
         assert (shown.status, shown.err) == (0, "")
         lines = shown.out.splitlines()
         assert lines[:3] == ["item\trank\tneighbor\tdistance", "a\t1\tb\t1", "a\t2\tc\t3"]
-        assert lines[-1] == '"a tab\there"\t2\tc\t37'
+        assert lines[-1] == "a tab\\there\t2\tc\t37"
         assert len(lines) == 11
 
     def test_json_and_more_than_there_are(self, command: Any, five: Path, tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ class TestOutliers:
     def test_only_those(self, command: Any, matrix: Path) -> None:
         shown = command("outliers", matrix, "-k", "2", "--threshold", "3")
         assert shown.out.splitlines()[0] == "item\tscore\tz"
-        assert [line.split("\t")[0] for line in shown.out.splitlines()[1:]] == ['"a tab']
+        assert [line.split("\t")[0] for line in shown.out.splitlines()[1:]] == ["a tab\\there"]
         assert "1 of 5 items have z above 3" in shown.err
 
     def test_all_of_them_as_json(self, command: Any, five: Path) -> None:

@@ -138,7 +138,7 @@ def test_csv_quotes_keys_and_writes_nan(tmp_path: Path) -> None:
     run = Run(RunFolder.create(tmp_path / "r", describe(3), items))
     with open(run.export(tmp_path / "m.csv"), newline="") as stream:
         head, *rows = csv.reader(stream)
-    assert head[1:] == [row[0] for row in rows] == keys
+    assert head[1:] == [row[0] for row in rows] == ['say "hi"', "a,b", "c\\nd"]
     assert {value for row in rows for value in row[1:]} == {"nan"}
 
 

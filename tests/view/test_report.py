@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from html.parser import HTMLParser
 
 import numpy as np
@@ -12,7 +13,7 @@ from tartan.errors import ConfigError
 from tartan.store.maps import StoredMap
 from tartan.view.overview import overview
 from tartan.view.report import MAX_BYTES, write_report
-from tartan.view.report_sections import Findings, histogram
+from tartan.view.report_sections import Findings, again, histogram
 from tartan.view.thumbnails import photo_thumbnail, thumbnails_of
 
 VOID = {"meta", "img", "link", "br", "hr"}
@@ -261,3 +262,40 @@ def test_thumbnail_of_a_bomb_is_refused(tmp_path):
     Image.new("RGB", (64, 64)).save(tmp_path / "a.jpg")
     assert photo_thumbnail(tmp_path / "a.jpg", max_pixels=64 * 64 - 1) is None
     assert photo_thumbnail(tmp_path / "a.jpg", max_pixels=64 * 64) is not None
+
+
+def commands_of(run):
+    return again(run)["commands"]
+
+
+def test_the_command_that_makes_the_run_is_whole(make_run):
+    run = make_run(5, 1)
+    run.manifest.inputs["patterns"] = ["a b/*.jpg", "it's.jpg"]
+    run.manifest.application["parameters"] = {"crop": 256}
+    run.manifest.reduce = {"kind": "top-k", "k": 3, "largest": True}
+    words = shlex.split(commands_of(run)[0])
+    assert words[:5] == ["tartan", "run", "forensics", "a b/*.jpg", "it's.jpg"]
+    assert words[5:] == ["-o", str(run.path), "--set", "crop=256", "--top-k", "3", "--largest"]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "/data/" + "a" * 280 + "'" + "c" * 4000 + ";touch pwned;#" + "b" * 120,  # cut, its quotes would not match
+        "photos\ntouch pwned",
+        "photos\x1b[31m",
+        "\u202egpj.exe",
+        "--set",
+    ],
+)
+def test_a_command_that_cannot_be_shown_whole_is_absent(make_run, pattern):
+    run = make_run(5, 1)
+    run.manifest.inputs["patterns"] = [pattern]
+    assert [shlex.split(line)[:2] for line in commands_of(run)] == [["tartan", "info"], ["tartan", "export"]]
+
+
+@pytest.mark.parametrize("change", [("workload", {"kind": "rectangle", "n_left": 2}), ("inputs", {"kind": "array"})])
+def test_a_run_that_words_cannot_say_has_no_command(make_run, change):
+    run = make_run(5, 1)
+    setattr(run.manifest, *change)
+    assert not any(line.startswith("tartan run") for line in commands_of(run))

@@ -8,19 +8,36 @@ import re
 import reprlib
 from typing import Any
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tabs and ends of lines
+#: What does something to a terminal, or turns the direction of what follows, but tabs and ends of lines; for regular
+#: expressions.
+CONTROL = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+_CONTROL = re.compile(f"[{CONTROL}]")
+_SHORT_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def printable(text: str) -> str:
-    """Return a text that does nothing to a terminal but appear: control characters are written as escapes.
+    """Return a text that does nothing to a terminal but appear: characters that control it are written as escapes.
+
+    Tabs and ends of lines stay.
 
     Examples
     --------
     >>> print(printable("red\x1b[31m"))
     red\\x1b[31m
     """
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _CONTROL.sub(lambda found: escaped(found[0]), text)
+
+
+def escaped(character: str) -> str:
+    """Return the escape of a character, as Python writes it."""
+    code = ord(character)
+    return _SHORT_ESCAPES.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+
+
+def in_one_line(text: str) -> str:
+    """Return a text without anything that breaks its line: as ``printable``, with tabs and ends of lines as escapes."""
+    return re.sub(r"[\t\n]", lambda found: escaped(found[0]), printable(text))
 
 
 class _Brief(reprlib.Repr):

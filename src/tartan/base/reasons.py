@@ -21,7 +21,7 @@ def reason_of(error: BaseException) -> str:
 def line_of(name: str, message: str) -> str:
     """Join the name of an exception's class and its message to one line of bounded length."""
     line = " ".join(part.strip() for part in message[: 2 * LONGEST_LINE].splitlines())
-    return _shortened(f"{name}: {line}".rstrip(": "), LONGEST_LINE)
+    return clipped(f"{name}: {line}".rstrip(": "), LONGEST_LINE)
 
 
 def traceback_of(error: BaseException, frames: TracebackType | None = None) -> str:
@@ -36,10 +36,11 @@ def traceback_of(error: BaseException, frames: TracebackType | None = None) -> s
         text = "".join(traceback.format_exception(type(error), error, frames or error.__traceback__))
     except Exception:
         text = f"{type(error).__name__}\n"
-    return _shortened(text, LONGEST_TRACEBACK)
+    return clipped(text, LONGEST_TRACEBACK)
 
 
-def _shortened(text: str, longest: int) -> str:
+def clipped(text: str, longest: int) -> str:
+    """Return a text without its middle where it is too long."""
     if len(text) <= longest:
         return text
     half = longest // 2

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tartan.base.format import printable
 from tartan.base.machine import usable_cores
 from tartan.blocks import letters
 from tartan.blocks.crew import default_cache_bytes, open_workers
@@ -75,7 +76,7 @@ def main(engine: ClusterEngine, *, throttle: Throttle | None = None) -> None:
         with spill_folder(options.folder or None) as folder:
             rank.serve(options, folder)
     except ClusterError as error:
-        print(f"tartan: {engine.me}: {error}", file=sys.stderr)
+        print(printable(f"tartan: {engine.me}: {error}"), file=sys.stderr)
 
 
 class _RankOfBlocks:

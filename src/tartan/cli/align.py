@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tartan.cli.shared.output import print_json
+from tartan.cli.shared.output import print_json, put, say
 from tartan.cli.shared.outputs import COORDINATES, add_overwrite, require_outputs
 from tartan.errors import ConfigError
 
@@ -50,7 +49,7 @@ def execute(args: argparse.Namespace) -> int:
     )
     if args.out is not None:
         write_coordinates(args.out, found.apply(source.points), source.keys, source.clusters)
-        print(f"wrote {args.out}", file=sys.stderr)
+        say(f"wrote {args.out}")
     if args.json:
         print_json(
             {
@@ -64,7 +63,7 @@ def execute(args: argparse.Namespace) -> int:
         )
     else:
         mirrored = "mirrored" if found.reflected else "not mirrored"
-        print(f"{found.n_points} points, scale {found.scale:.6g}, {mirrored}, error {found.error:.6g}")
+        put(f"{found.n_points} points, scale {found.scale:.6g}, {mirrored}, error {found.error:.6g}")
     return 0
 
 

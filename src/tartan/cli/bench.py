@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tartan.cli.shared.output import print_json
+from tartan.cli.shared.output import print_json, put, say
 from tartan.errors import ConfigError, DeviceError
 
 
@@ -45,7 +45,7 @@ def _result(name: str, path: Path, args: argparse.Namespace) -> Any:
     except DeviceError as error:
         if args.name != "all":
             raise
-        print(f"{name} is left out: {error}", file=sys.stderr)
+        say(f"{name} is left out: {error}")
         return None
 
 
@@ -64,7 +64,7 @@ def _list(found: dict[str, Path], args: argparse.Namespace) -> int:
     if args.json:
         print_json({"benchmarks": list(found)})
     else:
-        print("\n".join(found))
+        put("\n".join(found))
     return 0
 
 

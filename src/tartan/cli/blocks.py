@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tartan.base.format import counted, format_bytes, format_duration
 from tartan.base.progress import ProgressLine
 from tartan.cli.shared.options import devices, positive_int
-from tartan.cli.shared.output import print_json
+from tartan.cli.shared.output import print_json, say
 from tartan.errors import ConfigError, StoreError
 from tartan.options import parse_bytes
 
@@ -159,10 +158,9 @@ def _report(args: argparse.Namespace, report: RunReport) -> None:
             }
         )
         return
-    print(
+    say(
         f"{args.out}: {counted(report.subtasks, 'subtask')} in {format_duration(report.seconds)}, "
-        f"{format_bytes(report.bytes_moved)} moved between ranks{_share(report)}{_on_devices(report)}",
-        file=sys.stderr,
+        f"{format_bytes(report.bytes_moved)} moved between ranks{_share(report)}{_on_devices(report)}"
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from tartan.base.format import counted
 from tartan.cli.shared.link import add_link, asked_ranks
 from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_run
 from tartan.cli.shared.options import count, distance, finite_float, positive_int
-from tartan.cli.shared.output import print_json
+from tartan.cli.shared.output import print_json, say
 from tartan.cli.shared.outputs import TABLE, require_outputs
 from tartan.cli.shared.tables import add_table_options, write_table
 from tartan.errors import ConfigError
@@ -200,7 +199,7 @@ def _draw(
         drawn["map"] = str(write(seen, args.map))
     for name, file in drawn.items():
         if not args.quiet:
-            print(f"{name.replace('_', ' ')} in {file}", file=sys.stderr)
+            say(f"{name.replace('_', ' ')} in {file}")
     return drawn
 
 
@@ -210,13 +209,13 @@ def _write(args: argparse.Namespace, keys: Sequence[str], found: Clustering, sco
         write_table(args, names, _rows(keys, found))
     if not args.quiet:
         many = f"{counted(found.n_clusters, 'cluster')} of {counted(len(keys), 'item')}"
-        print(f"{found.method}: {many}: {found.reason}", file=sys.stderr)
+        say(f"{found.method}: {many}: {found.reason}")
         for note in found.notes:
-            print(note, file=sys.stderr)
+            say(note)
         if found.conversion is not None:
-            print(f"distances are {found.conversion} of the scores", file=sys.stderr)
+            say(f"distances are {found.conversion} of the scores")
     for name, score in scores.items():
-        print(f"{name.replace('_', ' ')}: {score:.4f}", file=sys.stderr)
+        say(f"{name.replace('_', ' ')}: {score:.4f}")
 
 
 def _rows(keys: Sequence[str], found: Clustering) -> Iterator[tuple[Any, ...]]:

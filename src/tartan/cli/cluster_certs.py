@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from pathlib import Path
 
-from tartan.cli.shared.output import print_json
+from tartan.cli.shared.output import print_json, put, say
 
 _DAYS = 7.0
 
@@ -32,12 +31,11 @@ def execute(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"folder": args.folder, "days": args.days, "files": paths})
         return 0
-    print("\n".join(map(str, paths)))
+    put("\n".join(map(str, paths)))
     config = f"DASK_CONFIG={shlex.quote(str(args.folder.resolve()))}"
-    print(
+    say(
         f"they hold for {args.days:g} days; with {config} in its environment each of these finds them:\n"
-        "  dask scheduler --protocol tls\n  dask worker tls://HOST:8786\n  tartan",
-        file=sys.stderr,
+        "  dask scheduler --protocol tls\n  dask worker tls://HOST:8786\n  tartan"
     )
     return 0
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
+from tartan.cli.shared.output import put
+
 SHELLS = ("bash", "zsh", "fish")
 # Words in the names of arguments that stand for files and folders.
 PATHS = ("RUN", "MATRIX", "INPUT", "FILE", "DIR", "OUT", "SRC", ".nwk", "APP")
@@ -26,7 +28,7 @@ def execute(args: argparse.Namespace) -> int:
     from tartan.cli.main import build_parser
 
     parser = build_parser()
-    print(_manual(parser) if args.shell == "man" else _completions(parser, args.shell))
+    put(_manual(parser) if args.shell == "man" else _completions(parser, args.shell))
     return 0
 
 

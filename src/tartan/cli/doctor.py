@@ -15,7 +15,7 @@ from typing import Any
 from tartan.base import machine
 from tartan.base.format import format_bytes
 from tartan.base.reasons import reason_of
-from tartan.cli.shared.output import print_json, print_table
+from tartan.cli.shared.output import print_json, print_table, put
 
 _PACKAGES = (
     "numpy", "scipy", "zarr", "pyarrow", "fsspec", "rich", "array-api-compat", "cloudpickle", "threadpoolctl",
@@ -40,9 +40,9 @@ def execute(args: argparse.Namespace) -> int:
     else:
         print_table(_rows(found))
         for complaint in complaints:
-            print(f"warning: {complaint}")
+            put(f"warning: {complaint}")
         if not complaints:
-            print("nothing to mend")
+            put("nothing to mend")
     return 0 if found["native"]["loaded"] else 1
 
 

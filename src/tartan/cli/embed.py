@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from tartan.cli.shared.link import add_link, asked_ranks
 from tartan.cli.shared.maps import about_map, kept, print_map
 from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_matrix
 from tartan.cli.shared.options import count, positive_int
-from tartan.cli.shared.output import print_json, warn_unfinished
+from tartan.cli.shared.output import print_json, say, warn_unfinished
 from tartan.cli.shared.outputs import PNG, add_overwrite, require_outputs
 from tartan.cli.shared.tables import require_files
 from tartan.errors import ConfigError
@@ -96,8 +95,8 @@ def execute(args: argparse.Namespace) -> int:
     if not args.quiet:
         said = ", ".join(f"{name} {_shown(value)}" for name, value in found.numbers.items())
         if (formula := found.recipe["matrix"].get("similarity")) is not None:
-            print(f"distances are {formula} of the scores", file=sys.stderr)
-        print(f"{found.method}: {said}\nwrote {', '.join(map(str, written))}", file=sys.stderr)
+            say(f"distances are {formula} of the scores")
+        say(f"{found.method}: {said}\nwrote {', '.join(map(str, written))}")
     if args.json:
         about: dict[str, Any] = {"map": _about_map(run)} if run is not None else {}
         files = list(map(str, written))
@@ -164,7 +163,7 @@ def _of_run(
     ways |= {"ranks": asked_ranks(args), "counts": args.density is not None}
     found, pairs, problem = embedded(run.folder, args.method or "damds", args.dim or 3, keep=keep, **ways)
     if problem is not None:
-        print(f"tartan: warning: {problem}", file=sys.stderr)
+        say(f"tartan: warning: {problem}")
     return found, pairs
 
 

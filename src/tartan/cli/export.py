@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tartan.cli.shared.options import count
-from tartan.cli.shared.output import print_json, warn_unfinished
+from tartan.cli.shared.output import print_json, say, warn_unfinished
 from tartan.cli.shared.outputs import add_overwrite
 from tartan.errors import ConfigError
 
@@ -72,7 +71,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"file": written, "size_bytes": size})
     else:
-        print(f"{written}: {size:,} bytes", file=sys.stderr)
+        say(f"{written}: {size:,} bytes")
     return 0
 
 

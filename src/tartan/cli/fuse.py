@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tartan.base.outputs import require_writable_folder
 from tartan.cli.shared.options import add_trust
-from tartan.cli.shared.output import print_json
+from tartan.cli.shared.output import print_json, put, say
 from tartan.cli.shared.outputs import add_overwrite
 
 if TYPE_CHECKING:
@@ -50,21 +49,20 @@ def _report(args: argparse.Namespace, fused: FusedParticle) -> None:
     lengths = (None, None) if detail is None else (_known(detail.fused), _known(detail.single))
     about |= dict(zip(("resolution", "resolution_of_single"), lengths))
     if not found.trusted:
-        print(
+        say(
             f"tartan: warning: pairs agree with these poses little more than by chance (median weight {weight:.2f}), "
-            "so no picture is drawn: too few sites are labelled, or there are too few particles",
-            file=sys.stderr,
+            "so no picture is drawn: too few sites are labelled, or there are too few particles"
         )
     if args.json:
         print_json(about)
         return
-    print(args.out / "fused.parquet")
+    put(args.out / "fused.parquet")
     said = f"{n_fitting} of {n} particles fused into {counts['n_points']:,} points"
     said += f", {counts['n_apart']} not connected" if counts["n_apart"] else ""
     said += f", {counts['n_pairs_failed']:,} pairs failed" if counts["n_pairs_failed"] else ""
     of_halves, of_single = ("unknown" if length is None else f"{length:.3g}" for length in lengths)
     said += f"; resolution {of_halves} of two halves, {of_single} of single particles" if detail is not None else ""
-    print(f"{said}; result in {args.out}", file=sys.stderr)
+    say(f"{said}; result in {args.out}")
 
 
 def _known(length: float) -> float | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from tartan.base.outputs import require_writable_folder
 from tartan.base.signals import cancel_on_signals
 from tartan.cli.shared.link import add_link, asked_ranks
 from tartan.cli.shared.options import add_settings, positive_int, settings
-from tartan.cli.shared.output import print_json, print_table
+from tartan.cli.shared.output import print_json, print_table, say
 from tartan.cli.shared.outputs import add_overwrite, make_folder
 from tartan.errors import ConfigError
 
@@ -69,7 +68,7 @@ def execute(args: argparse.Namespace) -> int:
         print_table(
             [(name, f"{value:.6g}" if isinstance(value, float) else str(value)) for name, value in _flat(about)]
         )
-        print(f"clusters in {args.out}", file=sys.stderr)
+        say(f"clusters in {args.out}")
     return 0
 
 
@@ -92,7 +91,7 @@ def _options(args: argparse.Namespace, known: Mapping[str, str]) -> dict[str, An
             current = ", ".join(other for other, warning in known.items() if not warning)
             raise ConfigError(f"--set {name}: there is no such parameter; there are {current}")
         if known[name]:
-            print(f"tartan: warning: --set {name}: it {known[name]}", file=sys.stderr)
+            say(f"tartan: warning: --set {name}: it {known[name]}")
     return {name: _numbers(name, value) for name, value in given.items()}
 
 

@@ -13,13 +13,13 @@ import os
 import re
 import signal
 import sys
-import traceback
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tartan.base.format import printable
+from tartan.base.reasons import clipped, reason_of, traceback_of
 from tartan.cli.shared.options import separate_settings
-from tartan.cli.shared.output import print_json
+from tartan.cli.shared.output import print_json, put, say
 from tartan.cli.shared.streams import drop_stdout, prepare_streams
 from tartan.cli.shared.wording import in_options
 from tartan.errors import ConfigError, InternalError, ResourceError, RunCancelledError, StoreError, TartanError
@@ -54,6 +54,7 @@ _COMMANDS = {
 }
 
 
+_LONGEST_ERROR = 4000
 #: What Python and the loader say when they get no thread, or no addresses for a library; they have no type for it.
 _TOO_LITTLE = ("can't start new thread", "failed to map segment", "annot allocate memory")
 
@@ -123,6 +124,9 @@ class _Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(named)}{_meant(named[0].partition('=')[0], known)}")
         return found, unknown
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        super()._print_message(printable(message), file)
+
 
 def _meant(word: str, known: Iterable[str]) -> str:
     """Return the known word that is most like this one, as a question; empty where none is."""
@@ -136,7 +140,7 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from tartan.base.machine import tartan_version
 
-        print(f"tartan {tartan_version()}")
+        put(f"tartan {tartan_version()}")
         parser.exit()
 
 
@@ -157,15 +161,15 @@ def _guarded(words: Sequence[str], args: argparse.Namespace) -> int:
         if isinstance(stop.__cause__, RunCancelledError):
             _complain(stop.__cause__, args)
         else:
-            print("tartan: interrupted", file=sys.stderr)
+            say("tartan: interrupted")
         return 128 + signal.SIGINT
     except BrokenPipeError:
         raise
     except Exception as error:
         known = _of_the_machine(error)
         if known is None:
-            traceback.print_exc()
-            known = InternalError(f"{type(error).__name__}: {error} (a defect of Tartan; please report it)")
+            say(traceback_of(error).rstrip())
+            known = InternalError(f"{reason_of(error)} (a defect of Tartan; please report it)")
         _complain(known, args)
         return known.exit_status
 
@@ -214,11 +218,11 @@ def _of_the_machine(error: Exception) -> TartanError | None:
 
 def _complain(error: TartanError, args: argparse.Namespace) -> None:
     if os.environ.get("TARTAN_DEBUG") == "1" and error.__traceback__ is not None:
-        traceback.print_exception(error)
+        say(traceback_of(error).rstrip())
     elif error.context.get("traceback"):  # the first failure of the user's code
-        print(printable(str(error.context["traceback"]).rstrip()), file=sys.stderr)
-    message = in_options(str(error), args.parser)
-    print(printable(f"tartan: error: {message}"), file=sys.stderr)
+        say(str(error.context["traceback"]).rstrip())
+    message = in_options(clipped(str(error), _LONGEST_ERROR), args.parser)
+    say(f"tartan: error: {message}")
     if args.json:
         print_json({"error": {"code": error.code, "message": message, "context": error.context}})
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from tartan.cli.shared.matrix import add_matrix, item_names, open_matrix
 from tartan.cli.shared.options import finite_float, positive_int
-from tartan.cli.shared.output import print_json
+from tartan.cli.shared.output import print_json, say
 from tartan.cli.shared.outputs import TABLE, require_outputs
 from tartan.cli.shared.tables import add_table_options, write_table
 
@@ -53,7 +52,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.out is not None or not args.json:
         write_table(args, ("item", "score", "z"), rows)
     if not args.quiet:
-        print(f"{len(found.indices):,} of {matrix.n:,} items have z above {args.threshold:g}", file=sys.stderr)
+        say(f"{len(found.indices):,} of {matrix.n:,} items have z above {args.threshold:g}")
     if args.json:
         shown = [dict(zip(("item", "score", "z"), row)) for row in rows]
         print_json({"n": matrix.n, "k": args.count, "threshold": args.threshold, "items": shown})

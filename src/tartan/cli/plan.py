@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tartan.cli.shared.options import positive_int
-from tartan.cli.shared.output import print_json
+from tartan.cli.shared.output import print_json, put
 from tartan.cli.shared.outputs import add_overwrite, require_outputs
 from tartan.errors import ConfigError
 
@@ -60,7 +60,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.json:
         print_json(report.as_dict())
     else:
-        print(report.as_text())
+        put(report.as_text())
     return 0
 
 
@@ -115,7 +115,7 @@ def _chart(args: argparse.Namespace, run: MeasuredRun | None) -> int:
     if args.json:
         print_json({"chart": str(args.chart), "curves": [curve.as_dict() for curve in curves]})
     else:
-        print("\n\n".join(curve.as_text() for curve in curves))
+        put("\n\n".join(curve.as_text() for curve in curves))
     return 0
 
 

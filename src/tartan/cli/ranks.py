@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
 from tartan.cli.shared.link import add_link, divide_threads
 from tartan.cli.shared.options import positive_int
+from tartan.cli.shared.output import say
 from tartan.errors import ConfigError, TartanError
 
 if TYPE_CHECKING:
@@ -77,10 +77,7 @@ def _status(args: argparse.Namespace, reports: list[RankEnding], *, says: bool =
     failure = first_failure(reports)
     if failure is None:
         if says and not any(report.asked for report in reports):
-            print(
-                f"tartan: warning: {args.script} has not asked for comm.world(); all ranks did the same",
-                file=sys.stderr,
-            )
+            say(f"tartan: warning: {args.script} has not asked for comm.world(); all ranks did the same")
         return 0
     statuses = [report.exit_status for report in reports if report.exit_status]
     if isinstance(failure, TartanError) and not statuses:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from tartan.cli.shared.inspection import inspector_of
 from tartan.cli.shared.options import add_trust
-from tartan.cli.shared.output import print_json, warn_unfinished
+from tartan.cli.shared.output import print_json, say, warn_unfinished
 from tartan.cli.shared.outputs import PAGE, add_overwrite, require_outputs
 
 
@@ -37,7 +36,7 @@ def execute(args: argparse.Namespace) -> int:
     inspector = inspector_of(run.folder, trust=args.trust)
     target = write_report(run, out, picture_of=pictures_of(inspector.portrait))
     if not args.quiet:
-        print(f"report in {target}", file=sys.stderr)
+        say(f"report in {target}")
     if args.json:
         print_json({"path": str(run.path), "report": str(target), "bytes": target.stat().st_size})
     return 0

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 from tartan.cli.shared.options import add_execution_options, add_trust, execution_options
-from tartan.cli.shared.output import conclude, unit_of
+from tartan.cli.shared.output import conclude, say, unit_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +33,7 @@ def execute(args: argparse.Namespace) -> int:
     healed = failed - {failure.i for failure in run.failures if failure.kind == "item"}
     more = {"n_healed": len(healed)} if args.retry_failed else {}
     if failed and not args.quiet:
-        print(f"tartan: {len(healed):,} of {len(failed):,} failed items are healed", file=sys.stderr)
+        say(f"tartan: {len(healed):,} of {len(failed):,} failed items are healed")
     # Where it was damaged, chunks were computed or the result of a reduced run was merged again.
     untouched = finished and not failed and (run.stats, _merged_at(run)) == (statistics, merged_at)
     status = conclude(run, args, finished_before=untouched, **more)

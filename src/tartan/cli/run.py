@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from tartan.cli.shared.options import (
     positive_int,
     setting_texts,
 )
-from tartan.cli.shared.output import conclude, describe_parts
+from tartan.cli.shared.output import conclude, describe_parts, say
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -95,10 +94,9 @@ def _triples(args: argparse.Namespace, application: Any, options: dict[str, Any]
 def _say_what_is_left(run: Any, part: str) -> None:
     parts = run.parts
     ended = sum(each.state == "finished" for each in parts)
-    print(
+    say(
         f"tartan: part {part} has ended; {ended} of {len(parts)} parts are finished; when all have ended, "
-        f"`tartan resume {shlex.quote(str(run.path))}` finishes the run",
-        file=sys.stderr,
+        f"`tartan resume {shlex.quote(str(run.path))}` finishes the run"
     )
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tartan.cli.shared.inspection import inspector_of
 from tartan.cli.shared.options import add_trust
-from tartan.cli.shared.output import print_json, warn_unfinished
+from tartan.cli.shared.output import print_json, put, say, warn_unfinished
 
 if TYPE_CHECKING:
     from tartan.run.inspection import Portrait
@@ -44,7 +43,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.json:
         print_json(_described(pair, names, facts, portraits))
     else:
-        print("\n".join(_text(pair, names, facts, portraits)))
+        put("\n".join(_text(pair, names, facts, portraits)))
     return 0
 
 
@@ -82,7 +81,7 @@ def _text(pair: Pair, names: tuple[str, str], facts: list[dict[str, str]], portr
     cells = [[clipped(name, 40), *(clipped(known.get(name, "-"), 60) for known in facts)] for name in named]
     yield from _columns([["", *shown], *cells])
     for problem in dict.fromkeys(portrait.problem for portrait in portraits if portrait.problem):
-        print(f"tartan: not opened: {clipped(problem, 400)}", file=sys.stderr)
+        say(f"tartan: not opened: {clipped(problem, 400)}")
 
 
 def _place(rank: NeighbourRank) -> str:

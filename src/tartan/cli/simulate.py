@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import inspect
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tartan.cli.shared.options import add_settings, count, positive_int, settings
-from tartan.cli.shared.output import print_json
+from tartan.cli.shared.output import print_json, put, say
 from tartan.cli.shared.outputs import add_overwrite, make_folder
 from tartan.errors import ConfigError
 
@@ -42,8 +41,8 @@ def execute(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"folder": args.folder, "n_items": args.n, "seed": args.seed, "truth": truth})
     else:
-        print(truth)
-        print(f"{args.n:,} items for {args.app} in {args.folder}", file=sys.stderr)
+        put(truth)
+        say(f"{args.n:,} items for {args.app} in {args.folder}")
     return 0
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 from tartan.cli.shared.options import positive_int, size
-from tartan.cli.shared.output import print_json
+from tartan.cli.shared.output import print_json, say
 from tartan.cli.shared.outputs import add_overwrite
 from tartan.errors import ConfigError
 
@@ -60,7 +59,7 @@ def execute(args: argparse.Namespace) -> int:
         raise ConfigError("the sorted text and the JSON object would both go to stdout; name a file, or omit --json")
     result = sort_file(sources, destination, **_options(args))
     if not args.quiet:
-        print(result.summary(), file=sys.stderr)
+        say(result.summary())
     if args.json:
         print_json(result.to_dict())
     return 0

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tartan.base.format import in_one_line
 from tartan.cli.shared.matrix import add_matrix, item_names, open_matrix
 from tartan.cli.shared.options import add_trust, count, positive_int
-from tartan.cli.shared.output import print_json
+from tartan.cli.shared.output import print_json, put, say
 from tartan.cli.shared.outputs import NEWICK, add_overwrite, require_outputs
 from tartan.cli.shared.tables import write_text
 from tartan.errors import ConfigError
@@ -73,14 +73,14 @@ def execute(args: argparse.Namespace) -> int:
         print_json({"method": args.method, "newick": tree.newick(), **compared})
         return 0
     if args.draw:
-        print(tree.draw())
+        put(tree.draw())
     if compared:
-        print(
+        put(
             f"Robinson-Foulds distance: {compared['robinson_foulds']:.0f} of {compared['n_splits']:.0f} splits "
             f"({compared['normalized']:.3f})"
         )
     if not (args.out or args.draw or args.picture or compared):
-        print(tree.newick())
+        put(in_one_line(tree.newick()))
     return 0
 
 
@@ -114,7 +114,7 @@ def _supported(args: argparse.Namespace) -> Tree:
     from tartan.run.support import Resampling, cost_of
 
     if not args.quiet:
-        print(cost_of(tartan.open(args.matrix), Resampling(args.support)), file=sys.stderr)
+        say(cost_of(tartan.open(args.matrix), Resampling(args.support)))
     return tartan.supported_tree(
         args.matrix,
         args.support,
@@ -181,4 +181,4 @@ def _write(args: argparse.Namespace, tree: Tree, clusters: dict[str, str] | None
         picture = save_tree_image(tree, args.picture, title=title, layout=layout, clusters=clusters)
         written.append(f"picture in {picture}")
     if written and not args.quiet:
-        print("\n".join(written), file=sys.stderr)
+        say("\n".join(written))

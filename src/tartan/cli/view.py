@@ -8,7 +8,7 @@ from typing import Any
 
 from tartan.cli.shared.inspection import inspector_of
 from tartan.cli.shared.options import add_trust, count
-from tartan.cli.shared.output import print_json
+from tartan.cli.shared.output import print_json, put, say
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -34,9 +34,9 @@ def execute(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"url": server.url, "port": server.port})
     else:
-        print(server.url)
+        put(server.url)
     sys.stdout.flush()
-    print("open this address in a browser on this machine; Ctrl-C ends it", file=sys.stderr)
+    say("open this address in a browser on this machine; Ctrl-C ends it")
     try:
         server.serve()
     except KeyboardInterrupt:  # how a view ends

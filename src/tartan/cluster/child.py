@@ -20,6 +20,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
+from tartan.base.format import printable
+from tartan.base.reasons import reason_of
 from tartan.cluster import wire
 from tartan.cluster.engine import ClusterView, PeerLost
 from tartan.cluster.pipe import HEADER, Kind, PassOn, RankSetup, Unframer, frame
@@ -139,7 +141,7 @@ def main(descriptor: str, parent_pid: str, entry: str) -> None:
             engine.leave()
         status = 0
     except TartanError as error:
-        print(f"tartan: error: {error}", file=sys.stderr)
+        print(printable(f"tartan: error: {reason_of(error)}"), file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)  # threads of the engine and of libraries are not worth a slow end

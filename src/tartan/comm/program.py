@@ -21,6 +21,8 @@ from typing import Any, NoReturn
 import cloudpickle
 
 from tartan._native import CommArena
+from tartan.base.format import printable
+from tartan.base.reasons import LONGEST_LINE, clipped, reason_of, traceback_of
 from tartan.comm.channel import Channel
 from tartan.comm.link_mpi import without_mpi
 from tartan.comm.process import enter, was_asked
@@ -232,9 +234,9 @@ def _of_script(program: Program, rank: int) -> RankEnding:
         return _exited(rank, stop)
     except BaseException as error:
         if isinstance(error, TartanError):
-            print(f"tartan: rank {rank}: {type(error).__name__}: {error}", file=sys.stderr)
+            print(printable(f"tartan: rank {rank}: {reason_of(error)}"), file=sys.stderr)
         elif not isinstance(error, KeyboardInterrupt):
-            print(f"tartan: rank {rank}:\n{traceback.format_exc()}", file=sys.stderr, end="")
+            print(printable(f"tartan: rank {rank}:\n{traceback_of(error).rstrip()}"), file=sys.stderr)
         return _failed(rank, error)
     return RankEnding(rank, asked=was_asked())
 
@@ -244,13 +246,13 @@ def _exited(rank: int, stop: SystemExit) -> RankEnding:
         return RankEnding(rank, cloudpickle.dumps(None), asked=was_asked())
     code = (stop.code & 0xFF if isinstance(stop.code, int) else 0) or 1  # what is no number is text, and 256 is no 0
     if not isinstance(stop.code, int):
-        print(stop.code, file=sys.stderr)
+        print(printable(clipped(str(stop.code), LONGEST_LINE)), file=sys.stderr)
     return RankEnding(rank, failure=f"it ended itself with exit status {code}", exit_status=code)
 
 
 def _failed(rank: int, error: BaseException) -> RankEnding:
     if not isinstance(error, TartanError):
-        error.add_note(f"on rank {rank}:\n{traceback.format_exc().rstrip()}")
+        error.add_note(f"on rank {rank}:\n{traceback_of(error).rstrip()}")
     try:
         pickled = cloudpickle.dumps(error)
     except Exception:  # what users raise may hold anything
@@ -258,7 +260,7 @@ def _failed(rank: int, error: BaseException) -> RankEnding:
     text = traceback.format_exception_only(type(error), error)[0].strip()
     if isinstance(error, TartanError):
         text = f"{type(error).__name__}: {error}"
-    return RankEnding(rank, failure=text, error=pickled)
+    return RankEnding(rank, failure=clipped(text, LONGEST_LINE), error=pickled)
 
 
 def _flush() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tartan.base.format import printable
 from tartan.base.lock import WRITERS_NAME, living_writers
 from tartan.base.machine import package_version, tartan_version
 from tartan.base.progress import Progress
@@ -151,7 +152,7 @@ def _is_shared(place: Path, group: str) -> bool:
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr)
+    print(printable(line), file=sys.stderr)
 
 
 def identity_of(folder: RunFolder) -> tuple[tuple[str, str], ...]:

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from tartan.base.cells import cell_of
 from tartan.errors import ConfigError
 from tartan.store.folder import RunFolder
 from tartan.store.view import BAND_BYTES, ResultView
@@ -211,9 +212,8 @@ def write_names(request: ExportRequest, stream: BinaryIO) -> None:
 
 
 def _quoted(key: str, separator: str) -> str:
-    if any(mark in key for mark in (separator, '"', "\n", "\r")):
-        return '"' + key.replace('"', '""') + '"'
-    return key
+    cell = cell_of(key)
+    return '"' + cell.replace('"', '""') + '"' if separator in cell or '"' in cell else cell
 
 
 def _lines(band: np.ndarray, separator: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tartan.base.cells import cell_column
 from tartan.base.files import arrow_file
 from tartan.base.text_table import text_lines
 from tartan.store.parquet import write_batches
@@ -49,4 +50,5 @@ def write_pairs(
     with reader, arrow_file(path, "wb") as file:
         file.write((separator.join(columns) + "\n").encode())
         for batch in reader:
-            file.write(text_lines(batch.select(columns).columns, separator))
+            cells = [cell_column(batch[name]) if name in key_names else batch[name] for name in columns]
+            file.write(text_lines(cells, separator))

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tartan.base.cells import cell_of, name_of
 from tartan.base.files import whole_file
 from tartan.errors import ConfigError
 from tartan.view.pviz import read_pviz
@@ -61,8 +62,8 @@ def write_coordinates(
                 writer = csv.writer(file, delimiter="," if comma else "\t", lineterminator="\n")
                 writer.writerow(["key", *_names(given.shape[1]), *(["cluster"] if clusters is not None else [])])
                 for i, row in enumerate(given.tolist()):
-                    of = [] if clusters is None else [clusters[i]]
-                    writer.writerow([i if keys is None else keys[i], *(f"{value:.10g}" for value in row), *of])
+                    of = [] if clusters is None else [cell_of(str(clusters[i]))]
+                    writer.writerow([i if keys is None else cell_of(keys[i]), *(f"{value:.10g}" for value in row), *of])
     return target
 
 
@@ -160,7 +161,7 @@ def _with_head(place: Path, rows: list[list[str]]) -> Coordinates:
 
 def _column(rows: list[list[str]], head: list[str], names: tuple[str, ...]) -> tuple[str, ...] | None:
     found = next((head.index(name) for name in names if name in head), None)
-    return None if found is None else tuple(row[found] for row in rows)
+    return None if found is None else tuple(name_of(row[found]) for row in rows)
 
 
 def _without_head(place: Path, rows: list[list[str]], width: int) -> Coordinates:
@@ -220,8 +221,9 @@ def read_labels(path: str | Path, keys: Sequence[str]) -> list[str]:
     if rows[0] == ["item", "cluster", "representative"] and all(len(words) == 3 for words in rows):
         rows = [words[:2] for words in rows]  # as tartan cluster writes them of a run that keeps pairs
     pairs = {mark.join(words[:-1]): words[-1] for words in rows}
+    pairs |= {key: pairs[cell] for key in keys if key not in pairs and (cell := cell_of(key)) in pairs}
     missing = [key for key in keys if key not in pairs]
     if missing:
         more = f" and {len(missing) - 1} more points" if len(missing) > 1 else ""
         raise ConfigError(f"{place} has no label for {missing[0]!r}{more}")
-    return [pairs[key].strip() for key in keys]
+    return [name_of(pairs[key].strip()) for key in keys]

@@ -32,6 +32,7 @@ from tartan.view.tree_drawing import MAX_LEAVES, tree_svg
 PICTURE_SIDE: Final = 480
 _THUMBNAIL_BYTES: Final = 700_000
 _MAX_ROWS: Final = 100
+_LONGEST_COMMAND: Final = 4000
 _MAX_KEYS: Final = 40
 _MAX_PICTURES: Final = 16
 _MOST_MISSES: Final = 12
@@ -387,24 +388,39 @@ def failed(run: Any) -> dict[str, Any] | None:
 
 
 def again(run: Any) -> dict[str, Any]:
-    """Give the commands that repeat, inspect and export the run, and the versions that made it."""
+    """Give the commands that repeat, inspect and export the run, and the versions that made it.
+
+    A command is whole or left out: cut, or with other characters, it would be another one to the shell of a reader.
+    """
     folder = shlex.quote(str(run.path))
     return {
-        "commands": [*_run_command(run), f"tartan info {folder} --json", f"tartan export {folder} matrix.npy"],
+        "commands": [
+            line
+            for line in (_run_command(run), f"tartan info {folder} --json", f"tartan export {folder} matrix.npy")
+            if line is not None and line.isprintable() and len(line) <= _LONGEST_COMMAND
+        ],
         "versions": ", ".join(f"{name} {version}" for name, version in run.manifest.versions.items()),
     }
 
 
-def _run_command(run: Any) -> list[str]:
-    application, inputs = run.manifest.application, run.manifest.inputs
-    source = str(application.get("source", ""))
-    patterns = inputs.get("patterns")
-    if not patterns or source.startswith("module:"):
+def _run_command(run: Any) -> str | None:
+    """Return the command that makes the run; None where words cannot say it."""
+    manifest = run.manifest
+    source, patterns = str(manifest.application.get("source", "")), manifest.inputs.get("patterns")
+    named = [source.removeprefix("builtin:"), *map(str, patterns or [])]
+    said = bool(patterns) and manifest.workload["kind"] == "all" and "output" not in (manifest.reduce or {})
+    if not said or source.startswith("module:") or any(word.startswith("-") for word in (*named, str(run.path))):
+        return None
+    sets = [word for name, value in _parameters(run).items() for word in ("--set", f"{name}={value}")]
+    return shlex.join(["tartan", "run", *named, "-o", str(run.path), *sets, *_kept_words(manifest.reduce)])
+
+
+def _kept_words(rule: Any) -> list[str]:
+    """Return the options of a run that keeps less than the matrix."""
+    if rule is None:
         return []
-    sets = [f"--set {shlex.quote(f'{k}={v}')}" for k, v in _parameters(run).items()]
-    words = ["tartan run", shlex.quote(source.removeprefix("builtin:"))]
-    words += [shlex.quote(str(p)) for p in patterns]
-    return [" ".join([*words, "-o", shlex.quote(str(run.path)), *sets])]
+    limit = ["--top-k", str(rule["k"])] if rule["kind"] == "top-k" else [f"--threshold={rule['threshold']}"]
+    return [*limit, "--largest" if rule["largest"] else "--smallest"]
 
 
 def application_name(run: Any) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.analytics.matrix.materialize import new_square
+from tartan.base.cells import name_of
 from tartan.errors import ConfigError
 
 Named = tuple[NDArray[Any], tuple[str, ...] | None]
@@ -148,7 +149,7 @@ def read_table(path: Path, separator: str) -> Named:
             at_left.append(row[0])
     if above and left:
         _refuse_other_order(path, names, at_left)
-    return square, tuple(name.strip() for name in names or at_left) or None
+    return square, tuple(name_of(name.strip()) for name in names or at_left) or None
 
 
 def _refuse_other_order(path: Path, above: list[str], at_left: list[str]) -> None:

@@ -14,6 +14,7 @@ from tartan import _native
 from tartan.apps.microscopy.frc import resolution, ring_correlation
 from tartan.apps.microscopy.fusion import Fusion, PairMotions, fuse, groups, moved, pair_weights
 from tartan.apps.microscopy.points import thinned
+from tartan.base.cells import cell_of
 
 Array = NDArray[np.float64]
 
@@ -106,7 +107,7 @@ def write_rows(path: Path, names: Sequence[str], rows: Sequence[Sequence[object]
         with partial.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(names)
-            writer.writerows(rows)
+            writer.writerows([cell_of(one) if isinstance(one, str) else one for one in row] for row in rows)
 
     _replacing(path, write)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tartan.cli.shared.output import say
 from tartan.errors import TartanError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def kept(run: Any) -> StoredMap | None:
     try:
         found: StoredMap | None = run.map
     except TartanError as error:
-        print(f"tartan: warning: {error}", file=sys.stderr)
+        say(f"tartan: warning: {error}")
         return None
     return found
 
@@ -30,14 +30,14 @@ def print_growth(run: Any, growth: MapGrowth, *, quiet: bool) -> dict[str, Any] 
     """Print what became of the map of a run that has grown; return what the JSON object says of it, if there is one."""
     again = f"`tartan embed {shlex.quote(str(run.path))} --extend`"
     if growth.problem is not None:
-        print(f"tartan: warning: the map was not extended, all scores are there: {growth.problem}", file=sys.stderr)
-        print(f"tartan: when that is mended, {again} places the new items", file=sys.stderr)
+        say(f"tartan: warning: the map was not extended, all scores are there: {growth.problem}")
+        say(f"tartan: when that is mended, {again} places the new items")
         return {"error": growth.problem}
     if growth.map is None:
         return None
     print_map(run, growth.map, growth.n_new, quiet=quiet)
     if not quiet and growth.n_new:
-        print(f"{again} writes coordinates and pictures", file=sys.stderr)
+        say(f"{again} writes coordinates and pictures")
     return about_map(run, growth.map)
 
 
@@ -47,22 +47,20 @@ def print_map(run: Any, made: StoredMap, n_new: int, *, quiet: bool) -> None:
 
     fit, keys = fit_of(made), run.keys
     if not quiet:
-        print(
+        say(
             f"map: {n_new:,} new items placed, {fit.n_placed:,} in all, among the {fit.n_fitted:,} that it was made "
             f"from; median stress {fit.stress_placed:.3g}, of those {fit.stress_fitted:.3g}"
             if fit.n_placed
-            else f"map: all {fit.n_fitted:,} items are those that it was made from",
-            file=sys.stderr,
+            else f"map: all {fit.n_fitted:,} items are those that it was made from"
         )
     if fit.without_place:
-        print(f"tartan: no place on the map, without any score: {_named(keys, fit.without_place)}", file=sys.stderr)
+        say(f"tartan: no place on the map, without any score: {_named(keys, fit.without_place)}")
     if fit.poor:
         worst = "" if fit.worst is None else f", worst {keys[fit.worst]} with {made.stress[fit.worst]:.3g}"
         why = f"{fit.n_placed:,} items placed on {fit.n_fitted:,}; median stress {fit.stress_placed:.3g} against "
-        print(
+        say(
             f"tartan: warning: the map should be made afresh ({why}{fit.stress_fitted:.3g}{worst}): "
-            f"{_embed_command(run, made)}",
-            file=sys.stderr,
+            f"{_embed_command(run, made)}"
         )
 
 
@@ -89,10 +87,9 @@ def hint(run: Any) -> None:
     """Print a hint where a map lacks items of its finished run."""
     found = kept(run)
     if found is not None and len(found) < run.n_items:
-        print(
+        say(
             f"map: {run.n_items - len(found):,} of {run.n_items:,} items are not on it yet; "
-            f"`tartan embed {shlex.quote(str(run.path))} --extend` places them",
-            file=sys.stderr,
+            f"`tartan embed {shlex.quote(str(run.path))} --extend` places them"
         )
 
 

@@ -10,9 +10,11 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tartan.base.format import format_count, format_duration, format_rate, printable
+from tartan.base.format import format_count, format_duration, format_rate, in_one_line, printable
+from tartan.base.reasons import clipped
 
 MAX_LISTED = 20
+LONGEST_MESSAGE = 20_000
 
 # What ``info --json`` always has, also for a run that was killed before it wrote its statistics.
 STATISTICS = (
@@ -21,9 +23,19 @@ STATISTICS = (
 )  # fmt: skip
 
 
+def say(text: object) -> None:
+    """Print a message on stderr."""
+    print(printable(clipped(str(text), LONGEST_MESSAGE)), file=sys.stderr)
+
+
+def put(text: object) -> None:
+    """Print text on stdout: to a terminal, or to a pipe that may end in one."""
+    print(printable(str(text)))
+
+
 def print_json(value: Mapping[str, Any]) -> None:
     """Print one JSON object on stdout; what JSON cannot say (NaN, infinity) becomes null."""
-    print(json.dumps(_plain(value), indent=1))
+    put(json.dumps(_plain(value), indent=1))
 
 
 def _plain(value: Any) -> Any:
@@ -40,10 +52,10 @@ def _plain(value: Any) -> Any:
 
 def print_table(rows: Iterable[tuple[str, str]]) -> None:
     """Print names and values on stdout, aligned."""
-    listed = [(printable(name), printable(value)) for name, value in rows]
+    listed = [(in_one_line(name), in_one_line(value)) for name, value in rows]
     if not sys.stdout.isatty():
         width = max((len(name) for name, _ in listed), default=0)
-        print("\n".join(f"{name:{width}}  {value}".rstrip() for name, value in listed))
+        put("\n".join(f"{name:{width}}  {value}".rstrip() for name, value in listed))
         return
     from rich.console import Console
     from rich.table import Table
@@ -127,11 +139,10 @@ def warn_unfinished(run: Any) -> None:
     """Warn where a run is not finished: what is made of it lacks scores."""
     left, unit = n_left(run), unit_of(run)
     if left:
-        print(
+        say(
             f"tartan: warning: {run.path} is not finished: {left:,} of {getattr(run, f'n_{unit}'):,} {unit} are "
             "missing here; "
-            f"`tartan resume {shlex.quote(str(run.path))}` computes them",
-            file=sys.stderr,
+            f"`tartan resume {shlex.quote(str(run.path))}` computes them"
         )
 
 
@@ -153,11 +164,11 @@ def conclude(run: Any, args: argparse.Namespace, *, finished_before: bool = Fals
     _list_failures(run.failures, run.keys)
     if any(failure.kind == "item" for failure in run.failures) and not args.quiet:
         again = f"tartan resume {shlex.quote(str(run.path))} --retry-failed"
-        print(f"tartan: mend failed items in place, and `{again}` computes their {unit_of(run)}", file=sys.stderr)
+        say(f"tartan: mend failed items in place, and `{again}` computes their {unit_of(run)}")
     if finished_before:
-        print(f"tartan: {about['path']} is finished already; nothing to do", file=sys.stderr)
+        say(f"tartan: {about['path']} is finished already; nothing to do")
     if not args.quiet:
-        print(summary(about), file=sys.stderr)
+        say(summary(about))
     if args.json:
         print_json(about)
     return 3 if run.failures else 0
@@ -166,11 +177,11 @@ def conclude(run: Any, args: argparse.Namespace, *, finished_before: bool = Fals
 def _list_failures(failures: Sequence[Any], keys: Sequence[str]) -> None:
     if not failures:
         return
-    print(f"tartan: {len(failures):,} failed:", file=sys.stderr)
+    say(f"tartan: {len(failures):,} failed:")
     for failure in failures[:MAX_LISTED]:
-        print(printable(f"  {_who(failure, keys)} [{failure.stage}] {failure.reason}"), file=sys.stderr)
+        say(f"  {in_one_line(_who(failure, keys))} [{failure.stage}] {failure.reason}")
     if len(failures) > MAX_LISTED:
-        print(f"  and {len(failures) - MAX_LISTED:,} more (failures.parquet)", file=sys.stderr)
+        say(f"  and {len(failures) - MAX_LISTED:,} more (failures.parquet)")
 
 
 def _who(failure: Any, keys: Sequence[str]) -> str:

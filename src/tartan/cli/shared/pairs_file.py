@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tartan.base.cells import cell_of
 from tartan.base.files import arrow_file
 from tartan.base.npy_input import open_npy
 from tartan.errors import ConfigError
@@ -139,6 +140,9 @@ def _indices(column: Any, keys: Sequence[str], path: Path) -> np.ndarray:
 
     texts = column.cast(pa.string())
     found = pc.index_in(texts, value_set=pa.array(list(keys), pa.string()))
+    if found.null_count:
+        written = pa.array([cell_of(key) for key in keys], pa.string())
+        found = pc.coalesce(found, pc.index_in(texts, value_set=written))
     if found.null_count:
         missing = texts.filter(pc.is_null(found))[0].as_py()
         raise _wrong(path, f"there is no item {missing!r}; keys look like {keys[0]!r}")

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from tartan.base.cells import cell_of
 from tartan.base.files import whole_file
-from tartan.base.format import printable
+from tartan.cli.shared.output import say
 from tartan.cli.shared.outputs import add_overwrite
 from tartan.errors import ConfigError
 
@@ -43,7 +44,7 @@ def write_table(args: argparse.Namespace, names: Sequence[str], rows: Iterable[S
     with whole_file(args.out) as unfinished, open(unfinished, "w", encoding="utf-8", newline="") as file:
         _write(file, names, rows, "," if args.out.suffix.lower() == ".csv" else "\t")
     if not args.quiet:
-        print(f"table in {args.out}", file=sys.stderr)
+        say(f"table in {args.out}")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -55,10 +56,10 @@ def write_text(path: Path, text: str) -> None:
 def _write(file: TextIO, names: Sequence[str], rows: Iterable[Sequence[Any]], separator: str = "\t") -> None:
     table = csv.writer(file, delimiter=separator, lineterminator="\n")
     table.writerow(names)
-    table.writerows([_word(word, file.isatty()) for word in row] for row in rows)
+    table.writerows(map(_word, row) for row in rows)
 
 
-def _word(word: Any, on_terminal: bool) -> Any:
-    if isinstance(word, str) and on_terminal:
-        return printable(word)
+def _word(word: Any) -> Any:
+    if isinstance(word, str):
+        return cell_of(word)
     return f"{word:.9g}" if isinstance(word, float) else word
