@@ -14,7 +14,8 @@ import pytest
 import tartan
 from tartan.apps.vectors.app import Vectors
 from tartan.base.checksum import checksums_of_rows
-from tartan.errors import StoreError
+from tartan.base.lock import FolderLock
+from tartan.errors import ConfigError, RunFailedError, StoreError
 from tartan.store.checksums import FILE_NAME
 
 APP = Vectors(metric="euclidean")
@@ -292,3 +293,37 @@ def test_ranks_of_a_cluster_note_what_they_load(tmp_path: Path, files: Path) -> 
     written_over(files / "3.txt", "9")
     with pytest.raises(StoreError, match=r"content of items has changed: 3\.txt"):
         tartan.allpairs(Differences(), files, tmp_path / "run", workers=1)
+
+
+def _broken(a: float, b: float) -> float:
+    raise ValueError("not yet")
+
+
+def _mended(a: float, b: float) -> float:
+    return abs(a - b)
+
+
+def test_a_folder_without_a_computed_pair_is_started_afresh(tmp_path: Path) -> None:
+    run, items = tmp_path / "run", [1.0, 2.0, 4.0]
+    with pytest.raises(RunFailedError):
+        tartan.allpairs(_broken, items, run, workers=1, on_error="raise")
+    assert "not yet" in tartan.open(run).stats["stopped"]
+    with pytest.raises(ConfigError, match="holds another run"):
+        tartan.allpairs(_mended, items, run, part="1/2", workers=1)  # others may be about to begin
+    (run / "mine.txt").write_text("not part of a run")
+    with pytest.raises(ConfigError, match="holds another run"):
+        tartan.allpairs(_mended, items, run, workers=1)
+    (run / "mine.txt").unlink()
+    done = tartan.allpairs(_mended, items, run, workers=1)
+    assert done.condensed().tolist() == [1, 3, 2]
+    assert "stopped" not in done.stats
+
+
+def test_a_folder_that_another_process_holds_is_not_started_afresh(tmp_path: Path) -> None:
+    run, items = tmp_path / "run", [1.0, 2.0, 4.0]
+    with pytest.raises(RunFailedError):
+        tartan.allpairs(_broken, items, run, workers=1, on_error="raise")
+    with FolderLock(run), pytest.raises(StoreError) as caught:
+        tartan.allpairs(_mended, items, run, workers=1)
+    assert caught.value.code == "locked"
+    assert (run / "manifest.json").exists()

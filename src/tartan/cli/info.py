@@ -48,13 +48,15 @@ def standing(run: Any) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``state`` is "finished", "running" or "unfinished"; ``seconds_left`` is an estimate by the speed so far, None
+        ``state`` is "finished", "running" or "unfinished"; ``stopped`` is why the last execution ended before the run
+        did, None where it did not; ``seconds_left`` is an estimate by the speed so far, None
         unless the run is running and has computed something.
     """
     application, left = run.manifest.application, n_left(run)
     running = left > 0 and is_held(run.path)
     return {
         "state": "running" if running else "unfinished" if left else "finished",
+        "stopped": run.stats.get("stopped"),
         "application": application.get("name"),
         "parameters": application.get("parameters") or {},
         "created": run.manifest.created,

@@ -31,7 +31,7 @@ from tartan.errors import ClusterError, RunCancelledError, StoreError, TartanErr
 from tartan.run.cluster_rank import ENTRY, STORAGE_RESOURCE, RankJob, identity_of
 from tartan.run.oversight import RanksOversight
 from tartan.run.session import TRACE_NAME, RunSession, folder_grid
-from tartan.run.statistics import collect_statistics
+from tartan.run.statistics import STOPPED, collect_statistics, why_stopped
 from tartan.run.storage_rank import size_sample
 from tartan.runtime.remaining import Remaining
 from tartan.store.folder import RunFolder
@@ -155,10 +155,12 @@ def _execute(session: RunSession, folder: RunFolder, ways: ClusterWays) -> None:
     summary = Summary()
     try:
         _drive(session, folder, ways, coordinator, summary)
-    except BaseException:
+    except BaseException as error:
         # A rank that does not end keeps the folder; what stopped the run is said all the same.
         with contextlib.suppress(StoreError):
             _collect(folder, coordinator, before, summary, ENDING_SECONDS)
+            with folder.lock():
+                folder.write_stats(folder.stats | {STOPPED: why_stopped(error)})
         raise
     _collect(folder, coordinator, before, summary, ways.rank_timeout_seconds + ENDING_SECONDS)
     with folder.lock():
@@ -283,7 +285,7 @@ def _committed(folder: RunFolder, regions: Sequence[Region]) -> tuple[Run, ...]:
 
 def _write_counts(folder: RunFolder, coordinator: Coordinator, before: dict[str, Any], summary: Summary) -> None:
     """Add what only the driver knows to what its ranks wrote: they were one execution, and worked at the same time."""
-    stats, counts = folder.stats, coordinator.counts
+    stats, counts = {name: said for name, said in folder.stats.items() if name != STOPPED}, coordinator.counts
     wall_seconds = summary.seconds
     stats |= {
         "executions": before.get("executions", 0) + 1,

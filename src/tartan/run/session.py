@@ -19,7 +19,7 @@ from tartan.base.progress import Progress
 from tartan.base.signals import cancel_on_signals
 from tartan.base.trace import NO_TRACER, Tracer
 from tartan.core.grid import Grid
-from tartan.core.ledger import NOT_COMPUTED
+from tartan.core.ledger import DONE, NOT_COMPUTED
 from tartan.core.rank_layout import divide_slots
 from tartan.core.shares import Chunk
 from tartan.core.verdict import FailureRules, Look, NodeReport
@@ -51,7 +51,7 @@ from tartan.store.dense import plain_bytes, refuse_too_large
 from tartan.store.folder import RunFolder
 from tartan.store.layout import refuse_occupied
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
-from tartan.store.removal import remove_run, require_removable
+from tartan.store.removal import is_removable, remove_run, require_removable
 from tartan.store.tables import mend_result, merge_parts, result_is_whole
 
 DEVICE_MEMORY_TRIES = 4
@@ -236,11 +236,17 @@ class RunSession:
             except StoreError as error:
                 if error.code != "exists":  # another process was faster; its run may be this one
                     raise
-        return self._opened_again(path)
+        return self._opened_again(path, alone=True)
 
-    def _opened_again(self, path: Path) -> RunFolder:
+    def _opened_again(self, path: Path, *, alone: bool = False) -> RunFolder:
+        """Open the run; start afresh where it is another one without a computed pair and nobody else computes it."""
         folder = self.opened_folder(path)
-        refuse_other(folder, self.asked, starts=True)
+        try:
+            refuse_other(folder, self.asked, starts=True)
+        except TartanError as error:
+            if not alone or error.code != "other-run" or folder.counts()[DONE] or not is_removable(path):
+                raise
+            return self._create(path, replaces=True)
         return folder
 
     def _create(self, path: Path, *, held: bool = False, replaces: bool = False) -> RunFolder:
@@ -407,7 +413,7 @@ class RunSession:
         lead.counting(stats)
         write_statistics()  # an execution counts, however it ends
         try:
-            with cancel_on_signals(node.cancel):
+            with cancel_on_signals(node.cancel), statistics.noting_why():
                 node.run()
         finally:
             with contextlib.suppress(TartanError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tartan.core.bound import workload_bound
@@ -29,6 +29,8 @@ _COUNTS = (
 _FIRST = ("costs", "tile_side")
 _PARTS = ("bytes_per_level", "seconds_per_stage")
 _LARGEST = ("host_slots", "host_peak", "result_buffer_bytes")
+STOPPED = "stopped"
+"""Entry of the statistics: why the last execution ended before the run did."""
 _OF_RANKS = ("steals", "ranks_lost")
 
 
@@ -48,6 +50,7 @@ class Statistics:
 
     def __init__(self, folder: RunFolder, plan: MemoryPlan, n_workers: int, sizing: Mapping[str, Any]) -> None:
         self._folder = folder
+        self._stopped = ""
         self._sizing = dict(sizing)
         self._plan = plan
         self._lanes = sum(1 if room is not None else n_workers for room in plan.device_rooms)
@@ -55,6 +58,15 @@ class Statistics:
         if not folder.is_shared:  # one of several writers counts what it does itself
             with contextlib.suppress(TartanError):  # damaged: what earlier executions did is lost
                 self._before = folder.stats
+
+    @contextlib.contextmanager
+    def noting_why(self) -> Iterator[None]:
+        """Let the statistics that are written afterwards say why what is done meanwhile stopped."""
+        try:
+            yield
+        except BaseException as error:
+            self._stopped = why_stopped(error)
+            raise
 
     def write(self, new: NodeStats) -> None:
         """Write what this execution did so far, added to what earlier ones did; a full disk stops no run."""
@@ -83,11 +95,19 @@ class Statistics:
             "executions": before.get("executions", 0) + 1,
             # What a pair costs was measured before the first execution only.
             "sizing": {**self._sizing, **{k: v for k, v in (before.get("sizing") or {}).items() if k in _FIRST}},
+            **({STOPPED: self._stopped} if self._stopped else {}),
         }
 
     def _total(self, name: str, new: NodeStats) -> dict[str, Any]:
         old = self._before.get(name) or {}
         return {key: old.get(key, 0) + value for key, value in getattr(new, name).items()}
+
+
+def why_stopped(error: BaseException) -> str:
+    """Return why an execution ended before its end, for ``tartan info`` and the report."""
+    if isinstance(error, TartanError):
+        return str(error)
+    return "it was interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
 
 
 def _bound(folder: RunFolder, slots: int) -> float:
@@ -119,6 +139,7 @@ def _sum(folder: RunFolder, one: dict[str, Any], other: dict[str, Any]) -> dict[
     n = folder.manifest.n_items
     counts = {name: one.get(name, 0) + other.get(name, 0) for name in (*_COUNTS, "executions")}
     largest = {name: max(one.get(name, 0), other.get(name, 0)) for name in _LARGEST}
+    stopped = other.get(STOPPED) or one.get(STOPPED)
     measured = [(each.get("wall_seconds", 0), each.get("system_efficiency") or 0) for each in (one, other)]
     return {
         **counts,
@@ -127,6 +148,7 @@ def _sum(folder: RunFolder, one: dict[str, Any], other: dict[str, Any]) -> dict[
         "load_factor_bound": _bound(folder, max(2, largest["host_slots"])),
         **largest,
         **_sum_of_ranks(one, other, counts["parses"] / n),
+        **({STOPPED: stopped} if stopped else {}),
         "sizing": one.get("sizing") or other.get("sizing"),
         **{name: _sum_by_key(one.get(name) or {}, other.get(name) or {}) for name in _PARTS},
         "system_efficiency": sum(seconds * share for seconds, share in measured)

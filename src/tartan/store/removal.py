@@ -32,14 +32,18 @@ def require_removable(path: Path) -> None:
     StoreError
         As ``Manifest.load``.
     """
-    foreign = sorted(entry.name for entry in os.scandir(path) if entry.name not in _names(path) | _KEPT)
-    if foreign:
+    if foreign := _foreign(path):
         raise ConfigError(
             f"{path} is not replaced: besides a run it holds {', '.join(foreign[:3])}"
             f"{' and more' if len(foreign) > 3 else ''}; move that away, or name another folder",
             code="foreign-folder",
             context={"path": str(path)},
         )
+
+
+def is_removable(path: Path) -> bool:
+    """Whether a folder holds a run and nothing else."""
+    return not _foreign(path)
 
 
 def remove_run(path: Path) -> None:
@@ -63,3 +67,8 @@ def remove_run(path: Path) -> None:
 
 def _names(path: Path) -> set[str]:
     return _OF_A_RUN | {f"{name}.zarr" for name in Manifest.load(path).outputs}
+
+
+def _foreign(path: Path) -> list[str]:
+    known = _names(path) | _KEPT
+    return sorted(entry.name for entry in os.scandir(path) if entry.name not in known)

@@ -112,6 +112,7 @@ def report_values(run: Any, findings: parts.Findings, *, live: bool = False) -> 
         "map": item_map(run, findings),
         "histogram": None if seen is None else parts.histogram(run, findings, seen),
         "failed": parts.failed(run),
+        "stopped": run.stats.get("stopped") if parts.unfinished(run) else None,
         "loads": parts.loads(run.stats),
         "timeline": parts.timeline(run),
         "stages": parts.stages(run.stats),
