@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tartan.errors import ConfigError
+from tartan.errors import ConfigError, ItemError
+from tartan.sort.categories import Categories
 from tartan.sort.keys import KeyPart
 
 _LENGTH = np.dtype("<u4")
@@ -49,26 +50,35 @@ class ColumnFacts:
     has_nulls : bool
     longest : int
         Bytes of the longest text; 0 for other types.
+    categories : Categories or None
+        Of a dictionary.
     """
 
     has_nulls: bool = False
     longest: int = 0
+    categories: Categories | None = None
 
 
 def storage_type(field: pa.Field) -> pa.DataType:
-    """Return the type in which the values of a column are carried: that of its values if it is a dictionary.
+    """Return the type in which the values of a column are carried.
+
+    Extension types, such as UUID, are what they are stored as; dictionaries are numbers of categories.
 
     Raises
     ------
     ConfigError
-        If the type is nested, or has no values of its own.
+        If the type is nested, or unknown here.
     """
-    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    if _is_text(kind) or _is_fixed(kind):
+    kind = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
+    is_dictionary = pa.types.is_dictionary(kind) and kind is field.type
+    inner = kind.value_type if is_dictionary else kind
+    if _is_text(inner) or _is_fixed(inner):
+        return pa.uint32() if is_dictionary else kind
+    if pa.types.is_null(kind):
         return kind
     raise ConfigError(
-        f"column {field.name!r} is {field.type}: nested, extension and null types cannot be sorted or carried along; "
-        "leave it out (columns), or flatten it first",
+        f"column {field.name!r} is {field.type}: nested types, intervals and run-end encoding cannot be sorted or "
+        "carried along; leave it out (columns), or flatten it first",
         context={"column": field.name, "type": str(field.type)},
     )
 
@@ -92,7 +102,7 @@ class RowForm:
     """
 
     def __init__(self, schema: pa.Schema, facts: Sequence[ColumnFacts], *, equal_zeros: Collection[str] = ()) -> None:
-        self.schema = schema
+        self.schema = _written_schema(schema, facts)
         self._signed = {
             number
             for number, field in enumerate(schema)
@@ -105,7 +115,8 @@ class RowForm:
     @property
     def is_one_number(self) -> bool:
         """Whether a record is the value of the only column, so that its memory is used as it is."""
-        return len(self._types) == 1 and self.dtype.names == ("0",) and not pa.types.is_boolean(self._types[0])
+        alone = len(self._types) == 1 and self.dtype.names == ("0",) and self._facts[0].categories is None
+        return alone and not (pa.types.is_boolean(self._types[0]) or pa.types.is_null(self._types[0]))
 
     def key(self, columns: Sequence[ColumnKey]) -> list[KeyPart]:
         """Return the parts of the record that are compared, most significant first.
@@ -125,13 +136,20 @@ class RowForm:
                 raise ConfigError(
                     f"key: there is no column {column.name!r}; there are {names}", context={"option": "key"}
                 )
+            categories = self._facts[number].categories
+            if categories is not None and not categories.can_be_compared:
+                raise ConfigError(
+                    f"key: {column.name!r} is a dictionary of floats, which is only carried along; decode it first",
+                    context={"option": "key"},
+                )
             parts += self._parts(number, column)
         return parts
 
     def records(self, batch: pa.RecordBatch) -> np.ndarray:
         """Return the rows of a batch as records, (n,)."""
         if self.is_one_number:
-            return _numbers(batch.column(0), self.dtype["0"]).view(self.dtype)
+            self._refuse_nulls(batch.column(0), 0)
+            return _numbers(_storage(batch.column(0)), self.dtype["0"]).view(self.dtype)
         records = np.zeros(batch.num_rows, self.dtype)
         for number in range(len(self._types)):
             self._put(records, number, batch.column(number))
@@ -175,15 +193,20 @@ class RowForm:
             yield KeyPart(offset, text, column.descending)
 
     def _put(self, records: np.ndarray, number: int, column: pa.Array) -> None:
-        kind = self._types[number]
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
+        kind, facts = self._types[number], self._facts[number]
+        if pa.types.is_null(kind):
+            return
+        if facts.categories is not None:
+            column = facts.categories.codes(column)
+        column = _storage(column)
         if column.type != kind:
             column = column.cast(kind)
         missing = None
-        if self._facts[number].has_nulls:
+        if facts.has_nulls:
             missing = column.is_null().to_numpy(zero_copy_only=False)
             records[f"{number}.null"] = missing
+        else:
+            self._refuse_nulls(column, number)
         if _is_text(kind):
             self._put_text(records, number, column)
             return
@@ -194,6 +217,15 @@ class RowForm:
             values = records[f"{number}"]
             records[f"{number}.minus"] = (values == 0) & np.signbit(values)
             values[values == 0] = 0.0
+
+    def _refuse_nulls(self, column: pa.Array, number: int) -> None:
+        name = self.schema.field(number).name
+        if column.null_count:
+            raise ItemError(
+                f"column {name!r} has rows without a value, and the metadata of the file says that it has none: it is "
+                "damaged; write it again",
+                context={"column": name},
+            )
 
     def _put_text(self, records: np.ndarray, number: int, column: pa.Array) -> None:
         column = pc.fill_null(column.cast(_large(column.type)), b"" if _is_binary(column.type) else "")
@@ -211,10 +243,15 @@ class RowForm:
 
     def _array(self, records: np.ndarray, number: int) -> pa.Array:
         field, kind, n = self.schema.field(number), self._types[number], len(records)
+        if pa.types.is_null(kind):
+            return _as_type(pa.nulls(n), field.type)
         missing = records[f"{number}.null"] > 0 if self._facts[number].has_nulls else None
         validity = None
         if missing is not None and missing.any():
             validity = pa.py_buffer(np.packbits(~missing, bitorder="little"))
+        categories = self._facts[number].categories
+        if categories is not None:
+            return categories.column(records[f"{number}"], validity)
         if _is_text(kind):
             array = self._text(records, number, validity)
         elif pa.types.is_boolean(kind):
@@ -225,9 +262,7 @@ class RowForm:
             if number in self._signed:
                 values = np.where(records[f"{number}.minus"] > 0, values.dtype.type(-0.0), values)
             array = pa.Array.from_buffers(kind, n, [validity, pa.py_buffer(values.view(np.uint8))])
-        if pa.types.is_dictionary(field.type):
-            return array.dictionary_encode().cast(field.type)
-        return array if array.type == field.type else array.cast(field.type)
+        return _as_type(array, field.type)
 
     def _text(self, records: np.ndarray, number: int, validity: Any) -> pa.Array:
         lengths = records[f"{number}.length"].astype(np.int64)
@@ -238,6 +273,24 @@ class RowForm:
         buffers = [validity, pa.py_buffer(offsets.view(np.uint8)), pa.py_buffer(content)]
         large = pa.Array.from_buffers(_large(self._types[number]), len(records), buffers)
         return large.cast(self._types[number])
+
+
+def _written_schema(schema: pa.Schema, facts: Sequence[ColumnFacts]) -> pa.Schema:
+    fields = [
+        field if one.categories is None else field.with_type(one.categories.type)
+        for field, one in zip(schema, facts, strict=True)
+    ]
+    return pa.schema(fields, metadata=schema.metadata)
+
+
+def _storage(column: pa.Array) -> pa.Array:
+    return column.storage if isinstance(column, pa.ExtensionArray) else column
+
+
+def _as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.wrap_array(array)
+    return array if array.type == kind else array.cast(kind)
 
 
 def _bytes_of(records: np.ndarray, dtype: np.dtype[Any], name: str) -> np.ndarray:
@@ -268,7 +321,7 @@ def _words(width: int) -> Iterator[tuple[int, str]]:
 
 def _carrier(kind: pa.DataType) -> np.dtype[Any]:
     """Return the NumPy type in which values of fixed width are carried."""
-    if pa.types.is_boolean(kind):
+    if pa.types.is_boolean(kind) or pa.types.is_null(kind):
         return _FLAG
     if pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):
         return np.dtype(f"V{kind.byte_width}")

@@ -20,8 +20,9 @@ from tartan.errors import ConfigError
 from tartan.sort.columns import ColumnKey, RowForm
 from tartan.sort.engine import Order, SortOptions
 from tartan.sort.formats import TABLE_SUFFIXES, Destination, SourceFile
+from tartan.sort.parquet_types import parquet_schema
 from tartan.sort.pushed import BLOCK_BYTES, PushedRun
-from tartan.sort.tables import TableSource, TableWriter, column_facts, common_schema
+from tartan.sort.tables import TableWriter, column_facts, common_schema, open_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,11 +85,15 @@ def table_run(request: TableRequest, options: SortOptions) -> TableRun:
         raise ConfigError(
             f"{request.target} is not a Parquet or Arrow file; give it a suffix of {', '.join(TABLE_SUFFIXES)}"
         )
-    tables = [TableSource(path, request.columns) for path in request.paths]
+    tables = open_tables(request.paths, request.columns)
     schema = common_schema(tables)
+    for table in tables:
+        table.refuse_lost_types()
+    if TABLE_SUFFIXES[request.target.suffix.lower()] == "parquet":
+        schema = parquet_schema(schema)
     key = request.key
     compared = () if request.total_order else [column.name for column in key]
-    form = RowForm(schema, column_facts(tables, schema), equal_zeros=compared)
+    form = RowForm(schema, column_facts(tables, schema, options.memory_bytes), equal_zeros=compared)
     if not key and len(schema) > 1:
         names = ", ".join(schema.names)
         raise ConfigError(f"key: name the columns to sort by; there are {names}", context={"option": "key"})
@@ -219,19 +224,5 @@ class TableRun(PushedRun):
     def _writer(self) -> Writer:
         """Open the destination; return what writes a batch, what writes the end, and what closes it as it is."""
         kind = TABLE_SUFFIXES[self.destination.path.suffix.lower()]
-        schema = self._output_schema(kind)
-        writer = TableWriter(self.destination.part, kind, schema, self.compression)
-        write = writer.write if kind == "parquet" else lambda batch: writer.write(batch.cast(schema))
-        return write, writer.finish, writer.abandon
-
-    def _output_schema(self, kind: str) -> pa.Schema:
-        """Return the schema of the destination: in Arrow files, whose dictionaries cannot change, values are plain."""
-        import pyarrow as pa
-
-        schema = self.form.schema
-        if kind == "parquet":
-            return schema
-        plain = [
-            field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field for field in schema
-        ]
-        return pa.schema(plain, metadata=schema.metadata)
+        writer = TableWriter(self.destination.part, kind, self.form.schema, self.compression)
+        return writer.write, writer.finish, writer.abandon

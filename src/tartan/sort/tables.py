@@ -17,9 +17,11 @@ import pyarrow.parquet as pq
 
 from tartan.base.files import arrow_file
 from tartan.errors import ConfigError, ItemError
+from tartan.sort.categories import Categories
 from tartan.sort.columns import ColumnFacts, storage_type
 from tartan.sort.direct_file import DirectFile
 from tartan.sort.formats import TABLE_SUFFIXES, refuse_streams
+from tartan.sort.parquet_types import DateUnit, date_unit, int96_columns, refuse_lost_types
 
 BATCH_ROWS = 1 << 16
 READ_BYTES = 1 << 20
@@ -33,6 +35,8 @@ class TableSource:
     path : Path
     columns : sequence of str, optional
         Columns that are carried along; default: all.
+    dates : {"ns", "us"}
+        Unit in which INT96 is read.
 
     Attributes
     ----------
@@ -52,9 +56,9 @@ class TableSource:
         If the file cannot be read.
     """
 
-    def __init__(self, path: Path, columns: Sequence[str] | None = None) -> None:
+    def __init__(self, path: Path, columns: Sequence[str] | None = None, *, dates: DateUnit = "ns") -> None:
         self.path = path
-        self._reader: _Reader = _opened(path)
+        self._reader: _Reader = _opened(path, dates)
         whole = self._reader.schema
         for name in whole.names if columns is None else columns:
             if whole.names.count(name) != 1:
@@ -81,6 +85,22 @@ class TableSource:
         except (pa.ArrowException, OSError) as error:
             raise ItemError(f"{self.path} cannot be read: {error}", context={"path": str(self.path)}) from error
 
+    def refuse_lost_types(self) -> None:
+        """Refuse columns that cannot be carried, or would come out as another type.
+
+        Raises
+        ------
+        ConfigError
+        """
+        for field in self.schema:
+            storage_type(field)
+        self._reader.refuse_lost_types(self.schema.names)
+
+    @property
+    def has_int96(self) -> bool:
+        """Whether dates are INT96, which no type of Arrow holds as it is."""
+        return self._reader.has_int96(self.schema.names)
+
     def null_count(self, name: str) -> int | None:
         """Return the number of nulls in a column, if the file holds it."""
         return self._reader.null_count(name)
@@ -89,8 +109,11 @@ class TableSource:
 class _ParquetReader:
     """Yield row groups; ``first`` is found by their metadata."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = pq.ParquetFile(arrow_file(path), pre_buffer=False, buffer_size=READ_BYTES)
+    def __init__(self, path: Path, dates: DateUnit) -> None:
+        self._path = path
+        self._file = pq.ParquetFile(
+            arrow_file(path), pre_buffer=False, buffer_size=READ_BYTES, coerce_int96_timestamp_unit=dates
+        )
         about = self._file.metadata
         self.schema = self._file.schema_arrow
         self.n_rows = int(about.num_rows)
@@ -100,6 +123,12 @@ class _ParquetReader:
         self.part_bytes = max((int(group.total_byte_size) for group in groups), default=0)
         codecs = {groups[0].column(c).compression.lower() for c in range(groups[0].num_columns)} if groups else set()
         self.compression = next(iter(codecs)).replace("uncompressed", "none") if len(codecs) == 1 else "snappy"
+
+    def refuse_lost_types(self, names: list[str]) -> None:
+        refuse_lost_types(self._path, self._file, names)
+
+    def has_int96(self, names: Sequence[str]) -> bool:
+        return any(name in names for name in int96_columns(self._file))
 
     def null_count(self, name: str) -> int | None:
         total = 0
@@ -142,6 +171,12 @@ class _ArrowReader:
         self.n_rows = sum(self._rows)
         self.part_bytes = max((batch.nbytes for batch in batches), default=0)
 
+    def refuse_lost_types(self, names: list[str]) -> None:
+        """Refuse none: what an Arrow file holds Arrow writes."""
+
+    def has_int96(self, names: Sequence[str]) -> bool:
+        return False
+
     def null_count(self, name: str) -> int | None:
         batches = (self._file.get_batch(number) for number in range(len(self._rows)))
         return sum(int(batch.column(name).null_count) for batch in batches)
@@ -159,15 +194,24 @@ class _ArrowReader:
 _Reader = _ParquetReader | _ArrowReader
 
 
-def _opened(path: Path) -> _Reader:
+def _opened(path: Path, dates: DateUnit) -> _Reader:
     kind = TABLE_SUFFIXES.get(path.suffix.lower())
     if kind is None:
         raise ConfigError(f"{path} is not a Parquet or Arrow file; sort files of one kind at a time")
     try:
         refuse_streams(path)
-        return _ParquetReader(path) if kind == "parquet" else _ArrowReader(path)
+        return _ParquetReader(path, dates) if kind == "parquet" else _ArrowReader(path)
     except (pa.ArrowException, OSError) as error:
         raise ItemError(f"{path} cannot be read as {kind}: {error}", context={"path": str(path)}) from error
+
+
+def open_tables(paths: Sequence[Path], columns: Sequence[str] | None) -> list[TableSource]:
+    """Open files to sort, all with dates in the unit that holds those of all of them."""
+    tables = [TableSource(path, columns) for path in paths]
+    dated = [table.path for table in tables if table.has_int96]
+    if dated and date_unit(dated, tables[0].schema.names) == "us":
+        return [TableSource(path, columns, dates="us") for path in paths]
+    return tables
 
 
 def common_schema(sources: Sequence[TableSource]) -> pa.Schema:
@@ -194,23 +238,40 @@ def common_schema(sources: Sequence[TableSource]) -> pa.Schema:
     return first.schema
 
 
-def column_facts(sources: Sequence[TableSource], schema: pa.Schema) -> list[ColumnFacts]:
-    """Find out which columns hold nulls and how long texts are: read text columns once, others only if necessary."""
-    found = []
-    for field in schema:
-        is_text = not _has_width(storage_type(field))
-        counts = [source.null_count(field.name) for source in sources] if field.nullable else [0]
-        if not is_text and None not in counts:
-            found.append(ColumnFacts(has_nulls=any(counts)))
-            continue
-        nulls, longest = 0, 0
-        for source in sources:
-            for batch in source.batches(columns=[field.name]):
-                column = batch.column(0)
-                nulls += column.null_count
-                longest = max(longest, _longest(column) if is_text else 0)
-        found.append(ColumnFacts(has_nulls=nulls > 0, longest=longest))
-    return found
+def column_facts(sources: Sequence[TableSource], schema: pa.Schema, memory_bytes: int) -> list[ColumnFacts]:
+    """Find out which columns hold nulls, how long texts are, and which categories there are.
+
+    Text and dictionary columns are read once, others only if the metadata of a file do not count their nulls.
+
+    Parameters
+    ----------
+    sources : sequence of TableSource
+    schema : pyarrow.Schema
+    memory_bytes : int
+        Of the process; the categories of one column take a quarter of it at most.
+    """
+    return [_facts_of(sources, field, memory_bytes) for field in schema]
+
+
+def _facts_of(sources: Sequence[TableSource], field: pa.Field, memory_bytes: int) -> ColumnFacts:
+    kind = storage_type(field)
+    if pa.types.is_null(kind):
+        return ColumnFacts()
+    categories = Categories(field.name, field.type, memory_bytes // 4) if pa.types.is_dictionary(field.type) else None
+    is_text = not _has_width(kind)
+    counts = [source.null_count(field.name) for source in sources] if field.nullable else [0]
+    if not is_text and categories is None and None not in counts:
+        return ColumnFacts(has_nulls=any(counts))
+    nulls, longest = 0, 0
+    for source in sources:
+        for batch in source.batches(columns=[field.name]):
+            column = batch.column(0)
+            nulls += column.null_count
+            if categories is not None:
+                categories.add(column, str(source.path))
+                nulls += column.dictionary.null_count
+            longest = max(longest, _longest(column) if is_text else 0)
+    return ColumnFacts(has_nulls=nulls > 0, longest=longest, categories=categories)
 
 
 def _has_width(kind: pa.DataType) -> bool:
@@ -221,8 +282,7 @@ def _has_width(kind: pa.DataType) -> bool:
 
 
 def _longest(column: pa.Array) -> int:
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary
+    column = column.storage if isinstance(column, pa.ExtensionArray) else column
     if pa.types.is_string_view(column.type):
         column = column.cast(pa.large_string())
     if pa.types.is_binary_view(column.type):
