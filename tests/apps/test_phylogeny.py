@@ -276,3 +276,15 @@ def test_items_in_the_memory_of_a_device_are_fetched() -> None:
     found = np.empty((2, 2))
     device.download(scores, found)
     np.testing.assert_array_equal(found, app.compare(items, items, np))
+
+
+@pytest.mark.parametrize("k", [3, 5, 6])
+def test_a_proteome_and_its_copy_are_not_below_zero(k: int) -> None:
+    rng = np.random.default_rng(k)
+    app = Phylogeny(k=k)
+    letters = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
+    texts = [">p\n" + "".join(rng.choice(letters, 5000)) for _ in range(12)]
+    vectors = [app.parse("a", text.encode()) for text in texts for _ in range(2)]
+    found = app.compare(vectors, vectors, np)
+    assert found.min() >= 0
+    assert np.abs(found[np.arange(0, 24, 2), np.arange(1, 24, 2)]).max() < 1e-12

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
+import tartan
 from tartan import _native
 from tartan.apps.vectors import metrics
 from tartan.apps.vectors.app import Vectors
@@ -511,3 +512,29 @@ def test_cosine_does_not_depend_on_how_the_work_is_cut(side: int) -> None:
     for start in range(0, 200, side):
         part = app.compare(rows[start : start + side], rows[::-1].copy(), np)
         np.testing.assert_array_equal(part, whole[start : start + side, ::-1])
+
+
+@pytest.mark.parametrize("metric", ["cosine", "correlation"])
+@pytest.mark.parametrize("precision", ["float32", "tf32", "float16", "bfloat16"])
+@pytest.mark.parametrize("items", ["float64", "float32", "float16", "int8", "uint16"])
+def test_equal_rows_are_at_zero(items: str, precision: str, metric: str) -> None:
+    rng = np.random.default_rng(1)
+    for scores in ("float32", "float64") if precision == "float32" else ("float32",):
+        for d in (3, 17, 384):
+            rows = rng.integers(1, 20, (30, d)).astype(items)
+            rows[:, 0] = np.arange(30, 60)
+            app = Vectors(metric=metric, dtype=scores, precision=precision)
+            block = app.preprocess_block(np.concatenate([rows, rows]), np)
+            found = app.compare(block, block, np)
+            equal = np.arange(60)[:, None] % 30 == np.arange(60) % 30
+            assert (found[equal] == 0).all()
+
+
+@pytest.mark.parametrize("rule", [{"kind": "threshold", "threshold": 0.0}, {"kind": "top-k", "k": 1}])
+def test_kept_pairs_of_equal_rows_are_at_zero(rule: dict, tmp_path) -> None:
+    rows = np.random.default_rng(2).standard_normal((50, 384)).astype(np.float32)
+    run = tartan.allpairs(Vectors(), np.concatenate([rows, rows]), out=tmp_path / "run", reduce=rule)
+    pairs = run.pairs().read_all()
+    found = {(int(i), int(j)) for i, j in zip(pairs["i"].to_numpy(), pairs["j"].to_numpy()) if i < j}
+    assert found == {(i, i + 50) for i in range(50)}
+    assert (pairs["score"].to_numpy() == 0).all()

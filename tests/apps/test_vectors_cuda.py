@@ -147,8 +147,8 @@ def test_a_run_on_the_stand_in(metric: str, tmp_path: Path, monkeypatch: pytest.
     assert cupy.misuse == []
     assert cupy.n_waits == 0
     kernels = {"manhattan": {"manhattan_f4_f4"}, "hamming": {"hamming_i4_f4"}, "jaccard": {"jaccard_bits_f4"}}
-    kernels["euclidean"] = {"finish_euclidean_f4"}
-    assert set(cupy.launched) == kernels.get(metric, set())
+    kernels |= {"euclidean": {"finish_euclidean_f4"}}
+    assert set(cupy.launched) == kernels.get(metric, {"finish_cosine_f4"})
     assert cupy.n_pinned_bytes > 0
     assert cupy.registered == {}
 
@@ -170,3 +170,15 @@ def test_kernels_that_cannot_be_compiled_end_a_run(
     said = capsys.readouterr().err
     assert "libnvrtc.so.12 is not there" in said
     assert "tartan doctor" in said
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "float16", "bfloat16"])
+@pytest.mark.parametrize("metric", ["cosine", "correlation"])
+def test_equal_rows_are_at_zero_on_a_gpu(metric: str, precision: str) -> None:
+    rows = np.random.default_rng(4).standard_normal((40, 100)).astype(np.float32)
+    both = np.concatenate([rows, rows])
+    cupy = FakeCupy()
+    found = on_device(CudaDevice(cupy=cupy), Vectors(metric=metric, precision=precision), both, both)
+    assert (np.argwhere(found == 0)[:, 0] % 40 == np.argwhere(found == 0)[:, 1] % 40).all()
+    assert (found == 0).sum() == 160
+    assert (cupy.n_waits, cupy.misuse) == (0, [])

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::dense::finish::{all_numbers, finish_row};
+use crate::dense::finish::UnitRows;
 use crate::dense::CpuVectors;
 use crate::product::{self, Consumer, Scalar};
 
@@ -399,6 +399,7 @@ pub fn choose_cosine<T: Score + Scalar>(
     let offers = Offers::new(frame, (left.len(), right.len()), rows, columns);
     let mut chooser = CosineChooser {
         bars: &offers.bars,
+        unit: UnitRows::new(left, right),
         frame,
         row_bar: |r| offers.row_bar(r),
         visit: |r, c, key, bar| offers.offer(r, c, key, bar).0,
@@ -426,6 +427,7 @@ pub fn cosine_beyond<T: Score + Scalar>(
     let (mut places, mut scores) = (Places::default(), Vec::new());
     let mut chooser = CosineChooser {
         bars: &vec![Cell::new(T::BEST); right.len()],
+        unit: UnitRows::new(left, right),
         frame,
         row_bar: |_| limit,
         visit: |r, c, key: T, bar| {
@@ -445,6 +447,7 @@ pub fn cosine_beyond<T: Score + Scalar>(
 struct CosineChooser<'a, T, B, V> {
     frame: TileContext<'a>,
     bars: &'a [Cell<T>],
+    unit: UnitRows<'a, T>,
     row_bar: B,
     visit: V,
     /// Whether no score was NaN.
@@ -464,8 +467,7 @@ where
 
     #[inline(always)]
     fn take(&mut self, row: usize, first: usize, products: &mut [T]) {
-        finish_row(products);
-        self.numbers &= all_numbers(products);
+        self.numbers &= self.unit.finish(row, first, products);
         let bar = (self.row_bar)(row);
         let bars = &self.bars[first..first + products.len()];
         let visit = &mut |c, key, bar| (self.visit)(row, first + c, key, bar);

@@ -62,7 +62,8 @@ pub fn distances<W: Word>(
     }
     for (row, a) in out.chunks_mut(right.len()).zip(left) {
         for (product, b) in row.iter_mut().zip(right) {
-            *product = (1.0 - *product / (a.norm * b.norm)) / 2.0;
+            // Of equal vectors it is a little below 0 by rounding.
+            *product = ((1.0 - *product / (a.norm * b.norm)) / 2.0).clamp(0.0, 1.0);
         }
     }
 }

@@ -154,15 +154,11 @@ fn finish_euclidean(
 }
 
 #[pyfunction]
-fn finish_cosine(products: AnyArray) -> PyResult<()> {
-    fn on<T: Element + Real>(products: AnyArray) -> PyResult<bool> {
-        let Ok(array) = products.cast::<PyArray2<T>>() else {
-            return Ok(false);
-        };
-        with_rows_mut(array, finish::finish_cosine)?;
-        Ok(true)
-    }
-    expect(on::<f32>(products)? || on::<f64>(products)?)
+fn finish_cosine(left: AnyArray, right: AnyArray, products: AnyArray) -> PyResult<()> {
+    expect(
+        tile(left, right, products, 0, finish::finish_cosine::<f32>)?
+            || tile(left, right, products, 0, finish::finish_cosine::<f64>)?,
+    )
 }
 
 /// Turn "no combination of dtypes fitted" into an error.

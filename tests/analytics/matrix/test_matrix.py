@@ -376,3 +376,14 @@ def test_squares_that_float64_does_not_have(size: float) -> None:
     D.check().require_positive(D)
     with pytest.raises(ConfigError, match="its square is beyond float64; divide all by"):
         D.check().require_moderate(D)
+
+
+def test_what_is_below_zero_by_rounding_is_zero() -> None:
+    values = np.array([[0, -3e-14, 0.4], [-3e-14, 0, 0.4], [0.4, 0.4, 0]])
+    D = as_dissimilarities(values)
+    found = D.check()
+    assert (found.n_zero, found.smallest_positive, found.largest) == (1, 0.4, 0.4)
+    assert D.values(slice(0, 3), slice(0, 3)).min() == 0
+    for worse in (-1e-8, -0.4):
+        with pytest.raises(ConfigError, match="is negative"):
+            as_dissimilarities(np.where(values < 0, worse, values)).check()

@@ -12,21 +12,74 @@ pub const REFINE_BELOW: f64 = 1.0 / 32.0;
 /// When more than one in this many distances of a tile must be computed again, all are.
 const MANY: usize = 3;
 
-/// Turn inner products of unit vectors into cosine distances in place: 1 - x, clipped to [0, 2]; NaN stays NaN.
-pub fn finish_cosine<T: Real>(products: &mut [&mut [T]]) {
-    for row in products {
-        finish_row(row);
+/// Turn inner products of unit rows into cosine distances in place: 1 - x, clipped to [0, 2], and exactly 0 of equal
+/// rows; NaN stays NaN.
+pub fn finish_cosine<T: Real>(left: &[&[T]], right: &[&[T]], products: &mut [&mut [T]]) {
+    let unit = UnitRows::new(left, right);
+    for (row, products) in products.iter_mut().enumerate() {
+        unit.finish(row, 0, products);
     }
 }
 
-#[inline(always)]
-pub(crate) fn finish_row<T: Real>(products: &mut [T]) {
-    let (zero, one, two) = (T::default(), T::from_f64(1.0), T::from_f64(2.0));
-    for value in products {
-        let distance = one - *value;
-        let distance = if distance < zero { zero } else { distance };
-        *value = if distance > two { two } else { distance };
+/// Unit rows, whose inner products become cosine distances.
+///
+/// The product of a row with itself is 1 but for rounding. Distances that rounding may have made of 0 are looked at:
+/// they are few, and rows that differ do so within a few positions.
+pub(crate) struct UnitRows<'a, T> {
+    left: &'a [&'a [T]],
+    right: &'a [&'a [T]],
+    /// For each row of `left` the largest distance that a row equal to it may have by rounding.
+    near: Vec<T>,
+}
+
+impl<'a, T: Real> UnitRows<'a, T> {
+    pub(crate) fn new(left: &'a [&'a [T]], right: &'a [&'a [T]]) -> Self {
+        let near = left.iter().map(|row| T::from_f64(rounding(row))).collect();
+        Self { left, right, near }
     }
+
+    /// Turn products of one row with columns from `first` on into distances; return whether none is NaN.
+    #[inline(always)]
+    pub(crate) fn finish(&self, row: usize, first: usize, products: &mut [T]) -> bool {
+        let (zero, one, two) = (T::default(), T::from_f64(1.0), T::from_f64(2.0));
+        let (near, mut suspicious, mut nan) = (self.near[row], false, false);
+        for value in products.iter_mut() {
+            let distance = one - *value;
+            let distance = if distance < zero { zero } else { distance };
+            let distance = if distance > two { two } else { distance };
+            suspicious |= (distance > zero) & (distance <= near);
+            nan |= distance.partial_cmp(&distance).is_none();
+            *value = distance;
+        }
+        if suspicious {
+            self.look(row, first, products);
+        }
+        !nan
+    }
+
+    /// Write 0 where a row equals another one.
+    #[inline(never)]
+    fn look(&self, row: usize, first: usize, distances: &mut [T]) {
+        for (distance, other) in distances.iter_mut().zip(&self.right[first..]) {
+            if *distance <= self.near[row] && self.left[row] == *other {
+                *distance = T::default();
+            }
+        }
+    }
+}
+
+/// How far from 1 the product of a row with itself may be: by its norm, which is that of rounded numbers, and by sums.
+fn rounding<T: Real>(row: &[T]) -> f64 {
+    let unit = if size_of::<T>() == 4 {
+        f64::from(f32::EPSILON) / 2.0
+    } else {
+        f64::EPSILON / 2.0
+    };
+    let norm: f64 = row
+        .iter()
+        .map(|value| value.to_f64() * value.to_f64())
+        .sum();
+    (1.0 - norm).abs() + 2.0 * (row.len() + 8) as f64 * unit
 }
 
 /// Write the cosine distances of unit rows; see [`finish_cosine`]. Returns whether none of them is NaN.
@@ -42,15 +95,13 @@ pub fn cosine<T: Scalar>(
     (codes, wanted): (Option<&[&[u8]]>, u8),
     out: &mut [&mut [T]],
 ) -> bool {
+    let unit = UnitRows::new(left, right);
     let mut written = Written {
         out,
         codes,
         wanted,
         numbers: true,
-        finish: |products: &mut [T]| {
-            finish_row(products);
-            all_numbers(products)
-        },
+        finish: |row, first, products: &mut [T]| unit.finish(row, first, products),
     };
     product::tile(left, right, &mut written);
     written.numbers
@@ -67,16 +118,9 @@ pub fn products<T: Scalar>(left: &[&[T]], right: &[&[T]], out: &mut [&mut [T]]) 
         codes: None,
         wanted: 0,
         numbers: true,
-        finish: |_: &mut [T]| true,
+        finish: |_, _, _: &mut [T]| true,
     };
     product::tile(&heads(left), &heads(right), &mut written);
-}
-
-/// Whether no value is NaN.
-#[inline(always)]
-pub(crate) fn all_numbers<T: Real>(values: &[T]) -> bool {
-    let nan = |found, value: &T| found | value.partial_cmp(value).is_none();
-    !values.iter().fold(false, nan)
 }
 
 /// Rows without their last position.
@@ -94,7 +138,7 @@ struct Written<'a, 'b, T, F> {
     finish: F,
 }
 
-impl<T: Scalar, F: Fn(&mut [T]) -> bool> Consumer<T> for Written<'_, '_, T, F> {
+impl<T: Scalar, F: Fn(usize, usize, &mut [T]) -> bool> Consumer<T> for Written<'_, '_, T, F> {
     #[inline(always)]
     fn wants(&self, rows: Range<usize>, columns: Range<usize>) -> bool {
         product::any_has(self.codes, self.wanted, rows, columns)
@@ -102,7 +146,7 @@ impl<T: Scalar, F: Fn(&mut [T]) -> bool> Consumer<T> for Written<'_, '_, T, F> {
 
     #[inline(always)]
     fn take(&mut self, row: usize, first: usize, products: &mut [T]) {
-        self.numbers &= (self.finish)(products);
+        self.numbers &= (self.finish)(row, first, products);
         self.out[row][first..first + products.len()].copy_from_slice(products);
     }
 }

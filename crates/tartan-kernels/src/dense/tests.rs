@@ -373,9 +373,33 @@ fn distant_vectors_keep_the_product() {
 #[test]
 fn cosine_is_clipped_and_keeps_nan() {
     let mut row = [1.0_f32, 1.000_001, -1.000_001, 0.25, f32::NAN];
-    finish_cosine(&mut [&mut row[..]]);
+    let (unit, others) = ([1.0_f32, 0.0], [0.0_f32, 1.0]);
+    finish_cosine(&[&unit[..]], &[&others[..]; 5], &mut [&mut row[..]]);
     assert_eq!(row[..4], [0.0, 0.0, 2.0, 0.75]);
     assert!(row[4].is_nan());
+}
+
+#[test]
+fn equal_unit_rows_are_at_zero() {
+    fn at<T: Real>(norm: f64, distance: f64) -> Vec<f64> {
+        let row: Vec<T> = [0.6, 0.0, 0.8].map(|x| T::from_f64(x * norm)).to_vec();
+        let mut other = row.clone();
+        other[0] = other[0] + T::from_f64(1e-7);
+        let mut negative = row.clone();
+        negative[1] = T::from_f64(-0.0);
+        let right = [&row[..], &other[..], &negative[..], &row[..]];
+        let mut products = [T::from_f64(1.0 - distance); 4];
+        products[3] = T::from_f64(0.5);
+        finish_cosine(&[&row[..]], &right, &mut [&mut products[..]]);
+        products.iter().map(|value| value.to_f64()).collect()
+    }
+    let far = f64::from(1.0 - 0.999_999_3_f32);
+    assert_eq!(at::<f32>(1.0, 7e-7), [0.0, far, 0.0, 0.5]);
+    assert_eq!(at::<f64>(1.0, 2f64.powi(-50)), [0.0, 2f64.powi(-50), 0.0, 0.5]);
+    // Rows that were rounded to fewer bits have no norm of 1.
+    assert_eq!(at::<f64>(0.9995, 2f64.powi(-10))[0], 0.0);
+    // A product that says that they are far apart is believed.
+    assert_eq!(at::<f32>(1.0, 0.25)[0], 0.25);
 }
 
 #[test]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tartan.analytics.monitor import Monitor
 
 _TOLERANCE = 1e-5
+_BELOW_ZERO = 1e-9  # of the largest: what is negative by less is 0 but for rounding, as between equal items
 _FAULT_BYTES = 64 << 10  # the kernel maps this much around every page that is touched
 RELEASED_BYTES = 128 << 20
 _NAMED = 5  # members of a component that a message lists
@@ -172,6 +173,43 @@ def check(
     released_bytes : int
         How much of a mapped file is read before its pages are given back: they count as memory of this process.
     """
+    try:
+        return _surveyed(D, tolerance, monitor, square_bytes, released_bytes)
+    except _NegativeError as error:
+        if not _is_rounding(D, error.value):
+            raise error.refused from None
+    return check(D, tolerance, monitor, square_bytes=square_bytes, released_bytes=released_bytes)
+
+
+class _NegativeError(Exception):
+    """A pair has a value below 0."""
+
+    def __init__(self, value: float, refused: ConfigError) -> None:
+        super().__init__(value)
+        self.value, self.refused = value, refused
+
+
+def _is_rounding(D: Rows, value: float) -> bool:
+    """Whether a negative value is 0 but for rounding; then all such values of the matrix are 0 from now on."""
+    found = (D.source.tile(rows, columns) for rows, columns in squares(D.n, D.dtype.itemsize))
+    largest = max((float(np.nan_to_num(tile, posinf=0.0, neginf=0.0).max(initial=0.0)) for tile in found), default=0.0)
+    least = -_BELOW_ZERO * largest
+    if not least <= value < 0:
+        return False
+
+    def mended(tile: NDArray[Any]) -> NDArray[Any]:
+        with np.errstate(invalid="ignore"):
+            return np.where((tile < 0) & (tile >= least), tile.dtype.type(0), tile)
+
+    before = D.source
+    D.source = Mapped(before, mended, native(D.dtype), None)
+    D.source.rounded_to = before.rounded_to
+    return True
+
+
+def _surveyed(
+    D: Rows, tolerance: float | None, monitor: Monitor | None, square_bytes: int, released_bytes: int
+) -> Check:
     counts, n_bytes = _Counts(D, tolerance), 0
     for rows, columns in squares(D.n, D.dtype.itemsize, square_bytes):
         counts.take(rows, columns)
@@ -330,7 +368,7 @@ def _members(D: Rows, items: NDArray[np.int64]) -> str:
     return listed + (f" and {len(items) - _NAMED} more" if len(items) > _NAMED else "")
 
 
-def _wrong_pair(D: Rows, i: int, j: int) -> ConfigError:
+def _wrong_pair(D: Rows, i: int, j: int) -> ConfigError | _NegativeError:
     """Return what is wrong with a pair that has an invalid value."""
     places = ((i, j), (j, i))
     values = [float(D.source.tile(slice(a, a + 1), slice(b, b + 1))[0, 0]) for a, b in places]
@@ -338,7 +376,8 @@ def _wrong_pair(D: Rows, i: int, j: int) -> ConfigError:
     for (a, b), value in zip(places, values):
         missing = value < 0 if integer else math.isnan(value)
         if (missing and not D.missing_allowed) or (not integer and (value < 0 or math.isinf(value))):
-            return _wrong_value(D, a, b, value)
+            refused = _wrong_value(D, a, b, value)
+            return refused if integer or not value < 0 else _NegativeError(value, refused)
     return _one_sided(D, i, j, values[0] < 0 if integer else math.isnan(values[0]))
 
 

@@ -102,7 +102,8 @@ composition_distances(const double* parts, const double* numbers, const int* row
     double sum = 0;
     for (int part = 0; part < n_parts; part++) sum += parts[part * n + pair];
     const double norms = numbers[(long long)NUMBERS * rows[pair / k]] * numbers[(long long)NUMBERS * columns[pair % k]];
-    out[(long long)lines[pair / k] * width + places[pair % k]] = (1 - sum / norms) / 2;
+    const double distance = (1 - sum / norms) / 2;  // of equal vectors a little below 0 by rounding
+    out[(long long)lines[pair / k] * width + places[pair % k]] = distance < 0 ? 0 : distance > 1 ? 1 : distance;
 }
 
 // ---- Dense rows --------------------------------------------------------------------------------------------------------

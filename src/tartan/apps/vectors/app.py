@@ -50,8 +50,8 @@ class Vectors(Application):
     With d the number of positions and u = 2^-24 (float32) or 2^-53 (float64) of the *work* precision, and before the
     rounding to the score's type:
 
-    - cosine, correlation: absolute error at most (d + 8) u, some u in practice. Items are normalised in float64, so
-      huge values, tiny values and values far from zero are no matter.
+    - cosine, correlation: absolute error at most (d + 8) u, some u in practice, and equal vectors are at exactly 0.
+      Items are normalised in float64, so huge values, tiny values and values far from zero are no matter.
     - euclidean, sqeuclidean, manhattan take differences, and differences of rounded values can be all wrong: the work
       is done in float32 only where float32 holds every possible item (float32, float16, bool, integers of 8 and 16
       bits), else in float64. Convert to float32 what need not be so exact: it is twice as fast.
@@ -64,12 +64,11 @@ class Vectors(Application):
     - hamming, jaccard: exact counts, rounded once to the score.
 
     With a precision below float32, scores are those of rounded vectors, with the errors above. Rounding to the nearest
-    adds the following, with v = 2^-11 for tf32 and float16 and 2^-8 for bfloat16:
+    adds the following, with v = 2^-11 for tf32 and float16 and 2^-8 for bfloat16. Equal vectors are at distance 0.
 
-    - cosine, correlation: at most 2.01 v, absolute, and for float16 sqrt(d) 2^-24 more. A vector and itself are as far
-      apart as that allows, not at 0.
+    - cosine, correlation: at most 2.01 v, absolute, and for float16 sqrt(d) 2^-24 more.
     - euclidean: at most ``v (|a| + |b|)``, and for float16 sqrt(d) 2^-24 more; sqeuclidean: twice the distance times
-      that, and its square. Equal vectors are at distance 0. float16 refuses norms above 65504.
+      that, and its square. float16 refuses norms above 65504.
 
     A tile most of whose vectors are close together compared with their distance from the origin is computed from the
     differences throughout, at half the speed; subtract a common mean first if you can.
@@ -147,8 +146,8 @@ class Vectors(Application):
         return vector
 
     def warm_up(self, xp: Any) -> None:
-        """Compile the kernels of the metrics that have some."""
-        if KERNELS.runs_on(xp) and self.metric not in ("cosine", "correlation"):
+        """Compile the kernels."""
+        if KERNELS.runs_on(xp):
             KERNELS.load(xp)
 
     def check_block(self, items: np.ndarray) -> list[str | None] | None:

@@ -11,7 +11,7 @@ from tartan._native import REFINE_BELOW
 from tartan.base.kernels import CudaFile
 
 KERNELS = CudaFile(Path(__file__).with_name("vectors.cu"))
-"""Kernels of Manhattan, Hamming and Jaccard distances, and of the last step of Euclidean ones."""
+"""Kernels of Manhattan, Hamming and Jaccard distances, and of the last step of Euclidean and cosine ones."""
 
 _SIDE = 64
 _THREADS = 16
@@ -70,4 +70,28 @@ def finish_euclidean(left: Any, right: Any, norms: tuple[Any, Any] | None, root:
     args = (left, right, *(norms or (left, right)), products, np.float64(REFINE_BELOW), *sizes)
     grid = (min(_MOST_BLOCKS, -(-m * k // _BLOCK_THREADS)),)
     KERNELS.launch(xp, f"finish_euclidean_f{products.dtype.itemsize}", grid, (_BLOCK_THREADS,), args)
+    return True
+
+
+def finish_cosine(left: Any, right: Any, near: Any, products: Any, xp: Any) -> bool:
+    """Turn products of unit rows into cosine distances in place; False where the arrays are not those of a GPU.
+
+    Equal rows are at exactly 0: where a distance is small enough for that, the GPU compares the rows.
+
+    Parameters
+    ----------
+    left, right : arrays (m, d), (k, d)
+        Unit rows, rounded or not, of the dtype of the products.
+    near : array (m,) of float64
+        For each row of ``left`` the largest distance that a row equal to it may have by rounding.
+    products : array (m, k)
+        Contiguous.
+    """
+    if not KERNELS.runs_on(xp):
+        return False
+    (m, width), k = left.shape, right.shape[0]
+    sizes = [np.int32(number) for number in (m, k, width)]
+    args = (xp.ascontiguousarray(left), xp.ascontiguousarray(right), near, products, *sizes)
+    grid = (min(_MOST_BLOCKS, -(-m * k // _BLOCK_THREADS)),)
+    KERNELS.launch(xp, f"finish_cosine_f{products.dtype.itemsize}", grid, (_BLOCK_THREADS,), args)
     return True

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tartan import _native
-from tartan.apps.vectors.cuda import finish_euclidean, launch_tile
+from tartan.apps.vectors.cuda import finish_cosine, finish_euclidean, launch_tile
 from tartan.base.products import row_products
 
 # Up to this length, distances from the differences themselves cost no more than the product.
@@ -70,8 +70,9 @@ class UnitProduct:
         return rows
 
     def finish(self, sides: Callable[[], list[Any]], products: Any, xp: Any) -> None:
-        """Turn products of unit rows into distances in place."""
-        _finish_cosine(products, xp)
+        """Turn products of unit rows, rounded or not, into distances in place."""
+        left, right = sides()
+        _finish_cosine(left, right, products, xp)
 
     def _unit(self, rows: Any, xp: Any) -> Any:
         wide = rows.astype(np.float64)
@@ -93,15 +94,25 @@ class UnitProduct:
         with np.errstate(invalid="ignore"):
             xp.matmul(left, right.T, out=out)
         if _on_host(out):
-            _native.finish_cosine(out)
+            _native.finish_cosine(left, right, out)
         else:
-            _finish_cosine(out, xp)
+            _finish_cosine(left, right, out, xp)
 
 
-def _finish_cosine(products: Any, xp: Any) -> None:
+def _finish_cosine(left: Any, right: Any, products: Any, xp: Any) -> None:
+    """Turn inner products of unit rows into distances in place, exactly 0 of equal rows; see crates/tartan-kernels."""
+    wide = left.astype(np.float64)
+    near = xp.abs(1 - xp.sum(wide * wide, axis=1)) + (left.shape[1] + 8) * float(np.finfo(products.dtype).eps)
+    if finish_cosine(left, right, near, products, xp):
+        return
     xp.subtract(1, products, out=products)
     xp.maximum(products, 0, out=products)
     xp.minimum(products, 2, out=products)
+    rows, columns = xp.nonzero(products <= near[:, None])
+    step = max(1, PORTABLE_ELEMENTS // left.shape[1])
+    for start in range(0, len(rows), step):
+        i, j = rows[start : start + step], columns[start : start + step]
+        products[i, j] = xp.where(xp.all(left[i] == right[j], axis=1), 0, products[i, j])
 
 
 @dataclass(frozen=True)

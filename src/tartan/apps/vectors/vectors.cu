@@ -169,3 +169,28 @@ __device__ void finish(const Number* left, const Number* right, const Number* le
 
 extern "C" __global__ void __launch_bounds__(256) finish_euclidean_f4(FINISH(float)) { finish<float>(GIVEN); }
 extern "C" __global__ void __launch_bounds__(256) finish_euclidean_f8(FINISH(double)) { finish<double>(GIVEN); }
+
+// Turns products of unit rows into cosine distances in place. Where one is as small as rounding may make that of equal rows,
+// which is `near` of its row, the rows are compared; unlike ones differ within a few positions.
+template <class Number>
+__device__ void finish_unit(const Number* left, const Number* right, const double* near, Number* products, int m, int k,
+                            int width) {
+    const long long count = (long long)m * k, step = (long long)gridDim.x * blockDim.x;
+    for (long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x; at < count; at += step) {
+        Number distance = 1 - products[at];
+        if (distance <= near[at / k]) {
+            const Number *a = left + at / k * width, *b = right + at % k * width;
+            int position = 0;
+            while (position < width && a[position] == b[position]) position++;
+            if (position == width) distance = 0;
+        }
+        products[at] = distance < 0 ? 0 : distance > 2 ? 2 : distance;  // NaN stays
+    }
+}
+
+#define FINISH_UNIT(Number) \
+    const Number *left, const Number *right, const double *near, Number *products, int m, int k, int width
+#define GIVEN_UNIT left, right, near, products, m, k, width
+
+extern "C" __global__ void __launch_bounds__(256) finish_cosine_f4(FINISH_UNIT(float)) { finish_unit<float>(GIVEN_UNIT); }
+extern "C" __global__ void __launch_bounds__(256) finish_cosine_f8(FINISH_UNIT(double)) { finish_unit<double>(GIVEN_UNIT); }
