@@ -395,7 +395,10 @@ fn equal_unit_rows_are_at_zero() {
     }
     let far = f64::from(1.0 - 0.999_999_3_f32);
     assert_eq!(at::<f32>(1.0, 7e-7), [0.0, far, 0.0, 0.5]);
-    assert_eq!(at::<f64>(1.0, 2f64.powi(-50)), [0.0, 2f64.powi(-50), 0.0, 0.5]);
+    assert_eq!(
+        at::<f64>(1.0, 2f64.powi(-50)),
+        [0.0, 2f64.powi(-50), 0.0, 0.5]
+    );
     // Rows that were rounded to fewer bits have no norm of 1.
     assert_eq!(at::<f64>(0.9995, 2f64.powi(-10))[0], 0.0);
     // A product that says that they are far apart is believed.
