@@ -73,7 +73,8 @@ def allpairs(
     out : path, optional
         Run folder; without one the result lives in a temporary folder as long as the returned object.
     against : like items, optional
-        Compare each of ``items`` with each of these (A x B) instead of with each other.
+        Compare each of ``items`` with each of these (A x B) instead of with each other. Each side has its own keys and
+        counts from 0; rows of unlike dtypes are compared in the wider one.
     pairs : int array (m, 2), optional
         Compare these pairs of indices only.
     reduce : dict, optional

@@ -35,7 +35,7 @@ class FakeRun:
     parts: list[Any] = field(default_factory=list)
     manifest: Any = field(
         default_factory=lambda: SimpleNamespace(
-            application={"name": "vectors", "parameters": {"metric": "cosine"}}, created=""
+            application={"name": "vectors", "parameters": {"metric": "cosine"}}, created="", workload={"kind": "all"}
         )
     )
 

@@ -173,7 +173,7 @@ class TestInfo:
         assert set(about) == {
             "path", "n_items", "n_pairs", "n_pairs_done", "n_failed_items", "n_failed_pairs", "loads",
             "load_factor", "load_factor_bound", "bytes_per_level", "seconds_per_stage", "wall_seconds",
-            "system_efficiency", "map", "state", "application", "parameters", "created", "seconds_left",
+            "system_efficiency", "map", "state", "application", "parameters", "created", "seconds_left", "stopped",
         }  # fmt: skip
         assert about["n_pairs_done"] == 7
         assert about["loads"] is None

@@ -132,7 +132,7 @@ def test_networkx(dense: tartan.Run, gaps: tartan.Run, nearest: tartan.Run, rect
     assert gaps.to_networkx().number_of_edges() == int((np.triu(TRUTH, 1) <= 60).sum()) - N * (N + 1) // 2
     assert networkx.is_connected(nearest.to_networkx())
     two = rectangle.to_networkx("count")
-    assert two["A", "3"]["B", "6"]["weight"] == 13
+    assert two["A", "3"]["B", "2"]["weight"] == 13
 
 
 def test_anndata(dense: tartan.Run, nearest: tartan.Run, rectangle: tartan.Run) -> None:

@@ -508,9 +508,31 @@ class TestJoin:
         assert source.read_block(2, 2).shape == (0, 2)
         assert source.fingerprints() is None
 
-    def test_unlike_rows_are_refused(self) -> None:
-        with pytest.raises(ConfigError, match=r"unlike rows.*float32.*float64"):
-            join_sources(ArraySource(np.zeros((3, 2))), ArraySource(np.zeros((3, 2), np.float32)))
+    def test_rows_of_unlike_dtypes_are_converted(self) -> None:
+        single, double = ArraySource(np.full((3, 2), 0.1, np.float32)), ArraySource(np.full((2, 2), 0.1))
+        for joined in (join_sources(single, double), join_sources(double, single)):
+            assert joined.read_block(0, 5).dtype == joined.read(0).dtype == joined.read(4).dtype == np.float64
+        rounded = join_sources(single, double, dtype=np.dtype(np.float32))  # as rows are added to those of a run
+        assert rounded.read_block(0, 5).tolist() == np.full((5, 2), 0.1, np.float32).tolist()
+
+    @pytest.mark.parametrize(
+        ("first", "second", "dtype"),
+        [
+            (np.zeros((3, 2)), np.zeros((3, 4)), None),
+            (np.zeros((3, 2), "i1"), np.zeros((3, 2), "i8"), np.dtype("i1")),  # whole numbers would wrap around
+            (np.zeros((3, 2), "i8"), np.zeros((3, 2)), np.dtype("i8")),
+            (np.zeros((3, 2)), np.zeros((3, 2), "M8[s]"), None),
+        ],
+    )
+    def test_rows_that_fit_in_no_way_are_refused(self, first: Any, second: Any, dtype: Any) -> None:
+        with pytest.raises(ConfigError, match="unlike rows cannot be joined: "):
+            join_sources(ArraySource(first), ArraySource(second), dtype=dtype)
+
+    def test_each_side_keeps_its_own_keys(self) -> None:
+        sides = join_sources(open_source({"a": 1, "b": 2}), open_source({"b": 3, "c": 4}), sides=True)
+        assert list(sides.keys) == ["a", "b", "b", "c"]
+        rows = join_sources(ArraySource(np.zeros((2, 1))), ArraySource(np.zeros((3, 1))), sides=True)
+        assert (rows.keys[2], rows.keys[1:4], rows.keys[-1]) == ("0", ["1", "0", "1"], "2")
 
     def test_unlike_kinds_are_refused(self) -> None:
         with pytest.raises(ConfigError, match="array, sequence"):

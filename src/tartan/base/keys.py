@@ -31,6 +31,26 @@ class IndexKeys(Sequence[str]):
         return str(self._indices[index])
 
 
+class SideKeys(Sequence[str]):
+    """The keys of two sets, one after the other; each set has its own, and some may be in both."""
+
+    def __init__(self, left: Sequence[str], right: Sequence[str]) -> None:
+        self._left, self._right = left, right
+
+    def __len__(self) -> int:
+        return len(self._left) + len(self._right)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(len(self))[index]]
+        at = range(len(self))[index]
+        return self._left[at] if at < len(self._left) else self._right[at - len(self._left)]
+
+
 def stems(keys: Sequence[str]) -> list[str]:
     """Return keys without their suffixes (``a.faa.gz`` is ``a``), except those that two items would then share.
 

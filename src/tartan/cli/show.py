@@ -28,11 +28,11 @@ def execute(args: argparse.Namespace) -> int:
     """Show them; return the exit status."""
     import tartan
     from tartan.run.known import recorded_facts
-    from tartan.run.lookup import item_number
+    from tartan.run.lookup import two_items
     from tartan.run.pair import inspect_pair
 
     run = tartan.open(args.run)
-    a, b = (item_number(run.keys, text) for text in (args.a, args.b))
+    a, b = two_items(run.keys, run.manifest.workload.get("n_left"), (args.a, args.b))
     pair = inspect_pair(run.folder, a, b)
     if pair.state == "not computed":
         warn_unfinished(run)

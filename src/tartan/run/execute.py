@@ -22,7 +22,7 @@ from tartan.run.result import Run
 from tartan.run.session import Ranks, RunSession
 from tartan.run.share import Share
 from tartan.run.statistics import collect_statistics
-from tartan.sources.items import join_sources
+from tartan.sources.items import join_sources, rows_of_run
 from tartan.store.dense import plain_bytes, refuse_too_large
 from tartan.store.folder import RunFolder
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
@@ -143,7 +143,7 @@ def extend(
     old = reopened(folder, options, registry, given)
     refuse_other(folder, old)
     new = open_items(old.app, items)
-    asked = replace(old, source=join_sources(old.source, new))
+    asked = replace(old, source=join_sources(old.source, new, dtype=rows_of_run(old.source)))
     _check_added_files(asked, folder.path)
     with RunSession(asked, ranks) as session:
         session.expect(folder)

@@ -13,7 +13,10 @@ def recorded_facts(folder: RunFolder, item: int) -> dict[str, str]:
     """Return what the run has recorded of an item: its number, size, time of change, and why it failed."""
     facts: dict[str, str] = {"item": f"{item:,} of {folder.manifest.n_items:,}"}
     if folder.manifest.workload["kind"] == "rectangle":
-        facts["side"] = "first set" if item < folder.manifest.shape[0] else "second set"
+        n_left, n_right = folder.manifest.shape
+        first = item < n_left
+        facts["item"] = f"{item if first else item - n_left:,} of {n_left if first else n_right:,}"
+        facts["side"] = "first set" if first else "second set"
     items = folder.items
     for name, values, said in (
         ("file size", None if items is None else items.sizes, format_bytes),

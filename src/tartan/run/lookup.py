@@ -11,6 +11,37 @@ from tartan.errors import ConfigError
 _NAMED = 5
 
 
+def two_items(keys: Sequence[str], n_left: int | None, texts: tuple[str, str]) -> tuple[int, int]:
+    """Return the numbers of two items that texts name; of A x B one of each side, the first of A if it is there.
+
+    Parameters
+    ----------
+    keys : sequence of str
+        The names of all items.
+    n_left : int or None
+        Items of A; None in runs of one set.
+    texts : (str, str)
+        As of ``item_number``; numbers count within a side.
+
+    Raises
+    ------
+    ConfigError
+        As ``item_number``.
+    """
+    a, b = texts
+    if n_left is None:
+        return item_number(keys, a), item_number(keys, b)
+    left, right = keys[:n_left], keys[n_left:]
+    try:
+        return item_number(left, a), n_left + item_number(right, b)
+    except ConfigError:
+        try:
+            return n_left + item_number(right, a), item_number(left, b)
+        except ConfigError:
+            pass
+        raise
+
+
 def item_number(keys: Sequence[str], text: str) -> int:
     """Return the number of the item that a text names.
 

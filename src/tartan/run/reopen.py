@@ -22,7 +22,7 @@ from tartan.run.inputs import open_items
 from tartan.run.request import Request
 from tartan.run.trust import require_consent
 from tartan.sources.files import FileSource
-from tartan.sources.items import Source, join_sources
+from tartan.sources.items import JoinedSource, Source, join_sources, rows_of_run
 from tartan.sources.paths import Location
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
@@ -198,7 +198,11 @@ def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, app: Ap
             if source.n_items < len(items.keys[of_leaf]):
                 _refuse_gone(path, source.lacks(items.keys[of_leaf]))
         sources.append(source)
-    return join_sources(*sources, allow_repeats=True)
+    dtype = rows_of_run(sources[0]) if len(manifest.generations) > 1 else None
+    joined = join_sources(*sources, allow_repeats=True, sides=manifest.workload["kind"] == "rectangle", dtype=dtype)
+    if isinstance(joined, JoinedSource) and items is not None and len(items) == joined.n_items:
+        joined.keys = items.keys  # by which each was found, whatever the names would be chosen today
+    return joined
 
 
 def locate_items(manifest: Manifest, items: ItemTable, app: Application) -> list[Location | None]:

@@ -167,7 +167,7 @@ def request(
     candidates = None
     if against is not None:
         workload = {"kind": "rectangle", "n_left": source.n_items}
-        source = join_sources(source, open_items(application, against), allow_repeats=True)
+        source = join_sources(source, open_items(application, against), allow_repeats=True, sides=pairs is None)
     if pairs is not None:
         given = _indices(pairs)
         workload = {"kind": "candidates", "file": "candidates.npy", "digest": digest(given)}

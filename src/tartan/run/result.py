@@ -178,7 +178,7 @@ class Run(Analyses, Conversions):
 
         Failed pairs are there with a null score. With several outputs there is a column for each, unless one is
         named. Runs that keep less than the matrix stream what they keep; in a top-k run the pair (i, j) means
-        that j is among the best of i, and i < j need not hold.
+        that j is among the best of i, and i < j need not hold. Of A x B, j counts within B.
         """
         from tartan.store.tables import pair_reader
 
@@ -198,7 +198,7 @@ class Run(Analyses, Conversions):
         Returns
         -------
         indices : int64 array (n, k)
-            -1 where fewer are known. For A x B: (n_left, k), counted within B.
+            -1 where fewer are known. For A x B: (n_left, k), counted within B, as everywhere.
         scores : array (n, k)
             The fill value (NaN for floats) where fewer are known. Equal scores are in the order of the indices.
         """

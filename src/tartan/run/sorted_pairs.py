@@ -304,6 +304,7 @@ class _Table:
         import pyarrow as pa
 
         self._keys = key_column(folder, names)
+        self._first_column = folder.manifest.workload.get("n_left", 0)
         key = pa.dictionary(pa.int32(), pa.string())
         ends = [("i", pa.int64()), ("j", pa.int64()), ("key_i", key), ("key_j", key)]
         self.schema = pa.schema([*ends, ("score", pa.from_numpy_dtype(dtype))])
@@ -313,4 +314,6 @@ class _Table:
 
         keys = [pa.DictionaryArray.from_arrays(pa.array(end, pa.int32()), self._keys) for end in (i, j)]
         score = pa.array(scores, mask=missing if missing.any() else None)
-        return pa.RecordBatch.from_arrays([pa.array(i), pa.array(j), *keys, score], schema=self.schema)
+        return pa.RecordBatch.from_arrays(
+            [pa.array(i), pa.array(j - self._first_column), *keys, score], schema=self.schema
+        )

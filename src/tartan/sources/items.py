@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from tartan.base.keys import IndexKeys, distinct
+from tartan.base.keys import IndexKeys, SideKeys, distinct
 from tartan.base.regular import open_regular
 from tartan.base.urls import is_url, without_local_scheme
 from tartan.errors import ConfigError, ItemError
@@ -173,17 +173,60 @@ class JoinedSource:
         return {"kind": self.kind, "parts": [source.describe() for source in self.parts]}
 
 
-def join_sources(*sources: Source, allow_repeats: bool = False) -> Source:
+class CastSource:
+    """Rows of an array in another dtype.
+
+    Parameters
+    ----------
+    inner : Source
+        Of kind "array".
+    dtype : dtype
+    """
+
+    kind: Kind = "array"
+
+    def __init__(self, inner: Source, dtype: np.dtype[Any]) -> None:
+        self.inner, self.dtype = inner, dtype
+        self.n_items, self.keys = inner.n_items, inner.keys
+        self.in_memory = bool(getattr(inner, "in_memory", False))
+        self.paths = list(_files_of(inner))
+
+    def read(self, index: int) -> np.ndarray:
+        return np.asarray(self.inner.read(index)).astype(self.dtype, copy=False)
+
+    def read_block(self, start: int, stop: int) -> np.ndarray:
+        return self.inner.read_block(start, stop).astype(self.dtype, copy=False)
+
+    def fingerprints(self) -> None:
+        return None
+
+    def describe(self) -> dict[str, Any]:
+        return self.inner.describe()
+
+    def stamp(self) -> dict[str, Any]:
+        """Return what tells versions of the array apart; the dtype of its rows is no part of it."""
+        found: dict[str, Any] = getattr(self.inner, "stamp", dict)()
+        return found
+
+
+def join_sources(
+    *sources: Source, allow_repeats: bool = False, sides: bool = False, dtype: np.dtype[Any] | None = None
+) -> Source:
     """Put sources one after the other: A x B workloads, and items added to a run.
 
-    Keys of earlier sources never change. A later file whose key is taken is known by its path instead.
+    Keys of earlier sources never change. A later file whose key is taken is known by its path instead. Arrays of
+    unlike dtypes are converted to the one that holds the values of all.
 
     Parameters
     ----------
     *sources : Source
-        At least one, all of one kind; arrays must agree in row shape and dtype.
+        At least one, all of one kind; arrays must agree in row shape.
     allow_repeats : bool
         Whether one file may occur on both sides (A x B); its second key is then its path.
+    sides : bool
+        Whether these are the two sides of A x B, of which each keeps its own keys.
+    dtype : dtype, optional
+        What arrays are converted to instead.
 
     Raises
     ------
@@ -196,6 +239,10 @@ def join_sources(*sources: Source, allow_repeats: bool = False) -> Source:
     if not allow_repeats:
         _refuse_repeats(sources)
     if sources[0].kind == "array":
+        sources = tuple(_alike(sources, dtype))
+    if sides:
+        return JoinedSource(sources, SideKeys(sources[0].keys, sources[1].keys))
+    if all(isinstance(source.keys, IndexKeys) for source in sources) and sources[0].kind == "array":
         return JoinedSource(sources, IndexKeys(sum(source.n_items for source in sources)))
     return JoinedSource(sources, _joined_keys(sources))
 
@@ -204,15 +251,35 @@ def _same_kind(sources: Sequence[Source]) -> None:
     kinds = [source.kind for source in sources]
     if len(set(kinds)) > 1:
         raise ConfigError(f"inputs of unlike kinds cannot be joined: {', '.join(kinds)}")
-    rows = {_row_type(source) for source in sources if source.kind == "array"}
-    if len(rows) > 1:
-        listed = " and ".join(sorted(f"{dtype} of shape {shape}" for shape, dtype in rows))
+
+
+def _alike(sources: Sequence[Source], wanted: np.dtype[Any] | None) -> Iterator[Source]:
+    """Yield arrays with rows of one shape and dtype."""
+    forms = [_row_form(source) for source in sources]
+    try:
+        common = wanted if wanted is not None else np.result_type(*(dtype for _, dtype in forms))
+        fit = len({shape for shape, _ in forms}) == 1 and all(
+            # Floats may be rounded where the rows of a run have fewer digits; whole numbers would wrap around.
+            np.can_cast(dtype, common, "same_kind" if common.kind in "fc" else "safe")
+            for _, dtype in forms
+        )
+    except TypeError:  # no dtype holds the values of all
+        fit = False
+    if not fit:
+        listed = " and ".join(sorted({f"{dtype} of shape {shape}" for shape, dtype in forms}))
         raise ConfigError(f"arrays with unlike rows cannot be joined: {listed}")
+    for source, (_, dtype) in zip(sources, forms, strict=True):
+        yield source if dtype == common else CastSource(source, common)
 
 
-def _row_type(source: Source) -> tuple[tuple[int, ...], str]:
+def _row_form(source: Source) -> tuple[tuple[int, ...], np.dtype[Any]]:
     block = source.read_block(0, 1)
-    return block.shape[1:], str(block.dtype)
+    return block.shape[1:], block.dtype
+
+
+def rows_of_run(source: Source) -> np.dtype[Any] | None:
+    """Return the dtype that rows have that are added to some; None for what is no array."""
+    return _row_form(source)[1] if source.kind == "array" else None
 
 
 def _refuse_repeats(sources: Sequence[Source]) -> None:

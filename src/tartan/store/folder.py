@@ -57,7 +57,8 @@ class RunFolder(Ledger):
     def _adopt(self, manifest: Manifest) -> None:
         super()._adopt(manifest)
         named = manifest.inputs.get("kind", "array") != "array"
-        self._stored_items = StoredItems(self.path, manifest.n_items, required=named)
+        n_left = manifest.workload.get("n_left")
+        self._stored_items = StoredItems(self.path, manifest.n_items, n_left=n_left, required=named)
 
     @classmethod
     def create(

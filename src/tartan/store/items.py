@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tartan.base.files import FileWriter
-from tartan.base.keys import IndexKeys
+from tartan.base.keys import IndexKeys, SideKeys
 from tartan.errors import CorruptResultError, StoreError
 from tartan.store import parquet
 
@@ -63,9 +63,10 @@ class ItemTable:
 class StoredItems:
     """The table in a run folder, read when first used and cut to the run's number of items."""
 
-    def __init__(self, folder: Path, n_items: int, *, required: bool = False) -> None:
+    def __init__(self, folder: Path, n_items: int, *, n_left: int | None = None, required: bool = False) -> None:
         self._path = folder / FILE_NAME
         self._n_items = n_items
+        self._n_left = n_left
         self._required = required
 
     @cached_property
@@ -93,8 +94,12 @@ class StoredItems:
 
     @property
     def keys(self) -> Sequence[str]:
-        """Stable keys of all items."""
-        return IndexKeys(self._n_items) if self.table is None else self.table.keys
+        """Stable keys of all items; each side of A x B has its own."""
+        if self.table is not None:
+            return self.table.keys
+        if self._n_left is None:
+            return IndexKeys(self._n_items)
+        return SideKeys(IndexKeys(self._n_left), IndexKeys(self._n_items - self._n_left))
 
 
 def _read(path: Path) -> dict[str, Any]:

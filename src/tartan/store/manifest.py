@@ -238,7 +238,7 @@ def compare(
     if new.n_items != old.n_items:
         found += _count_differences(old, new.n_items, old_items, new_items)
     elif old_items is not None and new_items is not None:
-        found += _key_differences(old_items.keys, new_items.keys)
+        found += _key_differences(old_items.keys, new_items.keys, old.workload.get("n_left", old.n_items))
     if old.inputs.get("kind") != new.inputs.get("kind"):
         kinds = old.inputs.get("kind"), new.inputs.get("kind")
         found.append(Difference("input", f"kind of input: the run has {kinds[0]}, now it is {kinds[1]}"))
@@ -358,9 +358,15 @@ def _row_differences(old: dict[str, Any], new: dict[str, Any]) -> list[Differenc
     return []
 
 
-def _key_differences(old: Sequence[str], new: Sequence[str]) -> list[Difference]:
-    keys = [k for k, other in zip(new, old, strict=True) if k != other]
+def _key_differences(old: Sequence[str], new: Sequence[str], n_left: int) -> list[Difference]:
+    pairs = zip(old, new, strict=True)
+    keys = [k for at, (other, k) in enumerate(pairs) if k != other and not _was_named(other, k, at, n_left)]
     return [Difference("input", f"other items: {name_some(keys)}")] if keys else []
+
+
+def _was_named(old: str, new: str, at: int, n_left: int) -> bool:
+    """Whether an earlier version called an item of the second set so, because one of the first had its name."""
+    return at >= n_left and (old.endswith(f"/{new}") or old.startswith(f"{new}#") or old == str(at))
 
 
 def name_some(keys: Sequence[str], count: int | None = None) -> str:

@@ -45,10 +45,13 @@ def pair_batches(folder: RunFolder, outputs: list[str], names: Sequence[str] | N
     """Yield all pairs that the ledger knows, at most 65,536 a batch; failed pairs have null scores.
 
     Dense runs come chunk by chunk, row by row inside a chunk. Reduced runs yield what they keep. Items are called by
-    their keys, or by ``names``.
+    their keys, or by ``names``. Of A x B, j counts within B.
     """
-    table = _PairTable(folder, outputs, names)
-    for rows, done in pair_rows(folder, outputs):
+    yield from _batches(folder, _PairTable(folder, outputs, names, folder.manifest.workload.get("n_left", 0)))
+
+
+def _batches(folder: RunFolder, table: _PairTable) -> Iterator[pa.RecordBatch]:
+    for rows, done in pair_rows(folder, table.outputs):
         for start in range(0, len(rows["i"]), BATCH_PAIRS):
             yield table.batch(rows, done, slice(start, start + BATCH_PAIRS))
 
@@ -79,10 +82,14 @@ def pair_reader(
 
     While a batch is used, the next is read.
     """
+    outputs = list(folder.manifest.outputs) if output is None else [output_name(folder, output)]
+    return _reader(pair_schema(folder, outputs), pair_batches(folder, outputs, names))
+
+
+def _reader(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
     import pyarrow as pa
 
-    outputs = list(folder.manifest.outputs) if output is None else [output_name(folder, output)]
-    return pa.RecordBatchReader.from_batches(pair_schema(folder, outputs), ahead(pair_batches(folder, outputs, names)))
+    return pa.RecordBatchReader.from_batches(schema, ahead(batches))
 
 
 def merge_parts(folder: RunFolder) -> Path:
@@ -91,7 +98,10 @@ def merge_parts(folder: RunFolder) -> Path:
         raise ConfigError(f"{folder.path} keeps the whole matrix; there are no parts to merge")
     # Few numbers come twice: dictionaries of them take twice the time and half as much room again.
     ways = {"compression": "zstd", "write_page_checksum": True, "use_dictionary": ["key_i", "key_j"]}
-    return folder.replace_result(lambda path: write_batches(path, pair_reader(folder), **ways))
+    table = _PairTable(folder, list(folder.manifest.outputs))  # j counts on from A here, as it does in the parts
+    return folder.replace_result(
+        lambda path: write_batches(path, _reader(table.schema, _batches(folder, table)), **ways)
+    )
 
 
 def mend_result(folder: RunFolder) -> None:
@@ -127,24 +137,28 @@ def read_merged(folder: RunFolder, output: str) -> Rows | None:
 
 
 class _PairTable:
-    """Builds batches of one schema."""
+    """Builds batches of one schema; in them j counts from ``first_column`` on."""
 
-    def __init__(self, folder: RunFolder, outputs: list[str], names: Sequence[str] | None = None) -> None:
-        self._schema = pair_schema(folder, outputs)
-        self._outputs = outputs
+    def __init__(
+        self, folder: RunFolder, outputs: list[str], names: Sequence[str] | None = None, first_column: int = 0
+    ) -> None:
+        self.schema = pair_schema(folder, outputs)
+        self.outputs = outputs
+        self._first_column = first_column
         numbered = names is None and isinstance(folder.keys, IndexKeys)
         self._keys = None if numbered else key_column(folder, names)
 
     def batch(self, rows: Rows, done: np.ndarray | None, part: slice) -> pa.RecordBatch:
         import pyarrow as pa
 
-        columns = [to_arrow(rows[end][part]) for end in ("i", "j")]
-        columns += [self._key(column) for column in columns]
+        i, j = (to_arrow(rows[end][part]) for end in ("i", "j"))
+        within = to_arrow(rows["j"][part] - self._first_column) if self._first_column else j
+        columns = [i, within, self._key(i), self._key(j)]
         if done is None:
-            columns += [to_arrow(rows[name][part]) for name in self._outputs]
+            columns += [to_arrow(rows[name][part]) for name in self.outputs]
         else:
-            columns += [pa.array(rows[name][part], mask=~done[part]) for name in self._outputs]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+            columns += [pa.array(rows[name][part], mask=~done[part]) for name in self.outputs]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _key(self, indices: Any) -> Any:
         import pyarrow as pa

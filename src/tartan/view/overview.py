@@ -106,14 +106,14 @@ def _kept(run: Any, side: int, labels: Sequence[Hashable] | None) -> Overview:
     square = run.shape[0] == run.shape[1] == run.n_items
     order = _by_label(labels) if square and labels is not None else None
     sums, picked = CellSums(run.shape, side, order), _Picked(run)
-    first, rule = run.n_items - run.shape[1], run.manifest.reduce or {}
+    rule = run.manifest.reduce or {}
     output = str(rule.get("output") or next(iter(run.manifest.outputs)))
     once = _both_alike(run, output) and rule.get("kind") == "threshold"  # keeps both or none
     for batch in run.pairs(output):
         i, j, scores = (batch.column(name).to_numpy(zero_copy_only=False) for name in ("i", "j", "score"))
         known = np.isfinite(scores.astype(np.float64))
         i, j, scores = i[known], j[known], scores[known]
-        sums.add_pairs(i, j - first, scores)
+        sums.add_pairs(i, j, scores)
         above = i < j if once else np.ones(len(i), bool)
         picked.add_pairs(i[above], j[above], scores[above])
     return Overview(sums.means(run.manifest.symmetric), order, None, *picked.result())
@@ -177,10 +177,10 @@ class _Picked:
         self._offer(i + row, j + column + self._first, values[i, j])
 
     def add_pairs(self, i: NDArray[np.integer], j: NDArray[np.integer], scores: NDArray[Any]) -> None:
-        """Take single pairs."""
+        """Take single pairs, counted within their sides."""
         self._count(scores.astype(np.float64))
         near = self._sign * scores <= self._bar()
-        self._offer(i[near], j[near], scores[near])
+        self._offer(i[near], j[near] + self._first, scores[near])
 
     def _count(self, scores: NDArray[np.float64]) -> None:
         if not len(scores):

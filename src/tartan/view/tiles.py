@@ -134,13 +134,11 @@ class KeptPyramid:
     def __init__(self, run: Any) -> None:
         self.shape: tuple[int, int] = run.shape
         self.order: NDArray[np.intp] | None = None
-        first = run.n_items - run.shape[1]
         found: list[list[NDArray[Any]]] = [[np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]]
         for batch in run.pairs((run.manifest.reduce or {}).get("output")):
             for parts, name in zip(found, ("i", "j", "score")):
                 parts.append(batch.column(name).to_numpy(zero_copy_only=False))
         i, j, scores = (np.concatenate(parts) for parts in found)
-        j = j - first
         if run.manifest.symmetric:
             i, j, scores = np.concatenate([i, j]), np.concatenate([j, i]), np.concatenate([scores, scores])
         order = np.argsort(i, kind="stable")

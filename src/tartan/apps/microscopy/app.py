@@ -310,13 +310,13 @@ def _motion_of(run: Any, a: int, b: int) -> tuple[float, float, float]:
 
 
 def _score(run: Any, name: str, a: int, b: int, n_left: int) -> float:
+    column = b - n_left
     if run.manifest.reduce is None:
-        column = b - n_left
         there = slice(a, a + 1), slice(column, column + 1)
         return math.nan if column < 0 else float(run.view(name).window(*there)[0, 0])
     for batch in run.pairs(name):
         i, j = (batch.column(end).to_numpy(zero_copy_only=False) for end in ("i", "j"))
-        found = np.flatnonzero((i == a) & (j == b))
+        found = np.flatnonzero((i == a) & (j == column))
         if len(found):
             return float(batch.column("score")[int(found[0])].as_py())
     return math.nan

@@ -161,7 +161,7 @@ def conclude(run: Any, args: argparse.Namespace, *, finished_before: bool = Fals
         What the JSON object says besides.
     """
     about = describe_run(run) | more
-    _list_failures(run.failures, run.keys)
+    _list_failures(run.failures, _Names(run))
     if any(failure.kind == "item" for failure in run.failures) and not args.quiet:
         again = f"tartan resume {shlex.quote(str(run.path))} --retry-failed"
         say(f"tartan: mend failed items in place, and `{again}` computes their {unit_of(run)}")
@@ -174,7 +174,18 @@ def conclude(run: Any, args: argparse.Namespace, *, finished_before: bool = Fals
     return 3 if run.failures else 0
 
 
-def _list_failures(failures: Sequence[Any], keys: Sequence[str]) -> None:
+class _Names:
+    """The keys of items, of A x B with the side where it is the second."""
+
+    def __init__(self, run: Any) -> None:
+        self._keys = run.keys
+        self._n_left = run.manifest.workload.get("n_left", run.n_items)
+
+    def __getitem__(self, item: int) -> str:
+        return str(self._keys[item]) + (" (second set)" if item >= self._n_left else "")
+
+
+def _list_failures(failures: Sequence[Any], keys: _Names) -> None:
     if not failures:
         return
     say(f"tartan: {len(failures):,} failed:")
@@ -184,7 +195,7 @@ def _list_failures(failures: Sequence[Any], keys: Sequence[str]) -> None:
         say(f"  and {len(failures) - MAX_LISTED:,} more (failures.parquet)")
 
 
-def _who(failure: Any, keys: Sequence[str]) -> str:
+def _who(failure: Any, keys: _Names) -> str:
     if failure.j is None:
         return f"item {keys[failure.i]}"
     ends = [keys[end] for end in (failure.i, failure.j, failure.k) if end is not None]
