@@ -70,6 +70,7 @@ def allpairs(
     app : Application, subclass of it, or function of two items
     items : str, path, array, or sequence
         A glob, a folder, files, URLs, the rows of an array, or any objects (``tartan.sources.items.open_source``).
+        A mapping ``{name: object or row}`` gives its items names.
     out : path, optional
         Run folder; without one the result lives in a temporary folder as long as the returned object.
     against : like items, optional
