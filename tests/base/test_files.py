@@ -215,10 +215,9 @@ def test_a_disk_that_is_full_past_the_cache_leaves_nothing(tmp_path: Path) -> No
 
 def test_a_root_that_has_gone_is_not_made_again(tmp_path: Path) -> None:
     """Where a mount has gone, a folder of its name would take what others never see."""
-    root, own = tmp_path / "mount", tmp_path / "own"
+    root = tmp_path / "mount"
     root.mkdir()
-    own.mkdir()
-    writer = FileWriter(root, temporary=own)
+    writer = FileWriter(root)
     writer.replace(root / "deep" / "er" / "file", [b"text"])
     assert (root / "deep" / "er" / "file").read_bytes() == b"text"
     root.rename(tmp_path / "gone")

@@ -39,8 +39,8 @@ def test_two_writers_of_one_process_never_share_a_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["123-4", "1-1", "tmp-1-1", "anything"])
-def test_what_carries_no_writer_is_abandoned(name: str) -> None:
-    assert is_abandoned(name, 0.0)
+def test_what_has_another_name_is_never_abandoned(name: str) -> None:
+    assert not is_abandoned(name, 1e9)
 
 
 def test_the_process_of_this_host_is_asked(dead_pid: int) -> None:
@@ -58,20 +58,23 @@ def test_a_folder_keeps_the_files_of_writers_that_live(tmp_path: Path, dead_pid:
     writer = FileWriter(tmp_path)
     living, silent = name_of(host="elsewhere"), name_of(host="elsewhere")
     left = tmp_path / "tmp"
-    for name in (living, silent, name_of(pid=dead_pid), "123-4"):
+    others = ["123-4", "thesis.tex", f".{silent}", f"{silent}.tex"]
+    for name in (living, silent, name_of(pid=dead_pid), *others):
         (left / name).write_bytes(b"half")
+        os.utime(left / name, (0, 0))
     (left / "folder").mkdir()
-    os.utime(left / silent, (0, 0))
+    os.utime(left / living)
     writer.clear_temporary()
-    assert [path.name for path in left.iterdir()] == [living]
+    assert {path.name for path in left.iterdir()} == {living, "folder", *others}
 
 
 def test_clearing_while_another_writes_loses_nothing(tmp_path: Path) -> None:
     one, other = FileWriter(tmp_path), FileWriter(tmp_path)
     with one.new_file(tmp_path / "result") as unfinished:
-        unfinished.write_bytes(b"who")
+        unfinished.write(b"who")
+        unfinished.flush()
         other.clear_temporary()
-        unfinished.write_bytes(b"whole")
+        unfinished.write(b"le")
     assert (tmp_path / "result").read_bytes() == b"whole"
 
 

@@ -49,7 +49,7 @@ def test_a_place_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
         compute(tmp_path / "run", tmp_path / "file")
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / f"tartan-cache-{os.getuid()}").symlink_to(tmp_path)
-    with pytest.raises(ConfigError, match="not a folder of this user"):
+    with pytest.raises(ConfigError, match="not a folder of this user alone"):
         compute(tmp_path / "run", tmp_path / "theirs")
     with pytest.raises(ConfigError, match="cache_at is empty"):
         compute(tmp_path / "run", "")  # type: ignore[arg-type]

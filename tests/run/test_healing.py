@@ -8,7 +8,7 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -331,10 +331,10 @@ class Mortal(FileWriter):
             super().replace(target, buffers)
 
     @contextlib.contextmanager
-    def new_file(self, target: Path) -> Iterator[Path]:
+    def new_file(self, target: Path) -> Iterator[BinaryIO]:
         self._step()
-        with super().new_file(target) as temporary:
-            yield temporary
+        with super().new_file(target) as file:
+            yield file
 
     def append(self, target: Path, data: bytes) -> None:
         with self._around():

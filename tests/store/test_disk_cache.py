@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tartan.errors import ConfigError
+from tartan.errors import ConfigError, StoreError
 from tartan.store.disk_cache import DiskCache, decode, encode
 
 NOISE = np.random.default_rng(0).integers(0, 256, 4096, np.uint8)
@@ -127,22 +127,63 @@ def test_two_users_of_one_folder(tmp_path: Path) -> None:
 
 
 def test_leftovers_of_killed_writers_go_first(tmp_path: Path) -> None:
-    (tmp_path / "tmp-1-1").write_bytes(bytes(9000))
-    os.utime(tmp_path / "tmp-1-1", (0, 0))
+    left = tmp_path / "tmp-elsewhere.1.00000000-1"
+    left.write_bytes(bytes(9000))
+    os.utime(left, (0, 0))
     cache = DiskCache(tmp_path, 10_000)
     assert cache.used_bytes == 9000
     cache.put(name(1), [NOISE])
-    assert not (tmp_path / "tmp-1-1").exists()
+    assert not left.exists()
+
+
+def test_only_entries_are_ever_removed(tmp_path: Path) -> None:
+    others = [
+        "thesis.tex",
+        "tmp-1-1",
+        "ab/thesis.tex",
+        "ab/cd000000",
+        "photos/00000001",
+        "ab/abcdef01/file",
+        "0abcdef0",
+    ]
+    for other in others:
+        (tmp_path / other).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / other).write_bytes(bytes(5000))
+        os.utime(tmp_path / other, (0, 0))
+    cache = DiskCache(tmp_path, 5000)
+    assert cache.used_bytes == 0
+    for number in range(4):
+        cache.put(name(number), [NOISE])
+    assert cache.used_bytes <= 5000
+    assert all((tmp_path / other).stat().st_size == 5000 for other in others)
+
+
+def test_no_link_in_a_cache_is_followed(tmp_path: Path) -> None:
+    run, theirs = tmp_path / "run", tmp_path / "theirs"
+    (theirs / "00").mkdir(parents=True)
+    (theirs / "00" / name(7)).write_bytes(bytes(5000))
+    run.mkdir()
+    (run / "cache").symlink_to(theirs)
+    with pytest.raises(StoreError, match="cache is a symbolic link") as caught:
+        DiskCache(run / "cache", 10, root=run)
+    assert caught.value.code == "link"
+    (run / "cache").unlink()
+    (run / "cache").mkdir()
+    (run / "cache" / "00").symlink_to(theirs / "00")
+    cache = DiskCache(run / "cache", 10**6, root=run)
+    assert not cache.put(name(1), [NOISE])
+    assert cache.get(name(7)) is None
+    assert [path.name for path in theirs.rglob("*")] == ["00", name(7)]
 
 
 def test_a_full_disk_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = DiskCache(tmp_path, 10**6)
 
-    def refuse(self: Path, target: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", refuse)
+        patch.setattr(os, "rename", refuse)
         assert not cache.put(name(1), [NOISE])
     assert cache.get(name(1)) is None
     assert (files(tmp_path), cache.used_bytes) == (0, 0)

@@ -230,16 +230,34 @@ def test_a_chunk_that_the_system_does_not_give_is_not_damaged(
 
 
 def test_the_lock_holder_empties_tmp(folder: RunFolder, path: Path) -> None:
-    (path / "tmp" / "123-4").write_bytes(b"half a chunk")
+    left = path / "tmp" / "elsewhere.1.00000000-4"
+    left.write_bytes(b"half a chunk")
+    os.utime(left, (0, 0))
+    (path / "tmp" / "thesis.tex").write_text("precious")
     with folder.lock():
-        assert list((path / "tmp").iterdir()) == []
+        assert [one.name for one in (path / "tmp").iterdir()] == ["thesis.tex"]
 
 
 def test_creation_starts_afresh_where_one_was_killed(folder: RunFolder, path: Path) -> None:
     (path / "manifest.json").unlink()
-    (path / "tmp" / "1-1").touch()
-    again = RunFolder.create(path, describe(6, 3, outputs={"other": "float64"}), table(6))
-    assert (again.manifest.n_items, sorted(p.name for p in path.glob("*.zarr"))) == (6, ["other.zarr", "status.zarr"])
+    (path / "tmp" / "elsewhere.1.00000000-1").touch()
+    again = RunFolder.create(path, describe(6, 3), table(6))
+    assert (again.manifest.n_items, sorted(p.name for p in path.glob("*.zarr"))) == (6, ["scores.zarr", "status.zarr"])
+    assert list((path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "foreign", ["tmp/thesis.tex", "tmp/1-1", "scores.zarr/c/0", "precious.zarr/zarr.json", "cache"]
+)
+def test_what_a_killed_creation_cannot_have_left_is_never_removed(folder: RunFolder, path: Path, foreign: str) -> None:
+    (path / "manifest.json").unlink()
+    (path / foreign).parent.mkdir(parents=True, exist_ok=True)
+    (path / foreign).write_text("precious")
+    before = {str(file): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    with pytest.raises(StoreError, match="holds no run") as caught:
+        RunFolder.create(path, describe(6, 3), table(6))
+    assert caught.value.code == "foreign-folder"
+    assert {str(file): file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
 
 
 @pytest.mark.parametrize("names", [["notes.txt"], ["run.lock", "notes.txt"], ["tmp"], ["scores.zarr"]])
@@ -284,7 +302,7 @@ def test_a_read_only_file_system_is_named(path: Path, monkeypatch: pytest.Monkey
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     RunFolder.create(path, describe())
-    monkeypatch.setattr(Path, "mkdir", refuse)
+    monkeypatch.setattr(os, "mkdir", refuse)
     with pytest.raises(StoreError, match="Read-only") as caught:
         RunFolder.open(path, writable=True)
     assert caught.value.code == "read-only"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from contextlib import ExitStack
@@ -104,9 +105,11 @@ class StoreMachine(RuleBasedStateMachine):
         if before is not None and self.codes[self.cells(chunk)].sum() != codes[self.cells(chunk)].sum():
             status.write_bytes(before)
             self.codes = codes
-        (self.path / "tmp" / "1-1").write_bytes(b"half")
+        left = self.path / "tmp" / "elsewhere.1.00000000-1"
+        left.write_bytes(b"half")
+        os.utime(left, (0, 0))
         self.stop_and_resume()
-        assert not (self.path / "tmp" / "1-1").exists()
+        assert not left.exists()
 
     @precondition(lambda self: self.n < LARGEST)
     @rule(more=st.integers(1, 3))

@@ -3,7 +3,7 @@
 Every file of a run folder is written here. A file is first written under ``tmp/`` of the folder, on the same
 file system, and then renamed to its place, so that a reader sees the old bytes or the new ones, never a part.
 A killed process leaves files behind in ``tmp/`` only. Renames survive the death of the process; ``sync``
-makes them survive a power cut.
+makes them survive a power cut. No link inside the folder is followed (confined.py).
 
 This module does not know what the bytes mean, nor the order in which files are written (README.md).
 """
@@ -13,15 +13,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from tartan.base.confined import ConfinedFolder, Entry
 from tartan.base.sync import Force, fsync, syncfs
-from tartan.base.temporary import is_abandoned, names_writer, temporary_names
+from tartan.base.temporary import is_abandoned, is_writers_name, temporary_names
 from tartan.errors import DiskFullError, StoreError
 
 MANY_FILES = 64  # from here on one call for the whole file system is faster than one for each file
@@ -33,7 +33,6 @@ _PAGE = 4096
 _DIRECT_BYTES = 4 << 20  # from here on a write past the page cache is faster
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _UNKNOWN_CALL = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 _UNFINISHED = ".tmp"
 _PARQUET = b"PAR1"
@@ -97,14 +96,14 @@ def remove_abandoned(folder: Path, prefix: str, suffix: str = "") -> None:
     prefix, suffix : str
         Of the names.
     """
+    confined = ConfinedFolder(folder)
     with contextlib.suppress(OSError):
-        for entry in list(os.scandir(folder)):
-            name = entry.name.removesuffix(suffix)
-            if entry.name.startswith(prefix) and entry.name.endswith(suffix) and names_writer(name):
-                silent = time.time() - entry.stat(follow_symlinks=False).st_mtime
-                if is_abandoned(name, silent, limit_seconds=_LEFT_SECONDS):
-                    with contextlib.suppress(OSError):
-                        _remove_entry(entry)
+        found = [path for path in folder.iterdir() if path.name.startswith(prefix) and path.name.endswith(suffix)]
+        for path in found:
+            with contextlib.suppress(OSError):
+                silent = time.time() - confined.stat(path).st_mtime
+                if is_abandoned(path.name.removesuffix(suffix), silent, limit_seconds=_LEFT_SECONDS):
+                    confined.remove_tree(path)
 
 
 @contextlib.contextmanager
@@ -172,7 +171,7 @@ class FileWriter:
     force, force_all : callable
         What forces an open file, and the file system that it lies on, to the disk.
     temporary : Path, optional
-        Folder of unfinished files, on the same file system; default: ``tmp`` in ``root``.
+        Folder of unfinished files, in ``root``; default: ``tmp``.
     """
 
     def __init__(
@@ -184,7 +183,7 @@ class FileWriter:
         force_all: Force = syncfs,
         temporary: Path | None = None,
     ) -> None:
-        self._root = root
+        self._folder = ConfinedFolder(root)
         self._temporary = temporary or root / "tmp"
         self._write = write
         self._force = force
@@ -193,16 +192,16 @@ class FileWriter:
         self._owed: set[Path] = set()
         self._owed_lock = threading.Lock()
         with disk_errors(root):
-            self._temporary.mkdir(exist_ok=True)
+            self._folder.make_folder(self._temporary, exist_ok=True)
 
     def beside(self, temporary: Path) -> FileWriter:
         """Return a writer of the same folder and by the same means, with another folder of unfinished files."""
-        root, write = temporary.parents[1], self._write
-        return FileWriter(root, write=write, force=self._force, force_all=self._force_all, temporary=temporary)
+        ways: dict[str, Any] = {"write": self._write, "force": self._force, "force_all": self._force_all}
+        return FileWriter(self._folder.path, temporary=temporary, **ways)
 
     def replace(self, target: Path, buffers: Sequence[Buffer]) -> None:
         """Give ``target`` the contents of the buffers, in order, whole or not at all."""
-        with self.new_file(target) as temporary:
+        with self._renamed_to(target) as temporary:
             self._fill(temporary, buffers)
 
     def stage(self, buffers: Sequence[Buffer]) -> Path:
@@ -243,8 +242,8 @@ class FileWriter:
         """
         with disk_errors(target):
             try:
-                self._make_parents(target)
-                os.link(staged, target)
+                self._folder.make_parents(target)
+                self._folder.link(staged, target)
             except FileExistsError:
                 return False
             except OSError as error:
@@ -259,10 +258,16 @@ class FileWriter:
         """Remove staged files that are still there."""
         for path in staged:
             with contextlib.suppress(OSError):
-                path.unlink()
+                self._folder.remove(path)
 
     @contextlib.contextmanager
-    def new_file(self, target: Path) -> Iterator[Path]:
+    def new_file(self, target: Path) -> Iterator[BinaryIO]:
+        """Yield an open file; when the block ends without an error, it is closed and gets the name ``target``."""
+        with self._renamed_to(target) as temporary, self._folder.new_file(temporary) as file:
+            yield file
+
+    @contextlib.contextmanager
+    def _renamed_to(self, target: Path) -> Iterator[Path]:
         """Yield a temporary path; when the block ends without an error, rename that file to ``target``."""
         temporary = self._temporary / next(self._names)
         try:
@@ -270,15 +275,14 @@ class FileWriter:
                 yield temporary
                 self._rename(temporary, target)
         except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
+            self.discard([temporary])
             raise
         self._owe(target)
 
     def append(self, target: Path, data: bytes) -> None:
         """Append bytes to a log; a kill may leave part of them as its last line."""
         with disk_errors(target):
-            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            descriptor = self._folder.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             try:
                 end = os.fstat(descriptor).st_size
                 try:
@@ -290,10 +294,20 @@ class FileWriter:
                 os.close(descriptor)
         self._owe(target)
 
+    def make_folder(self, place: Path) -> None:
+        """Make a folder in one that exists, unless it is there."""
+        with disk_errors(place):
+            self._folder.make_folder(place, exist_ok=True)
+
     def remove(self, target: Path) -> None:
         """Remove a file if it is there."""
         with disk_errors(target):
-            target.unlink(missing_ok=True)
+            self._folder.remove(target, missing_ok=True)
+
+    def remove_tree(self, place: Path) -> None:
+        """Remove a folder that is there, and all in it."""
+        with disk_errors(place):
+            self._folder.remove_tree(place)
 
     def sync(self) -> int:
         """Force everything written since the last call to the disk; return the number of files.
@@ -316,7 +330,7 @@ class FileWriter:
         """Sync the file system of the folder; return False where the system cannot."""
         with disk_errors(self._temporary):
             try:
-                _forced(self._temporary, self._force_all)
+                self._forced(self._temporary, self._force_all)
             except OSError as error:
                 if error.errno in _UNKNOWN_CALL:
                     return False
@@ -326,49 +340,50 @@ class FileWriter:
     def _sync_path(self, path: Path) -> None:
         """Sync a file or folder, unless it has been removed."""
         with disk_errors(path), contextlib.suppress(FileNotFoundError):
-            _forced(path, self._force)
+            self._forced(path, self._force)
+
+    def _forced(self, path: Path, force: Force) -> None:
+        descriptor = self._folder.open(path, os.O_RDONLY)
+        try:
+            force(descriptor)
+        finally:
+            os.close(descriptor)
 
     def clear_temporary(self) -> None:
-        """Remove what killed processes left, and nothing of a live writer; the caller holds the run lock."""
+        """Remove what killed writers left, and nothing else; the caller holds the run lock."""
         with disk_errors(self._temporary):
-            self._temporary.mkdir(exist_ok=True)
-            left = list(os.scandir(self._temporary))
+            self._folder.make_folder(self._temporary, exist_ok=True)
+            left: list[Entry] = [entry for entry in self._folder.entries(self._temporary) if is_writers_name(entry[0])]
         now = self._now() if left else 0.0
-        for entry in left:
-            with contextlib.suppress(OSError):
-                if is_abandoned(entry.name, now - entry.stat(follow_symlinks=False).st_mtime):
-                    _remove_entry(entry)
+        for name, state in left:
+            if is_abandoned(name, now - state.st_mtime):
+                self.discard([self._temporary / name])
 
     def _now(self) -> float:
         """Return the time by the clock of the file system, which may be another machine's."""
         probe = self._temporary / next(self._names)
         try:
-            probe.touch()
-            now = probe.stat().st_mtime
-            probe.unlink()
+            with self._folder.new_file(probe) as file:
+                now = os.fstat(file.fileno()).st_mtime
+            self._folder.remove(probe)
         except OSError:  # a full disk: all the more reason to remove leftovers
             return time.time()
         return now
 
     def _rename(self, temporary: Path, target: Path) -> None:
         try:
-            temporary.rename(target)
+            self._folder.rename(temporary, target)
         except FileNotFoundError:
-            self._make_parents(target)
+            self._folder.make_parents(target)
             self._owe(target.parent)
-            temporary.rename(target)
-
-    def _make_parents(self, target: Path) -> None:
-        """Make the folders of a file below the root, never the root: its mount may have gone."""
-        for folder in reversed([one for one in target.parents if self._root in one.parents]):
-            folder.mkdir(exist_ok=True)
+            self._folder.rename(temporary, target)
 
     def _owe(self, path: Path) -> None:
         with self._owed_lock:
             self._owed.add(path)
 
     def _fill(self, path: Path, buffers: Sequence[Buffer]) -> None:
-        descriptor = os.open(path, _FLAGS, 0o666)
+        descriptor = self._folder.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             self._write_all(descriptor, self._write_past_cache(path, descriptor, buffers))
         finally:
@@ -385,7 +400,7 @@ class FileWriter:
         if whole < _DIRECT_BYTES or _address(first) % _PAGE:
             return buffers
         try:
-            direct = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_DIRECT)
+            direct = self._folder.open(path, os.O_WRONLY | os.O_DIRECT)
         except OSError:  # the file system has no such writes
             return buffers
         done = 0
@@ -424,18 +439,3 @@ def _address(buffer: memoryview) -> int:
     import numpy as np
 
     return int(np.frombuffer(buffer, np.uint8).ctypes.data)
-
-
-def _forced(path: Path, force: Force) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        force(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _remove_entry(entry: os.DirEntry[str]) -> None:
-    if entry.is_dir(follow_symlinks=False):
-        shutil.rmtree(entry.path, ignore_errors=True)
-    else:
-        Path(entry.path).unlink()

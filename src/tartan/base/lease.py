@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tartan.base.confined import ConfinedFolder
 from tartan.base.temporary import temporary_names
 
 LEASE_SECONDS = 60.0
@@ -32,6 +33,8 @@ class Lease:
 
     Parameters
     ----------
+    folder : ConfinedFolder
+        That the path lies in.
     path : Path
         Written by ``write``.
     every_seconds : float
@@ -43,8 +46,9 @@ class Lease:
         Whether another process took the lease away, because this one was silent for too long.
     """
 
-    def __init__(self, path: Path, *, every_seconds: float = RENEWAL_SECONDS) -> None:
+    def __init__(self, folder: ConfinedFolder, path: Path, *, every_seconds: float = RENEWAL_SECONDS) -> None:
         self.path = path
+        self._folder = folder
         self.lost = False
         self._every = every_seconds
         self._inode = 0
@@ -59,8 +63,7 @@ class Lease:
         FileExistsError
             If the file is there.
         """
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        with os.fdopen(descriptor, "wb") as stream:
+        with self._folder.new_file(self.path) as stream:
             stream.write(encode(myself() | dict(about or {})))
             self._inode = os.fstat(stream.fileno()).st_ino
         self._thread.start()
@@ -68,9 +71,9 @@ class Lease:
     def renew(self) -> None:
         """Set the time of the lease to now, by the clock of its file system; take note if it is gone."""
         try:
-            self.lost |= self.path.stat().st_ino != self._inode
+            self.lost |= self._folder.stat(self.path).st_ino != self._inode
             if not self.lost:
-                os.utime(self.path)
+                self._folder.renew(self.path)
         except FileNotFoundError:
             self.lost = True
         except OSError:  # the file server is away; it will say more when it is back
@@ -84,7 +87,7 @@ class Lease:
         self.renew()
         if not self.lost:
             with contextlib.suppress(OSError):
-                self.path.unlink()
+                self._folder.remove(self.path)
 
     def _keep(self) -> None:
         while not self.lost and not self._ended.wait(self._every):
@@ -114,25 +117,25 @@ def is_of_this_host(holder: Holder) -> bool:
     return holder.get("host") == socket.gethostname()
 
 
-def age_seconds(path: Path) -> float:
+def age_seconds(folder: ConfinedFolder, path: Path) -> float:
     """Return the age of a file by the clock of its file system, which may be on another machine."""
-    return server_time(path.parent) - path.stat().st_mtime
+    return server_time(folder, path.parent) - folder.stat(path).st_mtime
 
 
-def server_time(folder: Path) -> float:
-    """Return the time by the clock of the file system of a folder; by that of this machine where it cannot be written.
+def server_time(folder: ConfinedFolder, place: Path) -> float:
+    """Return the time by the clock of the file system of a place; by that of this machine where it cannot be written.
 
-    The probe that is written for it also makes network file systems list the folder anew.
+    The probe that is written for it also makes network file systems list the place anew.
     """
-    probe = folder / f"{PROBE}-{next(temporary_names())}"
+    probe = place / f"{PROBE}-{next(temporary_names())}"
     try:
-        probe.touch()
-        return probe.stat().st_mtime
+        with folder.new_file(probe) as file:
+            return os.fstat(file.fileno()).st_mtime
     except OSError:
         return time.time()
     finally:
         with contextlib.suppress(OSError):
-            probe.unlink()
+            folder.remove(probe)
 
 
 def encode(holder: Holder) -> bytes:

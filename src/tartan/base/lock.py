@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tartan.base.confined import ConfinedFolder
 from tartan.base.files import disk_errors
 from tartan.base.lease import (
     LEASE_SECONDS,
@@ -69,7 +70,7 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path, *, flock: Flock = fcntl.flock) -> None:
-        self._folder = folder
+        self._folder = ConfinedFolder(folder)
         self._flock = flock
         self._descriptor: int | None = None
         self._lease: Lease | None = None
@@ -114,9 +115,9 @@ class FolderLock:
     def _take_lease(self) -> None:
         lease = _folder_lease(self._folder)
         try:
-            living = living_writers(self._folder)
+            living = _living_writers(self._folder)
             if living:
-                raise _locked(self._folder, living)
+                raise _locked(self._folder.path, living)
         except BaseException:
             lease.close()
             raise
@@ -160,7 +161,7 @@ class SharedLock:
         name: str | None = None,
     ) -> None:
         self.place = folder / WRITERS_NAME / (name or writer_name())
-        self._folder = folder
+        self._folder = ConfinedFolder(folder)
         self._group = group
         self._about = {"group": group, **(about or {})}
         self._flock = flock
@@ -197,28 +198,28 @@ class SharedLock:
             self._lease.renew()
 
     def _register(self) -> None:
-        lease = Lease(self.place / WRITER_LEASE_NAME)
+        lease = Lease(self._folder, self.place / WRITER_LEASE_NAME)
         with disk_errors(self.place):
-            self.place.parent.mkdir(exist_ok=True)  # not the folder itself: its mount may have gone
+            self._folder.make_parents(self.place)
             try:
-                self.place.mkdir()
+                self._folder.make_folder(self.place)
             except FileExistsError:
-                raise _named_twice(self._folder, self.place.name) from None
+                raise _named_twice(self._folder.path, self.place.name) from None
             lease.write(self._about)
         self._lease = lease
 
     def _refuse_other_groups(self) -> None:
         # One that is about to write its lease has no group yet; it will see the lease of this one.
-        others = [one for one in living_writers(self._folder) if one.get("group") not in (None, self._group)]
+        others = [one for one in _living_writers(self._folder) if one.get("group") not in (None, self._group)]
         if others:
-            raise _locked(self._folder, others)
+            raise _locked(self._folder.path, others)
 
     def _leave(self) -> None:
         if self._lease is not None:
             self._lease.close()
             self._lease = None
             with contextlib.suppress(OSError):  # something is left in it
-                self.place.rmdir()
+                self._folder.remove_folder(self.place)
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -226,7 +227,7 @@ class SharedLock:
 
 def living_writers(folder: Path) -> list[Holder]:
     """Return who of several writers of a folder is alive, as far as can be seen from here, in order of names."""
-    return [holder for holder, age in _writers(folder) if is_alive(holder, age)]
+    return _living_writers(ConfinedFolder(folder))
 
 
 def is_held(folder: Path) -> bool:
@@ -234,24 +235,29 @@ def is_held(folder: Path) -> bool:
 
     Of a holder on another machine only a lease tells that it is alive.
     """
+    confined = ConfinedFolder(folder)
     for name, here in ((FILE_NAME, True), (LEASE_NAME, False)):
-        with contextlib.suppress(OSError):
-            holder = decode((folder / name).read_bytes())
-            if is_alive(holder, 2 * LEASE_SECONDS if here else age_seconds(folder / name)):
+        with contextlib.suppress(OSError, StoreError):
+            holder = decode(confined.read(folder / name))
+            if is_alive(holder, 2 * LEASE_SECONDS if here else age_seconds(confined, folder / name)):
                 return True
     return bool(living_writers(folder))
 
 
-def _kernel_lock(folder: Path, kind: int, flock: Flock) -> int | None:
+def _living_writers(folder: ConfinedFolder) -> list[Holder]:
+    return [holder for holder, age in _writers(folder) if is_alive(holder, age)]
+
+
+def _kernel_lock(folder: ConfinedFolder, kind: int, flock: Flock) -> int | None:
     """Take the kernel lock; return its descriptor, or None where the file system has no such locks."""
-    with disk_errors(folder):
-        descriptor = os.open(folder / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    with disk_errors(folder.path):
+        descriptor = folder.open(folder.path / FILE_NAME, os.O_RDWR | os.O_CREAT)
     try:
         flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = decode(os.pread(descriptor, 4096, 0))
         os.close(descriptor)
-        raise _locked(folder, _stragglers(folder) or [holder]) from None
+        raise _locked(folder.path, _stragglers(folder) or [holder]) from None
     except OSError as error:
         os.close(descriptor)
         if error.errno not in _UNSUPPORTED:
@@ -263,36 +269,36 @@ def _kernel_lock(folder: Path, kind: int, flock: Flock) -> int | None:
     return descriptor
 
 
-def _folder_lease(folder: Path, about: Mapping[str, Any] | None = None) -> Lease:
+def _folder_lease(folder: ConfinedFolder, about: Mapping[str, Any] | None = None) -> Lease:
     """Write the lease of the process that is alone, over one whose holder is dead."""
-    path = folder / LEASE_NAME
+    path = folder.path / LEASE_NAME
     for _ in range(2):  # the second time after a dead holder's lease is gone
-        lease = Lease(path)
-        with disk_errors(folder), contextlib.suppress(FileExistsError):
+        lease = Lease(folder, path)
+        with disk_errors(folder.path), contextlib.suppress(FileExistsError):
             lease.write(about)
             return lease
         _drop_dead_lease(folder, path)
-    raise _locked(folder, [decode(path.read_bytes())])
+    raise _locked(folder.path, [decode(folder.read(path))])
 
 
-def _drop_dead_lease(folder: Path, path: Path) -> None:
+def _drop_dead_lease(folder: ConfinedFolder, path: Path) -> None:
     """Remove the lease if its holder is dead; rename first, so that only one of two contenders wins."""
     try:
-        before = path.read_bytes()
+        before = folder.read(path)
         holder = decode(before)
-        if is_alive(holder, age_seconds(path)):
-            raise _locked(folder, [holder])
+        if is_alive(holder, age_seconds(folder, path)):
+            raise _locked(folder.path, [holder])
         grave = path.with_name(f"{LEASE_NAME}-{next(temporary_names())}")
-        path.rename(grave)
-        if grave.read_bytes() != before:  # another process was faster, and this is its lease: give it back
-            os.link(grave, path)
-        grave.unlink()
+        folder.rename(path, grave)
+        if folder.read(grave) != before:  # another process was faster, and this is its lease: give it back
+            folder.link(grave, path)
+        folder.remove(grave)
     except FileNotFoundError:
         return
 
 
 @contextlib.contextmanager
-def _joining(folder: Path) -> Iterator[None]:
+def _joining(folder: ConfinedFolder) -> Iterator[None]:
     """Be alone for a moment, to become one of several; wait for others that do the same."""
     deadline = time.monotonic() + JOIN_SECONDS
     while True:
@@ -309,20 +315,21 @@ def _joining(folder: Path) -> Iterator[None]:
         lease.close()
 
 
-def _writers(folder: Path) -> list[tuple[Holder, float]]:
+def _writers(folder: ConfinedFolder) -> list[tuple[Holder, float]]:
     """Return who is or was one of several writers and has not left, each with the age of its lease."""
-    place = folder / WRITERS_NAME
-    if not place.is_dir():
+    place = folder.path / WRITERS_NAME
+    names = [name for name, _ in folder.entries(place)]
+    if not names:
         return []
-    now, found = server_time(place), []
-    for entry in sorted(place.iterdir()):
+    now, found = server_time(folder, place), []
+    for name in names:
         with contextlib.suppress(OSError):
-            lease = entry / WRITER_LEASE_NAME
-            found.append((decode(lease.read_bytes()), now - lease.stat().st_mtime))
+            lease = place / name / WRITER_LEASE_NAME
+            found.append((decode(folder.read(lease)), now - folder.stat(lease).st_mtime))
     return found
 
 
-def _stragglers(folder: Path) -> list[Holder]:
+def _stragglers(folder: ConfinedFolder) -> list[Holder]:
     """Return the writers that may hold the kernel lock: the living ones, else the silent ones of other machines."""
     writers = _writers(folder)
     living = [holder for holder, age in writers if is_alive(holder, age)]

@@ -1,8 +1,7 @@
 """Names of unfinished files: two writers never choose the same one, and what a dead writer left is recognised.
 
 A name says who writes: ``HOST.PID.TOKEN-NUMBER``. The random token tells apart two writers of one process, and of two
-processes that had the same id one after the other. Names without it, such as ``PID-NUMBER``, are of writers that held a
-folder alone; the process that holds it now may remove them.
+processes that had the same id one after the other. What has any other name is not Tartan's, and never removed.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pathlib import Path
 SILENT_SECONDS = 60.0
 """A file that was not written for this long, by a writer that cannot be asked, is abandoned."""
 _HOST_CHARACTERS = 32
-_NAME = re.compile(r"(?P<host>[\w-]+)\.(?P<pid>\d+)\.[0-9a-f]{8}-\d+$")
+_NAME = re.compile(r"(?P<host>[\w-]+)\.(?P<pid>\d+)\.[0-9a-f]{8}-\d+\Z")
 
 
 def writer_name() -> str:
@@ -33,13 +32,13 @@ def temporary_names() -> Iterator[str]:
     return map(f"{writer}-{{}}".format, itertools.count())
 
 
-def names_writer(name: str) -> bool:
-    """Whether a name ends as those of ``temporary_names`` do."""
-    return _NAME.search(name) is not None
+def is_writers_name(name: str) -> bool:
+    """Whether a name is one of ``temporary_names``."""
+    return _NAME.fullmatch(name) is not None
 
 
 def is_abandoned(name: str, silent_seconds: float, *, limit_seconds: float = SILENT_SECONDS) -> bool:
-    """Whether the writer of an unfinished file is gone, as far as can be seen from this process.
+    """Whether a name ends as those of ``temporary_names`` do, and its writer is gone, as far as can be seen from here.
 
     Parameters
     ----------
@@ -52,7 +51,7 @@ def is_abandoned(name: str, silent_seconds: float, *, limit_seconds: float = SIL
     """
     found = _NAME.search(name)
     if found is None:
-        return True
+        return False
     pid = int(found["pid"])
     if found["host"] == _host() and pid != os.getpid():
         return not Path(f"/proc/{pid}").exists()

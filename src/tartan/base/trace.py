@@ -117,11 +117,12 @@ class Tracer:
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the trace as one JSON file, by temporary name and rename."""
         with whole_file(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
-            file.writelines(self._lines())
+            file.writelines(self.lines())
             file.flush()
             fsync(file.fileno())
 
-    def _lines(self) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the JSON file."""
         about = {"format_version": FORMAT_VERSION, "dropped_events": self.n_dropped}
         yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": [\n'
         separator = ""

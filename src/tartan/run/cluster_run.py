@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tartan.base.checks import POSITIVE, number
+from tartan.base.files import FileWriter
 from tartan.base.progress import Progress
 from tartan.base.signals import cancel_on_signals
 from tartan.base.trace import Tracer
@@ -27,10 +28,10 @@ from tartan.core.coordinator import Coordinator
 from tartan.core.ledger import NOT_COMPUTED
 from tartan.core.region import Region
 from tartan.core.verdict import FailureRules
-from tartan.errors import ClusterError, RunCancelledError, StoreError, TartanError
+from tartan.errors import ClusterError, DiskFullError, RunCancelledError, StoreError, TartanError
 from tartan.run.cluster_rank import ENTRY, STORAGE_RESOURCE, RankJob, identity_of
 from tartan.run.oversight import RanksOversight
-from tartan.run.session import TRACE_NAME, RunSession, folder_grid
+from tartan.run.session import RunSession, folder_grid
 from tartan.run.statistics import STOPPED, collect_statistics, why_stopped
 from tartan.run.storage_rank import size_sample
 from tartan.runtime.remaining import Remaining
@@ -273,7 +274,7 @@ def _write_trace(folder: RunFolder, tracer: Tracer, summary: Summary) -> None:
         with contextlib.suppress(ValueError):
             tracer.absorb(rank, bytes(packed))
     with contextlib.suppress(OSError, TartanError):
-        tracer.write(folder.path / TRACE_NAME)
+        folder.write_trace(tracer.lines())
 
 
 def _committed(folder: RunFolder, regions: Sequence[Region]) -> tuple[Run, ...]:
@@ -317,20 +318,19 @@ class _RanksFile:
 
     def __init__(self, folder: RunFolder) -> None:
         self._path = folder.path / RANKS_NAME
+        self._writer = FileWriter(folder.path)
 
     def write(self, ranks: Sequence[RankRecord]) -> None:
         """Name the live ranks; a full disk stops no run."""
         known = [(number, rank) for number, rank in enumerate(ranks) if rank.hello is not None]
         found = [{"rank": rank.name, "host": rank.hello.host, "pid": rank.hello.pid} for _, rank in known if rank.hello]
-        with contextlib.suppress(OSError):
-            temporary = self._path.with_suffix(".tmp")
-            temporary.write_text(json.dumps(found, indent=1) + "\n")
-            temporary.replace(self._path)
+        with contextlib.suppress(StoreError, DiskFullError):
+            self._writer.replace(self._path, [(json.dumps(found, indent=1) + "\n").encode()])
 
     def remove(self) -> None:
         """Remove it: nobody computes."""
-        with contextlib.suppress(OSError):
-            self._path.unlink()
+        with contextlib.suppress(StoreError):
+            self._writer.remove(self._path)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from tartan.base.confined import make_private
 from tartan.base.user_key import user_key
 from tartan.devices.protocol import Device
 from tartan.errors import ConfigError
@@ -30,10 +31,15 @@ def open_disk_cache(folder: RunFolder, options: RunOptions) -> DiskCache | None:
     ------
     ConfigError
         If the place cannot be used, or belongs to another user.
+    StoreError
+        If the place in the run folder is a link.
     """
-    if options.disk_cache is None and options.cache_at is None:
-        return None
-    place = folder.path / "cache" if options.cache_at is None else _own_folder(Path(options.cache_at))
+    if options.cache_at is None:
+        if options.disk_cache is None:
+            return None
+        capacity = parse_bytes(options.disk_cache, option="--disk-cache")
+        return DiskCache(folder.path / "cache", capacity, root=folder.path)
+    place = _own_folder(Path(options.cache_at))
     if options.disk_cache is not None:
         return DiskCache(place, parse_bytes(options.disk_cache, option="--disk-cache"))
     return DiskCache(place, max(1, int(shutil.disk_usage(place).free * FREE_SHARE)))
@@ -43,15 +49,12 @@ def _own_folder(parent: Path) -> Path:
     """Create a folder of this user alone in one that may be shared; nothing else in there is ever touched."""
     place = parent / f"tartan-cache-{os.getuid()}"
     try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        state = place.lstat()
-        usable = os.access(place, os.W_OK | os.X_OK)
+        if not parent.exists():
+            parent.mkdir(parents=True, exist_ok=True)
+        make_private(place, option="--cache-at")
     except OSError as error:
         message = f"--cache-at {parent}: {error.strerror}; name a folder on a local disk that can be written"
         raise ConfigError(message, context={"option": "--cache-at"}) from None
-    if place.is_symlink() or state.st_uid != os.getuid() or not usable:
-        message = f"--cache-at {parent}: {place.name} in it is not a folder of this user; name another folder"
-        raise ConfigError(message, context={"option": "--cache-at"})
     return place
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -55,7 +55,6 @@ from tartan.store.removal import is_removable, remove_run, require_removable
 from tartan.store.tables import mend_result, merge_parts, result_is_whole
 
 DEVICE_MEMORY_TRIES = 4
-TRACE_NAME = "trace.json"
 
 
 @dataclass(frozen=True)
@@ -251,9 +250,10 @@ class RunSession:
 
     def _create(self, path: Path, *, held: bool = False, replaces: bool = False) -> RunFolder:
         """Create the run folder, after what can be known beforehand was checked."""
+        asked, manifest = self.asked, self.asked.manifest()
         if not replaces:
-            _refuse_unwritable(path)
-        asked, manifest, table = self.asked, self.asked.manifest(), self.asked.items()
+            _refuse_unwritable(path, manifest.outputs)
+        table = asked.items()
         form = self.facts.form
         if form is not None:
             manifest.application["item"] = {"dtype": form.dtype.str, "shape": list(form.shape)}
@@ -432,7 +432,7 @@ class RunSession:
         return Node(execution)
 
     def _write_trace(self, folder: RunFolder, tracer: Tracer) -> None:
-        tracer.write(folder.path / TRACE_NAME)
+        folder.write_trace(tracer.lines())
 
     def _lead(self, folder: RunFolder, remaining: Left, plan: MemoryPlan, progress: Progress) -> Lead:
         """Return what stands above the node: here the whole order, and the verdict on what failed."""
@@ -493,8 +493,8 @@ def folder_grid(folder: RunFolder) -> Grid:
     )
 
 
-def _refuse_unwritable(path: Path) -> None:
+def _refuse_unwritable(path: Path, outputs: Iterable[str]) -> None:
     """Refuse a folder that cannot be used, before anything is computed for it."""
     with disk_errors(path):
         path.mkdir(parents=True, exist_ok=True)
-    refuse_occupied(path)
+    refuse_occupied(path, outputs)

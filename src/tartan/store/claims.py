@@ -16,13 +16,15 @@ This module knows files and their places, not what is in them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-import shutil
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tartan.base.confined import ConfinedFolder
 from tartan.base.files import FileWriter, disk_errors
 from tartan.base.lock import WRITERS_NAME
 from tartan.errors import StoreError
@@ -168,18 +170,27 @@ def settle(folder: Path, writers: Path, writer: FileWriter, targets: Targets, st
     state : callable
         What a chunk is now.
     """
-    place = folder / NAME
-    if place.is_symlink() or not place.is_dir():
+    confined, place = ConfinedFolder(folder), folder / NAME
+    if not place.is_dir():
         return
-    for row in sorted(place.iterdir()):
-        for claim in sorted(row.iterdir()) if row.is_dir() and row.name.isdecimal() else ():
-            found = _CLAIM.fullmatch(claim.name)
-            if found is None:
-                continue
-            chunk = int(row.name), int(found[1])
-            if claim.name == f"{chunk[1]}.{state(chunk)}":
-                for source, target in _planned(writers, claim.read_bytes(), targets(chunk)):
-                    writer.publish(source, target)
+    claims = [(chunk, path) for row in _rows(confined, place) for chunk, path in _claims_of(confined, row)]
+    for chunk, path in claims:
+        if path.name == f"{chunk[1]}.{state(chunk)}":
+            for source, target in _planned(writers, confined.read(path), targets(chunk)):
+                writer.publish(source, target)
     writer.sync()
     with disk_errors(place):
-        shutil.rmtree(place)
+        for _, path in claims:
+            confined.remove(path)
+        for emptied in (*_rows(confined, place), place):
+            with contextlib.suppress(OSError):  # what is no claim stays
+                confined.remove_folder(emptied)
+
+
+def _rows(confined: ConfinedFolder, place: Path) -> list[Path]:
+    return [place / name for name, found in confined.entries(place) if name.isdecimal() and stat.S_ISDIR(found.st_mode)]
+
+
+def _claims_of(confined: ConfinedFolder, row: Path) -> list[tuple[Chunk, Path]]:
+    found = ((_CLAIM.fullmatch(name), row / name) for name, _ in confined.entries(row))
+    return [((int(row.name), int(named[1])), path) for named, path in found if named is not None]

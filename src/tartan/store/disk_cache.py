@@ -4,7 +4,8 @@ One file an entry, named by a digest that the caller derives from everything the
 a list of arrays after a header with a checksum; a damaged, torn or foreign entry counts as absent and is removed.
 Entries are compressed where a sample shrinks. The cache is bounded: when it is full, the least recently used entries
 are removed. Two processes may share a folder; each sees the entries of the other, and the bound holds up to what both
-write between two scans of the folder.
+write between two scans of the folder. Files of other names than those of entries are never touched, and no link is
+followed (base/confined.py).
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import stat
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,12 +24,17 @@ from typing import Any
 import numpy as np
 
 from tartan.base.checksum import crc32c
-from tartan.base.temporary import temporary_names
-from tartan.errors import ConfigError
+from tartan.base.confined import ConfinedFolder
+from tartan.base.temporary import is_abandoned, is_writers_name, temporary_names
+from tartan.errors import ConfigError, StoreError
 from tartan.store.grid_io import compress, decompress, pays_to_compress
 
 _MAGIC = b"TTNC\x01\x00\x00\x00"
 _ALIGN = 64
+_UNFINISHED = "tmp-"
+_FOLDER_CHARACTERS = 2
+_DIGEST = re.compile(r"[0-9a-f]{8,}")
+_FOLDER = re.compile(r"[0-9a-f]{2}")
 _LOW_WATER = 0.9  # eviction goes down to this share, so that it is rare
 
 
@@ -38,16 +47,29 @@ class DiskCache:
         Created if absent.
     capacity_bytes : int
         Largest total size of the entries on disk.
+    root : path, optional
+        A folder that the cache lies in, and below which no link is followed; default: the folder itself.
+
+    Raises
+    ------
+    ConfigError
+        If the capacity is not positive.
+    StoreError
+        If the folder, or one in it, is a link below the root.
     """
 
-    def __init__(self, folder: str | Path, capacity_bytes: int) -> None:
+    def __init__(self, folder: str | Path, capacity_bytes: int, *, root: Path | None = None) -> None:
         if capacity_bytes <= 0:
             raise ConfigError(f"disk cache: a capacity of {capacity_bytes} bytes is not possible; give a positive size")
         self.folder = Path(folder)
         self.capacity_bytes = capacity_bytes
         self._lock = threading.Lock()
         self._names = temporary_names()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._confined = ConfinedFolder(root or self.folder)
+        if root is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        else:
+            self._confined.make_folder(self.folder, exist_ok=True)
         self._used_bytes = sum(size for _, size, _ in self._entries())
         self._evict()
 
@@ -60,8 +82,9 @@ class DiskCache:
         """Return the arrays of an entry, new and writable, or None if there is no intact one."""
         path = self._path(digest)
         try:
-            data = np.fromfile(path, np.uint8)
-        except OSError:
+            with open(self._confined.open(path, os.O_RDONLY), "rb") as file:
+                data = np.fromfile(file, np.uint8)
+        except (OSError, StoreError):
             return None
         try:
             arrays = decode(data)
@@ -69,7 +92,7 @@ class DiskCache:
             self._drop(path, len(data))
             return None
         with contextlib.suppress(OSError):
-            os.utime(path)  # the time of the last use
+            self._confined.renew(path)  # the time of the last use
         return arrays
 
     def put(self, digest: str, arrays: Sequence[np.ndarray]) -> bool:
@@ -95,34 +118,43 @@ class DiskCache:
         return True
 
     def _path(self, digest: str) -> Path:
-        if not digest.isalnum() or len(digest) < 4:
+        if _DIGEST.fullmatch(digest) is None:
             raise ConfigError(f"disk cache: {digest!r} is not a digest")
-        return self.folder / digest[:2] / digest
+        return self.folder / digest[:_FOLDER_CHARACTERS] / digest
 
     def _write(self, path: Path, buffers: Sequence[Any]) -> bool:
-        temporary = self.folder / f"tmp-{next(self._names)}"
+        temporary = self.folder / f"{_UNFINISHED}{next(self._names)}"
         try:
-            path.parent.mkdir(exist_ok=True)
-            with open(temporary, "xb") as stream:
+            self._confined.make_folder(path.parent, exist_ok=True)
+            with self._confined.new_file(temporary) as stream:
                 for buffer in buffers:
                     stream.write(buffer)
-            temporary.rename(path)
-        except OSError:
+            self._confined.rename(temporary, path)
+        except (OSError, StoreError):
             with contextlib.suppress(OSError):
-                temporary.unlink()
+                self._confined.remove(temporary)
             return False
         return True
 
     def _entries(self) -> list[tuple[float, int, Path]]:
         """List entries and what killed writers left: (time of last use, bytes, path)."""
-        found = []
-        for folder in (self.folder, *(p for p in self.folder.iterdir() if p.is_dir())):
-            for entry in os.scandir(folder):
-                with contextlib.suppress(FileNotFoundError):
-                    if entry.is_file(follow_symlinks=False):
-                        state = entry.stat()
-                        found.append((state.st_mtime, state.st_size, Path(entry.path)))
-        return found
+        places, now = [(self.folder, self._confined.entries(self.folder))], time.time()
+        for name, state in places[0][1]:
+            if stat.S_ISDIR(state.st_mode) and _FOLDER.fullmatch(name) is not None:
+                places.append((self.folder / name, self._confined.entries(self.folder / name)))
+        return [
+            (state.st_mtime, state.st_size, place / name)
+            for place, found in places
+            for name, state in found
+            if stat.S_ISREG(state.st_mode) and self._is_ours(place, name, now - state.st_mtime)
+        ]
+
+    def _is_ours(self, place: Path, name: str, silent_seconds: float) -> bool:
+        """Whether a file is an entry, or what a writer that is gone left."""
+        if place == self.folder:
+            writer = name.removeprefix(_UNFINISHED)
+            return writer != name and is_writers_name(writer) and is_abandoned(writer, silent_seconds)
+        return _DIGEST.fullmatch(name) is not None and name.startswith(place.name)
 
     def _evict(self) -> None:
         """Scan the folder and remove the least recently used entries while there are too many bytes."""
@@ -132,14 +164,14 @@ class DiskCache:
             for _, size, path in entries:
                 if used <= _LOW_WATER * self.capacity_bytes:
                     break
-                path.unlink(missing_ok=True)
+                self._confined.remove(path, missing_ok=True)
                 used -= size
         with self._lock:
             self._used_bytes = used
 
     def _drop(self, path: Path, size: int) -> None:
         with contextlib.suppress(OSError):
-            path.unlink()
+            self._confined.remove(path)
         with self._lock:
             self._used_bytes = max(0, self._used_bytes - size)
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 import numpy as np
 
@@ -23,8 +23,9 @@ from tartan.store.dense import Dense
 from tartan.store.failures import FailureLog, read_failures
 from tartan.store.healing import Healing
 from tartan.store.items import ItemTable, StoredItems
-from tartan.store.layout import STATUS, check_request, lay_out, refuse_occupied, remove_leftovers
+from tartan.store.layout import STATUS, TRACE_NAME, check_request, lay_out, refuse_occupied, remove_leftovers
 from tartan.store.ledger import Ledger
+from tartan.store.links import refuse_links
 from tartan.store.manifest import Manifest
 from tartan.store.reduced import RESULT_NAME, Parts
 from tartan.store.seal import is_sealed, write_seal
@@ -104,10 +105,10 @@ class RunFolder(Ledger):
         check_request(manifest, items)
         with disk_errors(path):
             path.mkdir(parents=True, exist_ok=True)
-        refuse_occupied(path)
+        refuse_occupied(path, manifest.outputs)
         with contextlib.nullcontext() if held else FolderLock(path):
-            refuse_occupied(path)
-            remove_leftovers(path)
+            refuse_occupied(path, manifest.outputs)
+            remove_leftovers(path, manifest.outputs)
             writer = writer or FileWriter(path)
             writer.clear_temporary()
             lay_out(path, manifest, items, candidates, samples or {}, known, writer)
@@ -137,8 +138,8 @@ class RunFolder(Ledger):
                 context={"path": str(path)},
             )
         if writable:
-            with disk_errors(path):
-                writer = writer or FileWriter(path)
+            refuse_links(path, description.outputs)
+            writer = writer or FileWriter(path)
         folder = cls(path, description, writer if writable else None)
         if writable and folder.healing:
             with folder.lock():
@@ -446,6 +447,11 @@ class RunFolder(Ledger):
         """Replace the statistics of one of several writers that does not see this folder; ``name`` is its own."""
         statistics.write_of(self.path / WRITERS_NAME / name, stats, self._write_access())
 
+    def write_trace(self, lines: Iterable[str]) -> None:
+        """Replace ``trace.json``."""
+        with self._write_access().new_file(self.path / TRACE_NAME) as file:
+            file.writelines(line.encode() for line in lines)
+
     def writers_stats(self) -> dict[str, dict[str, Any]]:
         """Return the statistics of several writers that are not added to those of the run yet, by writer."""
         return statistics.of_writers(self.path)
@@ -454,11 +460,11 @@ class RunFolder(Ledger):
         """Remove statistics of several writers, which have been added up; the caller holds the lock."""
         writers.forget_statistics(self.path, names)
 
-    def replace_result(self, write: Callable[[Path], None]) -> Path:
-        """Let ``write`` write the merged result of a reduced run to a path; return where it is then."""
+    def replace_result(self, write: Callable[[BinaryIO], None]) -> Path:
+        """Let ``write`` write the merged result of a reduced run to an open file; return where it is then."""
         target = self.path / RESULT_NAME
-        with self._write_access().new_file(target) as temporary:
-            write(temporary)
+        with self._write_access().new_file(target) as file:
+            write(file)
         return target
 
     def forget_result(self) -> None:

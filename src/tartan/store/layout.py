@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from tartan.base import lock
+from tartan.base.confined import ConfinedFolder
 from tartan.base.files import FileWriter
+from tartan.base.temporary import is_writers_name
 from tartan.errors import ConfigError, InternalError, StoreError
 from tartan.store import checksums, items, manifest, seal
 from tartan.store.dense import Dense
@@ -20,9 +23,9 @@ from tartan.store.manifest import Manifest
 
 STATUS = "status"
 CANDIDATES_NAME = "candidates.npy"
-_BEFORE_MANIFEST = {
-    "tmp", CANDIDATES_NAME, lock.FILE_NAME, lock.LEASE_NAME, items.FILE_NAME, seal.FILE_NAME, checksums.FILE_NAME
-}  # fmt: skip
+TRACE_NAME = "trace.json"
+_LOCKS = (lock.FILE_NAME, lock.LEASE_NAME)
+_BEFORE_MANIFEST = (*_LOCKS, CANDIDATES_NAME, items.FILE_NAME, seal.FILE_NAME, checksums.FILE_NAME)
 _RESERVED = {STATUS, "i", "j", "key_i", "key_j"}
 _RESERVED_OF_TRIPLES = {*_RESERVED, "k", "key_k"}
 
@@ -42,7 +45,7 @@ def lay_out(
     if table is not None:
         table.write(path, writer)
     if candidates is not None:
-        with writer.new_file(path / CANDIDATES_NAME) as temporary, open(temporary, "wb") as stream:
+        with writer.new_file(path / CANDIDATES_NAME) as stream:
             np.save(stream, np.ascontiguousarray(candidates, np.int64))
     if description.reduce is None:
         Dense.create(path, description, writer, samples)
@@ -65,15 +68,31 @@ def check_request(description: Manifest, table: ItemTable | None) -> None:
             raise ConfigError(f"output {name!r} cannot be a file name here; use letters, digits, _ and -")
 
 
-def refuse_occupied(path: Path) -> None:
-    """Refuse a folder that holds a run or anything that a killed creation cannot have left."""
+@dataclass(frozen=True)
+class _Leftovers:
+    """What lies in a folder without a manifest: what a killed creation of a run left, and what it cannot have left."""
+
+    files: list[Path] = field(default_factory=list)
+    folders: list[Path] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+
+
+def refuse_occupied(path: Path, outputs: Iterable[str]) -> None:
+    """Refuse a folder that holds a run, or anything that a killed creation cannot have left.
+
+    Parameters
+    ----------
+    path : Path
+    outputs : iterable of str
+        Names of the outputs of the run that is to be created.
+    """
     found = sorted(entry.name for entry in os.scandir(path))
     if manifest.FILE_NAME in found:
         raise StoreError(
             f"{path} holds a run already; resume it, choose another folder, or replace it with `overwrite=True`",
             code="exists",
         )
-    foreign = [name for name in found if name not in _BEFORE_MANIFEST and not name.endswith(".zarr")]
+    foreign = _leftovers(path, outputs).foreign
     if foreign or (found and lock.FILE_NAME not in found):
         raise StoreError(
             f"{path} is not empty and holds no run ({', '.join((foreign or found)[:3])}); choose another folder",
@@ -82,12 +101,30 @@ def refuse_occupied(path: Path) -> None:
         )
 
 
-def remove_leftovers(path: Path) -> None:
-    """Remove what a killed creation left; the caller holds the lock and has looked at the names."""
-    for entry in list(os.scandir(path)):
-        if entry.name in (lock.FILE_NAME, lock.LEASE_NAME):
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path)
+def remove_leftovers(path: Path, outputs: Iterable[str]) -> None:
+    """Remove what a killed creation left, and nothing else; the caller holds the lock."""
+    confined, left = ConfinedFolder(path), _leftovers(path, outputs)
+    for file in left.files:
+        if file.name not in _LOCKS:
+            confined.remove(file)
+    for folder in left.folders:
+        confined.remove_folder(folder)
+
+
+def _leftovers(path: Path, outputs: Iterable[str]) -> _Leftovers:
+    confined, found = ConfinedFolder(path), _Leftovers()
+    arrays = {f"{name}.zarr" for name in (*outputs, STATUS)}
+    for name, state in confined.entries(path):
+        if stat.S_ISDIR(state.st_mode) and (name == "tmp" or name in arrays):
+            found.folders.append(path / name)
+            for inner, its_state in confined.entries(path / name):
+                ours = is_writers_name(inner) if name == "tmp" else inner == "zarr.json"
+                if ours and stat.S_ISREG(its_state.st_mode):
+                    found.files.append(path / name / inner)
+                else:
+                    found.foreign.append(f"{name}/{inner}")
+        elif stat.S_ISREG(state.st_mode) and name in _BEFORE_MANIFEST:
+            found.files.append(path / name)
         else:
-            Path(entry.path).unlink()
+            found.foreign.append(name)
+    return found

@@ -43,7 +43,8 @@ def write_pairs(
         How Parquet is written: ``compression``, ``use_dictionary``. Text ignores them.
     """
     if kind == "parquet":
-        write_batches(path, reader, **ways)
+        with arrow_file(path, "wb") as file:
+            write_batches(file, reader, **ways)
         return
     separator = SEPARATORS[kind]
     columns = [name for name in reader.schema.names if name not in key_names] + (list(key_names) if keys else [])

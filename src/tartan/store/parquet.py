@@ -16,7 +16,7 @@ def write_table(path: Path, table: pa.Table, writer: FileWriter) -> None:
     """Write a table of a run folder."""
     import pyarrow.parquet as pq
 
-    with writer.new_file(path) as temporary, arrow_file(temporary, "wb") as file:
+    with writer.new_file(path) as file:
         pq.write_table(table, file, compression="zstd", write_page_checksum=True)
 
 
@@ -34,11 +34,11 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
         return table.read(None if columns is None else list(columns))
 
 
-def write_batches(path: Path, batches: pa.RecordBatchReader, **options: Any) -> None:
-    """Write batch after batch; ``options`` are those of ``pyarrow.parquet.ParquetWriter``."""
+def write_batches(file: Any, batches: pa.RecordBatchReader, **options: Any) -> None:
+    """Write batch after batch to an open file; ``options`` are those of ``pyarrow.parquet.ParquetWriter``."""
     import pyarrow.parquet as pq
 
-    with batches, arrow_file(path, "wb") as file, pq.ParquetWriter(file, batches.schema, **options) as parquet:
+    with batches, pq.ParquetWriter(file, batches.schema, **options) as parquet:
         for batch in batches:
             parquet.write_batch(batch)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RESULT_NAME = "result.parquet"
+PARTS_NAME = "parts"
 MERGED_TIMES = 3
 
 
@@ -50,7 +51,7 @@ class Parts:
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         assert manifest.reduce is not None
-        self._folder = folder / "parts"
+        self._folder = folder / PARTS_NAME
         self._manifest = manifest
         self._rule: Mapping[str, Any] = manifest.reduce
         self.keeper = Keeper(manifest)

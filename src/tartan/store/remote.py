@@ -10,12 +10,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from tartan.base.files import disk_errors
+from tartan.base.confined import is_plain_name
+from tartan.base.files import FileWriter, disk_errors
 from tartan.core.ledger import Failure
 from tartan.errors import StoreError
 from tartan.store import items, manifest
@@ -24,6 +25,8 @@ from tartan.store.checksums import NOTED, encoded_checksums
 from tartan.store.folder import RunFolder
 from tartan.store.ledger import EncodedChunk
 from tartan.store.reduced import Parts
+
+_DEEPEST = 4  # names of the path of a chunk: scores.zarr/c/I/J
 
 
 class Keeping(Protocol):
@@ -53,12 +56,15 @@ class RemoteFolder(RunFolder):
         DiskFullError
             If the disk is full.
         """
+        for name in files:
+            if not is_plain_name(name, _DEEPEST):
+                raise StoreError(f"an excerpt of a run folder names {name!r}, which is not in it", code="foreign-file")
         with disk_errors(path):
-            for name, data in files.items():
-                target = path / _inside(name)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(data)
-        folder = cls.open(path, writable=True)
+            path.mkdir(parents=True, exist_ok=True)
+        writer = FileWriter(path)
+        for name, data in files.items():
+            writer.replace(path / name, [data])
+        folder = cls.open(path, writable=True, writer=writer)
         assert isinstance(folder, RemoteFolder)
         folder._keeping = keeping
         return folder
@@ -103,10 +109,3 @@ def excerpt(folder: RunFolder) -> dict[str, bytes]:
     with disk_errors(folder.path):
         there = [path for path in paths if path.exists()]
         return {path.relative_to(folder.path).as_posix(): path.read_bytes() for path in there}
-
-
-def _inside(name: str) -> PurePosixPath:
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise StoreError(f"an excerpt of a run folder names {name!r}, which is not in it", code="foreign-file")
-    return path

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
 from tartan.base import lock
+from tartan.base.confined import ConfinedFolder
 from tartan.base.files import disk_errors
+from tartan.base.temporary import is_writers_name
 from tartan.errors import ConfigError
-from tartan.store import checksums, claims, failures, healing, items, manifest, maps, reduced, seal, shares, writers
-from tartan.store.layout import CANDIDATES_NAME, STATUS
+from tartan.store import layout, links, manifest, maps
 from tartan.store.manifest import Manifest
 
 _KEPT = {lock.FILE_NAME, lock.LEASE_NAME, "tmp"}  # the creation of the next run wants the first, and clears the last
-_OF_A_RUN = {
-    manifest.FILE_NAME, seal.FILE_NAME, items.FILE_NAME, maps.FILE_NAME, shares.FILE_NAME, healing.FILE_NAME,
-    failures.FILE_NAME, failures.LOG_NAME, reduced.RESULT_NAME, writers.STATISTICS_NAME, writers.RANKS_NAME,
-    writers.GONE_NAME, lock.WRITERS_NAME, claims.NAME, checksums.FILE_NAME, CANDIDATES_NAME, f"{STATUS}.zarr",
-    "trace.json", "parts", "cache",
-}  # fmt: skip
 
 
 def require_removable(path: Path) -> None:
@@ -47,7 +40,7 @@ def is_removable(path: Path) -> bool:
 
 
 def remove_run(path: Path) -> None:
-    """Remove a run, its manifest first: killed on the way, this leaves what the creation of a run clears away.
+    """Remove a run, its manifest last: killed on the way, this leaves a run that can be removed.
 
     Raises
     ------
@@ -55,20 +48,19 @@ def remove_run(path: Path) -> None:
         As ``require_removable``, or if another process holds the folder.
     """
     require_removable(path)
-    names = _names(path)
+    names, confined = _names(path) - _KEPT, ConfinedFolder(path)
     with disk_errors(path), lock.FolderLock(path):
-        for name in sorted(names, key=lambda name: name != manifest.FILE_NAME):
-            place = path / name
-            if place.is_symlink() or not place.is_dir():
-                place.unlink(missing_ok=True)
-            else:
-                shutil.rmtree(place)
+        there = [name for name, _ in confined.entries(path) if name in names]
+        for name in sorted(there, key=lambda name: name == manifest.FILE_NAME):
+            confined.remove_tree(path / name)
 
 
 def _names(path: Path) -> set[str]:
-    return _OF_A_RUN | {f"{name}.zarr" for name in Manifest.load(path).outputs}
+    arrays = {f"{name}.zarr" for name in (*Manifest.load(path).outputs, layout.STATUS)}
+    return {*links.NAMES, *arrays, maps.FILE_NAME, "cache"}
 
 
 def _foreign(path: Path) -> list[str]:
-    known = _names(path) | _KEPT
-    return sorted(entry.name for entry in os.scandir(path) if entry.name not in known)
+    confined, known = ConfinedFolder(path), _names(path)
+    unfinished = [f"tmp/{name}" for name, _ in confined.entries(path / "tmp") if not is_writers_name(name)]
+    return [name for name, _ in confined.entries(path) if name not in known] + unfinished

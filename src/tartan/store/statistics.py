@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tartan.base.files import FileWriter, disk_errors
+from tartan.base.files import FileWriter
 from tartan.errors import CorruptResultError
 from tartan.store import manifest
 from tartan.store.checksums import FILE_NAME as CHECKSUMS_NAME
@@ -36,8 +36,7 @@ def write_of(place: Path, stats: Mapping[str, Any], writer: FileWriter) -> None:
         With the checksums that it has noted as ``NOTED``.
     writer : FileWriter
     """
-    with disk_errors(place):
-        place.mkdir(exist_ok=True)
+    writer.make_folder(place)
     if noted := stats.get(NOTED):
         writer.replace(place / CHECKSUMS_NAME, [base64.b64decode(noted)])
     own = {name: value for name, value in stats.items() if name != NOTED}

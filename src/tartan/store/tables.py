@@ -100,7 +100,7 @@ def merge_parts(folder: RunFolder) -> Path:
     ways = {"compression": "zstd", "write_page_checksum": True, "use_dictionary": ["key_i", "key_j"]}
     table = _PairTable(folder, list(folder.manifest.outputs))  # j counts on from A here, as it does in the parts
     return folder.replace_result(
-        lambda path: write_batches(path, _reader(table.schema, _batches(folder, table)), **ways)
+        lambda file: write_batches(file, _reader(table.schema, _batches(folder, table)), **ways)
     )
 
 

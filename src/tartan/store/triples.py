@@ -33,7 +33,7 @@ from tartan.store.manifest import Manifest
 from tartan.store.pair_files import write_pairs
 from tartan.store.pairs import WantedPairs
 from tartan.store.parquet import is_whole, write_batches
-from tartan.store.reduced import RESULT_NAME, Parts
+from tartan.store.reduced import PARTS_NAME, RESULT_NAME, Parts
 from tartan.store.tables import key_column
 from tartan.store.triple_keeper import ENDS, TripleRule, merged
 from tartan.store.view import output_name, require_real
@@ -112,7 +112,7 @@ class TripleFolder(RunFolder):
 
     def part(self, chunk: Chunk) -> Path:
         """Return the file of a chunk."""
-        return self.path / "parts" / ("-".join(map(str, self.pairs.grid.lines_of(chunk))) + ".parquet")
+        return self.path / PARTS_NAME / ("-".join(map(str, self.pairs.grid.lines_of(chunk))) + ".parquet")
 
     def committed(self) -> Iterator[Chunk]:
         """Yield the chunks that have a part."""
@@ -231,7 +231,7 @@ class TripleFolder(RunFolder):
     def merge(self) -> Path:
         """Fold the parts into ``result.parquet`` and return its path."""
         ways = {"compression": "zstd", "write_page_checksum": True}
-        return self.replace_result(lambda path: write_batches(path, triple_reader(self), **ways))
+        return self.replace_result(lambda file: write_batches(file, triple_reader(self), **ways))
 
     @property
     def result_is_whole(self) -> bool:

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
+import stat
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tartan.base.confined import ConfinedFolder
 from tartan.base.files import disk_errors
-from tartan.base.lock import WRITERS_NAME
+from tartan.base.lock import WRITER_LEASE_NAME, WRITERS_NAME
+from tartan.base.temporary import is_writers_name
 from tartan.core.ledger import FAILED_ITEM, FAILED_PAIR, Failure
+from tartan.store.checksums import FILE_NAME as CHECKSUMS_NAME
 from tartan.store.failures import LOG_NAME, read_log
 
 GONE_NAME = "writers-gone"
@@ -27,6 +30,7 @@ STATISTICS_NAME = "stats.json"
 RANKS_NAME = "ranks.json"
 """Names the ranks of a run while they compute it; a driver that was killed leaves it."""
 _FOLDERS = (WRITERS_NAME, GONE_NAME)
+_LEFT = (LOG_NAME, WRITER_LEASE_NAME, CHECKSUMS_NAME)
 
 
 def writers_failures(folder: Path) -> list[Failure]:
@@ -52,38 +56,37 @@ def writers_places(folder: Path) -> list[Path]:
 
 def fence(folder: Path) -> None:
     """Move the folders of all writers away; the caller holds the run folder alone."""
-    writers, gone = folder / WRITERS_NAME, _gone(folder)
-    if not writers.is_dir() or writers.is_symlink():
-        return
+    confined, writers, gone = ConfinedFolder(folder), folder / WRITERS_NAME, folder / GONE_NAME
+    places = _folders(confined, writers)
     with disk_errors(gone):
-        gone.mkdir(exist_ok=True)
-        for place in list(writers.iterdir()):
-            place.rename(gone / place.name)
-        writers.rmdir()
+        if places:
+            confined.make_folder(gone, exist_ok=True)
+        for place in places:
+            confined.rename(place, gone / place.name)
+    _remove_empty(confined, writers)
 
 
 def keep_statistics(folder: Path) -> None:
     """Remove what writers that are gone left, but for their statistics."""
-    gone = _gone(folder)
+    confined, gone = ConfinedFolder(folder), folder / GONE_NAME
     with disk_errors(gone):
-        for place in list(gone.iterdir()) if gone.is_dir() else ():
-            for path in list(place.iterdir()) if place.is_dir() and not place.is_symlink() else ():
-                if path.name != STATISTICS_NAME:
-                    _remove(path)
-            if place.is_symlink() or not place.is_dir() or not any(place.iterdir()):
-                _remove(place)
-    with contextlib.suppress(OSError):
-        gone.rmdir()
+        for place in _folders(confined, gone):
+            for name, _ in confined.entries(place):
+                if name in _LEFT or is_writers_name(name):
+                    confined.remove(place / name)
+            _remove_empty(confined, place)
+    _remove_empty(confined, gone)
 
 
 def forget_statistics(folder: Path, names: Iterable[str]) -> None:
     """Remove the statistics of writers that are gone, which have been added up."""
-    gone = _gone(folder)
+    confined, gone = ConfinedFolder(folder), folder / GONE_NAME
     with disk_errors(gone):
-        for name in names:
-            shutil.rmtree(gone / name, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        gone.rmdir()
+        for place in _folders(confined, gone):
+            if place.name in names:
+                confined.remove(place / STATISTICS_NAME, missing_ok=True)
+                _remove_empty(confined, place)
+    _remove_empty(confined, gone)
 
 
 def still_true(failures: Collection[Failure], statuses: Iterable[tuple[int, int, np.ndarray]]) -> list[Failure]:
@@ -119,22 +122,17 @@ def still_true(failures: Collection[Failure], statuses: Iterable[tuple[int, int,
     ]
 
 
-def _gone(folder: Path) -> Path:
-    """Return where the folders of writers that are gone lie; a link to another place is removed."""
-    gone = folder / GONE_NAME
-    if gone.is_symlink():
-        gone.unlink()
-    return gone
-
-
 def _places(folder: Path) -> Iterator[Path]:
+    confined = ConfinedFolder(folder)
     for name in _FOLDERS:
-        with contextlib.suppress(OSError):
-            yield from sorted(path for path in (folder / name).iterdir() if path.is_dir())
+        yield from _folders(confined, folder / name)
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
+def _folders(confined: ConfinedFolder, place: Path) -> list[Path]:
+    return [place / name for name, state in confined.entries(place) if stat.S_ISDIR(state.st_mode)]
+
+
+def _remove_empty(confined: ConfinedFolder, place: Path) -> None:
+    """Remove a folder; one that is not there, or holds anything else, stays as it is."""
+    with contextlib.suppress(OSError):
+        confined.remove_folder(place)
