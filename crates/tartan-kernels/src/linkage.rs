@@ -23,6 +23,21 @@ pub enum LinkageMethod {
     Average,
     /// The mean of the two (WPGMA).
     Weighted,
+    /// What joining adds to the sum over clusters of all distances within (both ways), divided by the items: Ward's
+    /// rule, which Lance and Williams showed to need no coordinates, on distances as they are.
+    Ward,
+}
+
+/// What the distance of a joined cluster to another one is made of.
+struct Joined {
+    /// Distances of the two parts to the other one, and to each other.
+    low: f64,
+    high: f64,
+    parts: f64,
+    /// Items of the two parts and of the other one.
+    n_low: f64,
+    n_high: f64,
+    n_other: f64,
 }
 
 /// Why there is no hierarchy.
@@ -53,17 +68,18 @@ pub fn link_while(
     mut goes_on: impl FnMut(usize) -> bool,
 ) -> Result<Vec<HierarchyRow>, Unjoined> {
     assert_eq!(pairs.len(), n * n.saturating_sub(1) / 2);
+    let clusters = Clusters::new(pairs, n);
     let mut edges = match method {
-        LinkageMethod::Complete => {
-            Clusters::new(pairs, n).join_all(&mut goes_on, |x, y, _, _| x.max(y))
-        }
-        LinkageMethod::Average => Clusters::new(pairs, n)
-            .join_all(&mut goes_on, |x, y, n_x, n_y| {
-                (n_x * x + n_y * y) / (n_x + n_y)
-            }),
-        LinkageMethod::Weighted => {
-            Clusters::new(pairs, n).join_all(&mut goes_on, |x, y, _, _| 0.5 * (x + y))
-        }
+        LinkageMethod::Complete => clusters.join_all(&mut goes_on, |of| of.low.max(of.high)),
+        LinkageMethod::Average => clusters.join_all(&mut goes_on, |of| {
+            (of.n_low * of.low + of.n_high * of.high) / (of.n_low + of.n_high)
+        }),
+        LinkageMethod::Weighted => clusters.join_all(&mut goes_on, |of| 0.5 * (of.low + of.high)),
+        LinkageMethod::Ward => clusters.join_all(&mut goes_on, |of| {
+            let (with_low, with_high) = (of.n_low + of.n_other, of.n_high + of.n_other);
+            (with_low * of.low + with_high * of.high - of.n_other * of.parts)
+                / (with_low + of.n_high)
+        }),
     }?;
     edges.sort_by(|a, b| a.2.partial_cmp(&b.2).expect("distances are finite"));
     dendrogram(n, edges)
@@ -121,13 +137,13 @@ impl<'a> Clusters<'a> {
     fn join_all(
         mut self,
         goes_on: &mut impl FnMut(usize) -> bool,
-        mean: impl Fn(f64, f64, f64, f64) -> f64,
+        distance_of: impl Fn(Joined) -> f64,
     ) -> Result<Vec<(usize, usize, f64)>, Unjoined> {
         let mut edges = Vec::with_capacity(self.n.saturating_sub(1));
         while self.live.len() > 1 {
             let (low, high, distance) = self.closest(goes_on)?;
             edges.push((self.items[low], self.items[high], distance));
-            self.join(low, high, &mean);
+            self.join(low, high, &distance_of);
             if 2 * self.live.len() <= self.n {
                 self.pack();
             }
@@ -184,7 +200,7 @@ impl<'a> Clusters<'a> {
     ///
     /// Where rounding makes a mean smaller than the distances that it is of, the lower one may be on the chain still;
     /// the chain then ends before it.
-    fn join(&mut self, low: usize, high: usize, mean: &impl Fn(f64, f64, f64, f64) -> f64) {
+    fn join(&mut self, low: usize, high: usize, distance_of: &impl Fn(Joined) -> f64) {
         let gone = self
             .live
             .binary_search(&low)
@@ -193,9 +209,17 @@ impl<'a> Clusters<'a> {
         let kept = self.chain.iter().position(|&place| place == low);
         self.chain.truncate(kept.unwrap_or(self.chain.len()));
         let (n_low, n_high) = (self.sizes[low], self.sizes[high]);
+        let parts = self.pairs[self.at(low, high)];
         for &other in self.live.iter().filter(|&&other| other != high) {
             let (from, to) = (self.at(other, low), self.at(other, high));
-            self.pairs[to] = mean(self.pairs[from], self.pairs[to], n_low, n_high);
+            self.pairs[to] = distance_of(Joined {
+                low: self.pairs[from],
+                high: self.pairs[to],
+                parts,
+                n_low,
+                n_high,
+                n_other: self.sizes[other],
+            });
         }
         self.sizes[high] = n_low + n_high;
     }
@@ -238,10 +262,11 @@ impl<'a> Clusters<'a> {
 mod tests {
     use super::*;
 
-    const METHODS: [LinkageMethod; 3] = [
+    const METHODS: [LinkageMethod; 4] = [
         LinkageMethod::Complete,
         LinkageMethod::Average,
         LinkageMethod::Weighted,
+        LinkageMethod::Ward,
     ];
 
     fn random_pairs(n: usize, mut state: u64) -> Vec<f64> {
@@ -285,6 +310,11 @@ mod tests {
                     LinkageMethod::Complete => x.max(y),
                     LinkageMethod::Average => (sizes[a] * x + sizes[b] * y) / (sizes[a] + sizes[b]),
                     LinkageMethod::Weighted => (x + y) / 2.0,
+                    LinkageMethod::Ward => {
+                        let (a_size, b_size, size) = (sizes[a], sizes[b], sizes[other]);
+                        ((a_size + size) * x + (b_size + size) * y - size * d[a][b])
+                            / (a_size + b_size + size)
+                    }
                 };
                 d[other][new] = d[new][other];
             }
@@ -317,8 +347,37 @@ mod tests {
     }
 
     #[test]
+    fn wards_distances_are_what_joining_adds_to_the_cost() {
+        let n = 12;
+        let pairs = random_pairs(n, 3);
+        let steps = link(&pairs, n, LinkageMethod::Ward).unwrap();
+        let mut items: Vec<Vec<usize>> = (0..n).map(|item| vec![item]).collect();
+        let cost = |items: &[usize]| {
+            let sum = |(i, j): (usize, usize)| match i < j {
+                true => pairs[i * (2 * n - i - 1) / 2 + j - i - 1],
+                false => 0.0,
+            };
+            let both = items
+                .iter()
+                .flat_map(|&i| items.iter().map(move |&j| (i, j)));
+            2.0 * both.map(sum).sum::<f64>() / items.len() as f64
+        };
+        for step in steps {
+            let [a, b] = [0, 1].map(|at| items[step[at] as usize].clone());
+            let joined = [a.clone(), b.clone()].concat();
+            let added = cost(&joined) - cost(&a) - cost(&b);
+            assert!((added - step[2]).abs() < 1e-12, "{added} {step:?}");
+            items.push(joined);
+        }
+    }
+
+    #[test]
     fn equal_distances_join_in_the_order_of_items() {
-        for method in METHODS {
+        for method in [
+            LinkageMethod::Complete,
+            LinkageMethod::Average,
+            LinkageMethod::Weighted,
+        ] {
             let steps = link(&[1.0; 6], 4, method).unwrap();
             assert_eq!(
                 steps,
@@ -336,9 +395,9 @@ mod tests {
         let mut pairs = [1.0; 10];
         let mut clusters = Clusters::new(&mut pairs, 5);
         clusters.chain = vec![4, 1, 3];
-        clusters.join(1, 2, &|x, _, _, _| x);
+        clusters.join(1, 2, &|of: Joined| of.low);
         assert_eq!(clusters.chain, [4]);
-        clusters.join(0, 3, &|x, _, _, _| x);
+        clusters.join(0, 3, &|of: Joined| of.low);
         assert_eq!(clusters.chain, [4]);
     }
 

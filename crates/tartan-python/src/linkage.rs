@@ -47,6 +47,7 @@ fn method_of(name: &str) -> PyResult<LinkageMethod> {
         "complete" => Ok(LinkageMethod::Complete),
         "average" => Ok(LinkageMethod::Average),
         "weighted" => Ok(LinkageMethod::Weighted),
+        "ward" => Ok(LinkageMethod::Ward),
         _ => Err(PyValueError::new_err(format!("method {name:?} is unknown"))),
     }
 }
