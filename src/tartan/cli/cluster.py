@@ -209,7 +209,8 @@ def _write(args: argparse.Namespace, keys: Sequence[str], found: Clustering, sco
         write_table(args, names, _rows(keys, found))
     if not args.quiet:
         many = f"{counted(found.n_clusters, 'cluster')} of {counted(len(keys), 'item')}"
-        say(f"{found.method}: {many}: {found.reason}")
+        by = "" if found.found_by in ("", found.method) else f", found by {found.found_by}"
+        say(f"{found.method}: {many}: {found.reason}{by}")
         for note in found.notes:
             say(note)
         if found.conversion is not None:

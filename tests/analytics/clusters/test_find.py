@@ -204,5 +204,37 @@ def test_fewer_clusters_than_were_asked_for_are_named() -> None:
     equal_pairs = distances(np.array([[0.0, 0.0], [0.0, 0.0], [9.0, 0.0], [9.0, 0.0]]))
     found = cluster(equal_pairs, 4)
     assert (found.n_clusters, found.labels[0], found.labels[2]) == (2, found.labels[1], found.labels[3])
-    assert found.reason == "4 were asked for, but no more can be told apart"
+    assert found.reason == "4 were asked for, and only 2 items differ"
     assert cluster(equal_pairs, 2).reason == "as many as were asked for"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_groups", "size"), [(20, 4), (100, 3), (200, 10)])
+def test_as_many_groups_as_are_asked_for(n_groups: int, size: int) -> None:
+    truth = np.repeat(np.arange(n_groups), size)
+    points = np.random.default_rng(1).random((n_groups, 30))[truth]
+    D = distances(points + 0.01 * np.random.default_rng(2).standard_normal(points.shape))
+    for matrix in (D, D * 1e-40, D * 1e40):
+        found = cluster(matrix, n_groups)
+        assert adjusted_rand_score(truth, found.labels) == 1.0
+        assert found.found_by == "single linkage"
+
+
+def test_annealing_reaches_as_many_clusters_as_are_asked_for() -> None:
+    truth = np.repeat(np.arange(90), 2)
+    points = np.random.default_rng(1).random((90, 30))[truth]
+    D = distances(points + 0.01 * np.random.default_rng(2).standard_normal(points.shape))
+    model = DAPWC(90, random_state=0).fit(D)
+    assert model.n_clusters_ == len(set(model.labels_.tolist())) == 90
+    assert model.history_["n_clusters"][-1] == 90
+    assert model.costs_[model.method_.removeprefix("search from ")] >= 0
+
+
+@pytest.mark.parametrize("unit", [1e-70, 1e-18, 1e70])
+def test_the_unit_of_the_distances_does_not_matter(unit: float) -> None:
+    D, _ = blobs(3, 12)
+    one, other = (DAPWC(3, random_state=0).fit(matrix) for matrix in (D, D * unit))
+    assert one.labels_.tolist() == other.labels_.tolist()
+    assert other.critical_temperature_ == pytest.approx(one.critical_temperature_ * unit, rel=1e-6)
+    assert other.hard_hamiltonian_ == pytest.approx(one.hard_hamiltonian_ * unit)
+    assert other.level_ == pytest.approx(one.level_ * unit)

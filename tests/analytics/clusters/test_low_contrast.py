@@ -9,7 +9,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from tartan.analytics import DAPWC, Monitor, as_dissimilarities
 from tartan.analytics.clusters.dapwc.level import find_level, given_level
-from tartan.analytics.clusters.search import Grouping, Measured, cost_of, improved, settled
+from tartan.analytics.clusters.search import Grouping, Measured, cost_of, improved
 from tartan.comm.loopback import run_ranks
 from tartan.errors import ConfigError
 
@@ -123,19 +123,6 @@ class TestSearch:
         wrong[21:] = 1  # half of the last group
         assert (Grouping(Measured(D), wrong, 4).settle(QUIET).labels != truth).any()
         assert adjusted_rand_score(truth, improved(Grouping(Measured(D), wrong, 4), QUIET).labels) == 1.0
-
-    @pytest.mark.parametrize("gap", [0.02, 0.8])
-    def test_what_is_settled_is_what_the_search_leaves(self, gap: float) -> None:
-        D, truth = groups(gap, [6, 9, 12], 0)
-        D = measured(D, 1.0 - 1.2 * gap)
-        assert settled(D @ np.eye(3)[truth], truth, 1e-6)
-        np.testing.assert_array_equal(improved(Grouping(Measured(D), truth, 3), QUIET).labels, truth)
-        moved_one = truth.copy()
-        moved_one[0] = 1
-        assert not settled(D @ np.eye(3)[moved_one], moved_one, 1e-6)
-        halves = np.where(truth == 1, 0, truth)  # two groups are one, and another is two
-        halves[21:] = 1
-        assert not settled(D @ np.eye(3)[halves], halves, 1e-6)
 
     @pytest.mark.parametrize("dtype", ["f4", "f8", "<i2", ">i2"])
     def test_every_form_of_the_values_is_searched_alike(self, dtype: str) -> None:

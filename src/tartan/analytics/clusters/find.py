@@ -14,8 +14,10 @@ import numpy as np
 from tartan.analytics.clusters import density, graph
 from tartan.analytics.clusters.choose import METHODS, clustered
 from tartan.analytics.clusters.dapwc.dapwc import DAPWC
+from tartan.analytics.clusters.dapwc.prepared import Prepared
 from tartan.analytics.clusters.number import number_of_clusters
 from tartan.analytics.clusters.outcome import Clustering, NumberCurve
+from tartan.analytics.clusters.pairwise import Grouped, pairwise_clusters
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.matrix.bound import distance_at
 from tartan.analytics.matrix.kept import KeptPairs, kept_pairs
@@ -260,19 +262,29 @@ def _into(
     matrix: Dissimilarities, n_clusters: int, wanted: _ClustersWanted, curve: NumberCurve | None, monitor: Monitor
 ) -> Clustering:
     method = wanted.method or "pwc"
-    notes: tuple[str, ...] = ()
     why = "as many as were asked for" if curve is None else curve.reason()
-    found_by = method
-    if curve is not None and n_clusters == 1:
-        labels = np.zeros(matrix.n, np.int64)
-    elif method != "pwc":
-        labels = clustered(matrix, n_clusters, method, monitor=monitor)
-    else:
-        model = DAPWC(n_clusters, **{"random_state": wanted.seed, **wanted.options}).fit(
-            matrix, monitor=monitor, communicator=wanted.communicator
-        )
-        labels, found_by = model.labels_, model.method_
-        notes = (model.note_,) if model.note_ else ()
-        if len(np.unique(labels)) < n_clusters:
-            why = f"{n_clusters:,} were asked for, but no more can be told apart"
-    return Clustering(labels, method, why, found_by, notes, curve=curve, conversion=matrix.conversion)
+    found = _grouped(matrix, n_clusters, method, wanted, monitor)
+    n_found = len(np.unique(found.labels))
+    if n_found < n_clusters:
+        why = f"{n_clusters:,} were asked for, and only {n_found:,} items differ"
+        if wanted.options or matrix.has_missing:
+            why = f"{n_clusters:,} were asked for, and annealing came to {n_found:,}"
+    return Clustering(found.labels, method, why, found.found_by, found.notes, curve=curve, conversion=matrix.conversion)
+
+
+def _grouped(
+    matrix: Dissimilarities, n_clusters: int, method: str, wanted: _ClustersWanted, monitor: Monitor
+) -> Grouped:
+    """Return the labels of this many clusters."""
+    if n_clusters == 1 and wanted.n_clusters is None:
+        return Grouped(np.zeros(matrix.n, np.int64), method, ())
+    if method != "pwc":
+        return Grouped(clustered(matrix, n_clusters, method, monitor=monitor), method, ())
+    check = matrix.check(monitor=monitor)
+    plain = not wanted.options and wanted.communicator is None and 1 < n_clusters <= matrix.n
+    if plain and not check.n_missing and check.largest > 0:
+        return pairwise_clusters(Prepared(matrix, monitor), n_clusters, wanted.seed, monitor)
+    model = DAPWC(n_clusters, **{"random_state": wanted.seed, **wanted.options}).fit(
+        matrix, monitor=monitor, communicator=wanted.communicator
+    )
+    return Grouped(model.labels_, model.method_, (model.note_,) if model.note_ else ())

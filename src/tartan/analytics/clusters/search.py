@@ -6,6 +6,7 @@ the cluster's size. Every step lowers it, so the search ends; where it ends depe
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,9 @@ _SWEEPS = 50
 _EXCHANGES = 100
 _TRIED_SPLITS = 3
 _WORTH = 0.25  # of H
+_FEW = 40  # clusters up to which pairs of them are divided anew, and that are split in one round
+_MOST_EXCHANGED = 2000  # clusters; of more, only items move
+_MOST_DIVIDED = 5000  # items of a cluster that is divided, for which their pairs are copied
 _GAIN = 1e-10  # of H: less is rounding
 
 
@@ -125,8 +129,10 @@ class Grouping:
         return self
 
     def joins(self) -> tuple[Sums, Sums]:
-        """Return the cost of each cluster (k,), and what joining each two of them adds (k, k)."""
-        return _joins(self.to_clusters @ _members(self.labels, self.k), self.sizes)
+        """Return the cost of each cluster (k,), and what joining each two of them adds (k, k); none may be empty."""
+        order = np.argsort(self.labels, kind="stable")
+        firsts = np.searchsorted(self.labels[order], np.arange(self.k))
+        return join_costs(np.add.reduceat(self.to_clusters[:, order], firsts, axis=1), self.sizes)
 
     def _arguments(self) -> tuple[NDArray[Any], tuple[bool, float, float], Labels, Sums, Sums]:
         return self.D.stored, self.D.measure, self.labels, self.to_clusters, self._totals
@@ -151,70 +157,50 @@ def improved(grouping: Grouping, monitor: Monitor) -> Grouping:
     return grouping
 
 
-def settled(to_clusters: Sums, labels: Labels, rounding: float) -> bool:
-    """Return whether there is no step that the search would try.
-
-    Parameters
-    ----------
-    to_clusters : ndarray (n, k)
-        The sums of dissimilarities from each item to the items of each cluster.
-    labels : ndarray (n,)
-    rounding : float
-        How exact the sums are, as a share of the cost.
-    """
-    k = to_clusters.shape[1]
-    members = _members(labels, k)
-    sums, sizes = members.T @ to_clusters, members.sum(0)
-    within, joins = _joins(sums, sizes)
-    least = float(within.sum())
-    if len(_that_gain(labels, to_clusters, sizes, within * sizes, -rounding * least)):
-        return False
-    worth = (_WORTH + rounding) * least
-    both = [_join_beside(joins, one)[0] - within[one] for one in range(k)]
-    return bool(min(both) > worth and joins.min() > worth)
-
-
 def filled(D: Measured, labels: Labels, k: int, monitor: Monitor) -> Labels:
     """Return labels of k clusters none of which is empty: the costliest ones are split until there are enough."""
     labels = np.unique(labels, return_inverse=True)[1].astype(np.int64)
-    for new in range(int(labels.max()) + 1, k):
-        grouping = Grouping(D, labels, new)
-        one = int(np.where(grouping.sizes > 1, grouping.within / grouping.sizes, -1.0).argmax())
-        labels[_split(D, np.flatnonzero(labels == one), monitor)[0]] = new
+    grouping = Grouping(D, labels, int(labels.max()) + 1)
+    costliest = [(-grouping.within[one] / grouping.sizes[one], one) for one in range(grouping.k)]
+    costliest = [entry for entry in costliest if grouping.sizes[entry[1]] > 1]
+    heapq.heapify(costliest)
+    for new in range(grouping.k, k):
+        one = heapq.heappop(costliest)[1]
+        items = np.flatnonzero(labels == one)
+        halves = halved(D.among(items), monitor)
+        labels[items[halves.labels == 1]] = new
+        for half, cluster in enumerate((one, new)):
+            if halves.sizes[half] > 1:
+                heapq.heappush(costliest, (-halves.within[half] / halves.sizes[half], cluster))
     return labels
-
-
-def _that_gain(labels: Labels, to_clusters: Sums, sizes: Sums, within: Sums, least: float) -> NDArray[np.intp]:
-    """Return the items that would gain by a move as things stand: all at once, because mostly there are none."""
-    before = within / sizes
-    joined = before - (within + 2 * to_clusters) / (sizes + 1)
-    items = np.arange(len(labels))
-    own = to_clusters[items, labels]
-    left = before[labels] - (within[labels] - 2 * own) / np.maximum(sizes[labels] - 1, 1)
-    joined[items, labels] = -np.inf
-    return np.flatnonzero((joined.max(1) + left > least) & (sizes[labels] > 1))
 
 
 def _exchanges(grouping: Grouping, monitor: Monitor) -> Iterator[Grouping]:
     """Yield divisions in which two clusters are joined and another is split, or two are divided anew.
 
-    Only what costs little more before items move is tried: moves mend borders, not whole clusters.
+    Only what costs little more before items move is tried: moves mend borders, not whole clusters. Of many clusters
+    it must not cost more at all, and only the costliest ones are split.
     """
+    if grouping.k > _MOST_EXCHANGED:
+        return
     D, labels = grouping.D, grouping.labels
     within, joins = grouping.joins()
-    worth = _WORTH * float(within.sum())
+    few = grouping.k <= _FEW
+    worth = _WORTH * float(within.sum()) if few else 0.0
     tried = 0
-    for one in np.argsort(within)[::-1]:
+    for one in np.argsort(within)[::-1][:_FEW]:
         join, a, b = _join_beside(joins, one)
         if tried == _TRIED_SPLITS or join - within[one] > worth:
             continue  # a split gains at most all that its cluster costs
+        if grouping.sizes[one] > _MOST_DIVIDED:
+            continue
         part, cost = _split(D, np.flatnonzero(labels == one), monitor)
         if len(part) and join + cost - within[one] <= worth:
             tried += 1
             yield _exchanged(grouping, a, b, part).settle(monitor)
-    nearest = joins.argmin(1) if grouping.k > 1 else ()
+    nearest = joins.argmin(1) if 1 < grouping.k <= _FEW else ()
     for a, b in sorted({(min(pair), max(pair)) for pair in enumerate(map(int, nearest))}):
-        if joins[a, b] <= worth:
+        if joins[a, b] <= worth and grouping.sizes[a] + grouping.sizes[b] <= _MOST_DIVIDED:
             part, _ = _split(D, np.flatnonzero((labels == a) | (labels == b)), monitor)
             yield _exchanged(grouping, a, b, part).settle(monitor)
 
@@ -227,7 +213,7 @@ def _exchanged(grouping: Grouping, a: int, b: int, part: NDArray[np.intp]) -> Gr
     return new
 
 
-def _joins(sums: Sums, sizes: Sums) -> tuple[Sums, Sums]:
+def join_costs(sums: Sums, sizes: Sums) -> tuple[Sums, Sums]:
     """Return the cost of each cluster (k,), and what joining each two of them adds (k, k), infinite on the diagonal."""
     totals = np.diag(sums)
     within = totals / sizes
@@ -265,9 +251,3 @@ def halved(D: Measured, monitor: Monitor) -> Grouping:
     alone = (np.arange(D.n) == first).astype(np.int64)
     found = [Grouping(D, labels, 2).settle(monitor) for labels in (apart, alone)]
     return min(found, key=lambda grouping: grouping.cost)
-
-
-def _members(labels: Labels, k: int) -> Sums:
-    members = np.zeros((len(labels), k))
-    members[np.arange(len(labels)), labels] = 1.0
-    return members

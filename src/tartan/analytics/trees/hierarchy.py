@@ -96,17 +96,31 @@ def linkage(D: Any, method: str = "average", *, monitor: Monitor | None = None, 
 
 
 def _joined(matrix: Dissimilarities, method: str, largest: float, monitor: Monitor) -> NDArray[np.float64]:
-    pairs = array_of_pairs(matrix.n, machine.memory().total_bytes)
-    _fill_condensed(pairs, matrix, monitor)
-
-    def report(left: int) -> None:
-        monitor.report(f"{method} linkage", joined=matrix.n - left, of=matrix.n)
-        monitor.check()
-
     try:
-        return _native.linkage(pairs, matrix.n, method, report)
+        return joined_pairs(pairs_of(matrix, monitor), matrix.n, method, monitor)
     except ValueError as error:  # means of distances overflow
         raise ConfigError(f"{matrix.label}: {error}; divide all by {largest:g}") from error
+
+
+def pairs_of(matrix: Dissimilarities, monitor: Monitor) -> NDArray[np.float64]:
+    """Return the distances of all pairs i < j, row by row, in float64."""
+    pairs = array_of_pairs(matrix.n, machine.memory().total_bytes)
+    _fill_condensed(pairs, matrix, monitor)
+    return pairs
+
+
+def joined_pairs(pairs: NDArray[np.float64], n: int, method: str, monitor: Monitor) -> NDArray[np.float64]:
+    """Join by the distances of all pairs, which are overwritten; return the steps as :func:`linkage` does.
+
+    The method may also be "ward": the distance of two clusters is what joining them adds to the sum over clusters of
+    all distances within, both ways, divided by the number of items.
+    """
+
+    def report(left: int) -> None:
+        monitor.report(f"{method} linkage", joined=n - left, of=n)
+        monitor.check()
+
+    return _native.linkage(pairs, n, method, report)
 
 
 def array_of_pairs(n: int, memory_bytes: int) -> NDArray[np.float64]:

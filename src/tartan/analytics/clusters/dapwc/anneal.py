@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.analytics.clusters.dapwc.lanczos import extremes, focus_on
+from tartan.analytics.clusters.dapwc.level import ZeroLevel
+from tartan.analytics.clusters.dapwc.moves import exchanged, moved
 from tartan.analytics.clusters.dapwc.product import Product
-from tartan.analytics.clusters.dapwc.split import Instability, most_unstable, split
+from tartan.analytics.clusters.dapwc.split import Instability, coincident, split, unstable
 from tartan.analytics.clusters.dapwc.state import (
     Memberships,
     PairwiseSettings,
@@ -35,6 +37,10 @@ _RISES = 5
 _IGNORED_STEPS = 2
 _FIRST_TOL = 1e-5
 _NO_WIDTH = 1e-9
+_LEAST_SHARE = 0.01  # of the least distance: far below the temperature at which two items part
+_SPLIT_SHARE = 4  # of so many clusters one may split at a time
+_FROZEN = 1e-3  # undecided share of a cluster that counts as none
+_BELOW = 5  # coolings below a phase transition: as far as tests are from it on average
 _NUMBERS = ("temperature", "critical_temperature", "final", "waited", "n_failed", "ignore")
 
 
@@ -73,20 +79,26 @@ class PairwiseAnnealing:
     ----------
     product : Product
     settings : PairwiseSettings
-    mean : float
-        Mean dissimilarity; half the first temperature.
+    level : ZeroLevel
+        From which the product measures; twice its mean is the first temperature.
     start : ndarray (n,)
         Where searches for eigenvectors begin.
     monitor : Monitor
     """
 
     def __init__(
-        self, product: Product, settings: PairwiseSettings, mean: float, start: NDArray[np.float64], monitor: Monitor
+        self,
+        product: Product,
+        settings: PairwiseSettings,
+        level: ZeroLevel,
+        start: NDArray[np.float64],
+        monitor: Monitor,
     ) -> None:
         self.product, self.settings, self.monitor = product, settings, monitor
         self.start = start
-        self.temperature = 2.0 * mean
-        self.least_temperature = 2.0 * mean * settings.cooldown.min_temperature
+        self.temperature = 2.0 * level.mean
+        share = settings.cooldown.min_temperature
+        self.least_temperature = _LEAST_SHARE * level.least if share is None else self.temperature * share
         self.critical_temperature = np.nan
         self.state = first_state(np.ones((product.n, 1)))
         self.final = False
@@ -111,7 +123,17 @@ class PairwiseAnnealing:
             self._record(self.freezing.state, temperature, steps)
             if more:  # from the last state a resumed call would go one step too far
                 self._save()
-        return self._tidied(self.freezing.best, self.freezing.temperature)
+        state = self._tidied(self.freezing.best, self.freezing.temperature)
+        if self.settings.min_cluster_size > 1:
+            return state
+        return self.settled(state, self._improved(state.costs.argmin(1), state.k))
+
+    def _improved(self, labels: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+        """Return labels of lower cost at temperature 0, if there are any near."""
+        labels = moved(labels, k, self.product)
+        if k < 2 or len(np.unique(labels)) < k:
+            return labels
+        return exchanged(labels, k, self.product, self.start)
 
     def settled(self, state: Memberships, labels: NDArray[np.int64]) -> Memberships:
         """Return the frozen state of these labels, which may be others than the annealing found."""
@@ -139,13 +161,33 @@ class PairwiseAnnealing:
         elif self.waited < self.settings.division.split_wait:
             self._cool(self.settings.cooldown.cooling)
         else:
-            self.waited = 0
-            found = most_unstable(self.state, self.temperature, self.product, self.settings, self.start)
-            if found is not None and found.splits(self.settings.division.split_threshold):
-                self._split(found)
-            else:
-                self.n_failed += 1
-                self._cool(self.settings.cooldown.cooling)
+            self._test()
+
+    def _test(self) -> None:
+        """Split the clusters that have become unstable; of many clusters several at a time."""
+        self.waited = 0
+        if pairs := coincident(self.state):
+            self.state = self.state.joined(pairs)
+            update_costs(self.state, self.product)
+        wanted = 1 if self.settings.intermediate else max(1, self.state.k // _SPLIT_SHARE)
+        most = min(wanted, self.settings.n_clusters - self.state.k)
+        found = unstable(self.state, self.temperature, self.product, self.settings, self.start, most)
+        if found and found[0].splits(self.settings.division.split_threshold):
+            self._split(found)
+            return
+        self.n_failed += 1
+        self._cool(self.settings.cooldown.cooling)
+        if found and self.state.freezing.max() <= _FROZEN:
+            self._go_on_at(found[0].critical(self.temperature) * self.settings.cooldown.cooling**_BELOW)
+
+    def _go_on_at(self, temperature: float) -> None:
+        """Go down to where the next cluster splits: what is decided stays so at any temperature on the way.
+
+        So neither the cooling nor a lowest temperature limits how many clusters there can be.
+        """
+        waits = self.settings.division.split_wait
+        if temperature < self.temperature * self.settings.cooldown.cooling**waits:
+            self.temperature, self.waited = max(temperature, self.least_temperature), waits
 
     def _is_enough(self) -> bool:
         limit = self.settings.division.max_failed_splits
@@ -166,9 +208,9 @@ class PairwiseAnnealing:
         self.critical_temperature = -2.0 * low
         while self.temperature > self.least_temperature:
             at = self.temperature
-            unstable = Instability(0, 0.5 + low / at, 0.5 + high / at, found.vectors[:, 0])
-            if unstable.splits(self.settings.division.split_threshold):
-                self._split(unstable)
+            first = Instability(0, 0.5 + low / at, 0.5 + high / at, found.vectors[:, 0])
+            if first.splits(self.settings.division.split_threshold):
+                self._split([first])
                 return
             self._cool(self.settings.cooldown.initial_cooling)
             self._record(self.state, self.temperature, 0)
@@ -177,8 +219,8 @@ class PairwiseAnnealing:
         self.temperature *= factor
         self.waited += 1
 
-    def _split(self, found: Instability) -> None:
-        self.splits.append((self.temperature, found.cluster, found.smallest, found.largest))
+    def _split(self, found: list[Instability]) -> None:
+        self.splits += [(self.temperature, one.cluster, one.smallest, one.largest) for one in found]
         if self.settings.intermediate:
             self.clusterings[self.state.k] = self._frozen_labels()
         self.state = split(self.state, found, self.temperature, self.settings)

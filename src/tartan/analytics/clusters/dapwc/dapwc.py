@@ -12,14 +12,16 @@ from numpy.typing import NDArray
 from sklearn.base import ClusterMixin
 
 from tartan.analytics.clusters.dapwc.anneal import HISTORY, SPLITS, PairwiseAnnealing
-from tartan.analytics.clusters.dapwc.contest import Winner, best
-from tartan.analytics.clusters.dapwc.level import LeveledProduct, ZeroLevel, find_level, given_level
+from tartan.analytics.clusters.dapwc.contest import ANNEALING, LOWER, Contest, Winner
+from tartan.analytics.clusters.dapwc.level import LeveledProduct
+from tartan.analytics.clusters.dapwc.prepared import Prepared
 from tartan.analytics.clusters.dapwc.product import HostProduct, Product
 from tartan.analytics.clusters.dapwc.state import (
     Memberships,
     PairwiseSettings,
     update_costs,
 )
+from tartan.analytics.clusters.hierarchies import Hierarchies
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities, require_precomputed
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.retired import PairwiseEstimator, Retired
@@ -46,8 +48,9 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
         Splitting stops at this many clusters.
     cooling, final_cooling : float
         What the temperature is multiplied with between splits, and while freezing; before the first split it is 0.9.
-    min_temperature : float
-        Last temperature, as a share of the first (twice the mean dissimilarity).
+    min_temperature : float, optional
+        Last temperature, as a share of the first (twice the mean dissimilarity). Default: where no two items can part
+        any more, a share of the least distance.
     split_threshold : float
         A cluster is split when the smallest eigenvalue of its stability matrix is at most this times the largest.
         Larger (towards 0) splits more readily.
@@ -108,9 +111,11 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
     note_ : str
         One sentence that says so; empty where there are none.
     method_ : str
-        What found the labels: "annealing", or "search from ..." where a local search found labels of lower cost from
-        those of annealing, of a linkage or of chance. It takes part for complete matrices in memory of up to 5,000
-        items.
+        What found the labels: "annealing", "average linkage" and the like, or "search from ..." where a local search
+        found labels of lower cost from those. All compete for complete matrices, annealing and single linkage where
+        pairs are missing.
+    costs_ : dict of str to float
+        H, measured from the level, of each that took part, before the search.
     temperatures_ : ndarray of float64
         All temperatures, in order.
     history_ : structured ndarray
@@ -169,7 +174,7 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
         *,
         cooling: float = 0.99,
         final_cooling: float = 0.98,
-        min_temperature: float = 1e-5,
+        min_temperature: float | None = None,
         split_threshold: float = -0.01,
         min_split_size: float = 1,
         max_failed_splits: int | None = None,
@@ -217,46 +222,62 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
         RunCancelledError
             If the monitor was asked to stop; the checkpoint, if there is one, is up to date.
         """
-        settings = _settings(self.all_options())
         dissimilarities = as_dissimilarities(D)
         monitor = as_monitor(monitor, self.verbose, self.checkpoint)
         communicator = Alone() if communicator is None else communicator
-        _check_input(dissimilarities, settings, monitor)
-        self.n_features_in_ = dissimilarities.n
+        _check_input(dissimilarities, _settings(self.all_options()), monitor)
         if dissimilarities.n == 1:
-            self.critical_temperature_, self.hard_hamiltonian_ = math.nan, 0.0
-            self.level_, self.n_clipped_, self.note_, self.method_ = 0.0, 0, "", "annealing"
-            return self._finish(_single(), np.empty(0, HISTORY), np.empty(0, SPLITS))
-        start = generator(self.random_state).standard_normal(dissimilarities.n)
-        matrix = dissimilarities.materialized(monitor=monitor)
-        require_same_input(communicator, lambda: matrix.fingerprint(monitor))
-        monitor.identify("DAPWC", lambda: matrix.fingerprint(monitor), lambda: _parameters(self))
-        level = _level(matrix, self.level, monitor)
-        product = _product(matrix, self.device, communicator, monitor)
+            return self._fit_one()
+        return self.fit_prepared(Prepared(dissimilarities, monitor), None, monitor, communicator)
+
+    def fit_prepared(
+        self, case: Prepared, contest: Contest | None, monitor: Monitor, communicator: Communicator | None = None
+    ) -> DAPWC:
+        """Cluster a matrix that others work on, too; what has entered the contest competes with what is found here."""
+        settings = _settings(self.all_options())
+        communicator = Alone() if communicator is None else communicator
+        self.n_features_in_ = case.D.n
+        start = generator(self.random_state).standard_normal(case.D.n)
+        require_same_input(communicator, lambda: case.given.fingerprint(monitor))
+        monitor.identify("DAPWC", lambda: case.given.fingerprint(monitor), lambda: _parameters(self))
+        level = case.level(None if self.level is None else number("level", self.level, _LEVEL))
+        product = _product(case.D, self.device, communicator, monitor)
         measured = LeveledProduct(product, level) if level.value else product
         start = communicator.broadcast(start)
-        annealing = PairwiseAnnealing(measured, settings, level.mean, start, monitor)
+        annealing = PairwiseAnnealing(measured, settings, level, start, monitor)
         try:
             with monitor.keeping():
                 state = annealing.run()
-                labels = state.costs.argmin(1)
-                found = best(matrix, level, measured, labels, state.k, start=start, monitor=monitor)
-                self._take(annealing, annealing.settled(state, found.labels), found, product)
-                self.level_, self.n_clipped_, self.note_ = level.value, level.n_clipped, level.note()
+                contest = contest or _contest(case, level.value, settings, state.k, start, communicator, monitor)
+                found = _winner(contest, state.costs.argmin(1), measured, case, communicator)
+                self.costs_ = {name: cost * case.unit for name, cost in (contest.costs if contest else {}).items()}
+                self._take(annealing, annealing.settled(state, found.labels), found, product, case.unit)
+                self.level_, self.n_clipped_ = level.value * case.unit, level.n_clipped
+                self.note_ = level.note(case.unit)
         finally:
             product.close()
         monitor.finish()
         return self
 
-    def _take(self, annealing: PairwiseAnnealing, state: Memberships, found: Winner, product: Product) -> None:
+    def _fit_one(self) -> DAPWC:
+        """Take the only clustering of one item."""
+        self.n_features_in_ = 1
+        self.critical_temperature_, self.hard_hamiltonian_ = math.nan, 0.0
+        self.level_, self.n_clipped_, self.note_, self.method_, self.costs_ = 0.0, 0, "", ANNEALING, {}
+        return self._finish(_single(), np.empty(0, HISTORY), np.empty(0, SPLITS), 1.0)
+
+    def _take(
+        self, annealing: PairwiseAnnealing, state: Memberships, found: Winner, product: Product, unit: float
+    ) -> None:
         """Store the results, in units of the dissimilarities themselves."""
-        self.critical_temperature_ = annealing.critical_temperature
+        self.critical_temperature_ = annealing.critical_temperature * unit
         if annealing.product is not product:
             update_costs(state, product)
-        self._finish(state, np.array(annealing.history, HISTORY), np.array(annealing.splits, SPLITS))
+        history, splits = np.array(annealing.history, HISTORY), np.array(annealing.splits, SPLITS)
+        self._finish(state, history, splits, unit)
         self.labels_: NDArray[np.int64] = found.labels
         self.method_ = found.method
-        self.hard_hamiltonian_ = _hard_hamiltonian(self.labels_, self.n_clusters_, product)
+        self.hard_hamiltonian_ = hard_cost(self.labels_, self.n_clusters_, product) * unit
         if self.intermediate:
             self.clusterings_ = {**annealing.clusterings, self.n_clusters_: self.labels_}
 
@@ -264,14 +285,17 @@ class DAPWC(ClusterMixin, PairwiseEstimator):  # type: ignore[misc]  # scikit-le
         """Cluster and return the labels; parameters as for :meth:`fit`."""
         return self.fit(D, y, **options).labels_
 
-    def _finish(self, state: Memberships, history: NDArray[Any], splits: NDArray[Any]) -> DAPWC:
+    def _finish(self, state: Memberships, history: NDArray[Any], splits: NDArray[Any], unit: float) -> DAPWC:
+        for array, names in ((history, ("temperature", "hamiltonian")), (splits, ("temperature",))):
+            for name in names:
+                array[name] *= unit
         self.labels_ = state.costs.argmin(1)
         self.membership_ = state.members
         self.n_clusters_ = state.k
         self.sizes_ = state.sizes
-        self.widths_ = -2.0 * state.inner
+        self.widths_ = -2.0 * state.inner * unit
         self.freezing_ = state.freezing
-        self.hamiltonian_ = state.hamiltonian
+        self.hamiltonian_ = state.hamiltonian * unit
         self.correlation_ = _correlation(state)
         self.history_, self.splits_ = history, splits
         self.temperatures_ = history["temperature"]
@@ -284,6 +308,8 @@ def _parameters(estimator: DAPWC) -> dict[str, Any]:
     return {k: v for k, v in estimator.all_options().items() if k not in ("device", "verbose", "checkpoint")}
 
 
+_COLUMNS = 64  # of one product
+_NAME_BYTES = 64  # of what found the labels
 _LEVEL: Fit = ("a dissimilarity, 0 or more", lambda value: value >= 0)
 
 
@@ -303,7 +329,8 @@ def _check_input(D: Dissimilarities, settings: PairwiseSettings, monitor: Monito
     if D.n > 1:
         found.require_connected(D)
         found.require_positive(D)
-        found.require_moderate(D)
+        if not math.isfinite(found.total_squares):
+            found.require_moderate(D)
 
 
 def _product(D: Dissimilarities, device: str, communicator: Communicator, monitor: Monitor) -> Product:
@@ -315,8 +342,51 @@ def _product(D: Dissimilarities, device: str, communicator: Communicator, monito
     return DeviceProduct(D, open_device(device), communicator, monitor)
 
 
-def _level(D: Dissimilarities, given: float | None, monitor: Monitor) -> ZeroLevel:
-    return find_level(D, monitor) if given is None else given_level(D, number("level", given, _LEVEL), monitor)
+def _contest(
+    case: Prepared,
+    level: float,
+    settings: PairwiseSettings,
+    k: int,
+    start: NDArray[np.float64],
+    communicator: Communicator,
+    monitor: Monitor,
+) -> Contest | None:
+    """Return the contest of linkages and of chance; None where pairs are missing, or another rank holds it.
+
+    It is of as many clusters as were asked for, or of those that annealing found where options limit its splits.
+    """
+    if case.D.has_missing or communicator.rank:
+        return None
+    division = settings.division
+    limited = division.max_failed_splits is not None or division.min_split_size > 1 or settings.min_cluster_size > 1
+    contest = Contest(case.D, level, k if limited else settings.n_clusters, case.hierarchies, monitor)
+    contest.enter_all(start)
+    return contest
+
+
+def _winner(
+    contest: Contest | None, labels: NDArray[np.int64], product: Product, case: Prepared, communicator: Communicator
+) -> Winner:
+    """Return the best labels, the same on all ranks; the contest is on the first one."""
+    if case.D.has_missing:
+        return _better_with_missing(labels, product, case.hierarchies)
+    name = np.zeros(_NAME_BYTES, np.uint8)
+    if contest is not None:
+        contest.enter(ANNEALING, labels)
+        labels = contest.winner.labels
+        written = np.frombuffer(contest.winner.method.encode(), np.uint8)
+        name[: len(written)] = written
+    labels, name = communicator.broadcast(labels), communicator.broadcast(name)
+    return Winner(labels, bytes(name[name > 0].tolist()).decode(), math.nan)
+
+
+def _better_with_missing(labels: NDArray[np.int64], product: Product, hierarchies: Hierarchies) -> Winner:
+    """Return the better of what annealing found and single linkage, the only one that takes missing pairs."""
+    k = len(np.unique(labels))
+    own = Winner(labels, ANNEALING, hard_cost(labels, int(labels.max()) + 1, product))
+    linked = hierarchies.cut("single", k)
+    other = Winner(linked, "single linkage", hard_cost(linked, k, product))
+    return other if other.cost < own.cost * (1 - LOWER) else own
 
 
 def _single() -> Memberships:
@@ -333,13 +403,15 @@ def _correlation(state: Memberships) -> NDArray[np.float64]:
     return means / within if within > 0 else means
 
 
-def _hard_hamiltonian(labels: NDArray[np.int64], k: int, product: Product) -> float:
+def hard_cost(labels: NDArray[np.int64], k: int, product: Product) -> float:
     """Return H of labels: for each cluster the sum of dissimilarities within, divided by its size."""
-    members = np.zeros((len(labels), k))
-    members[np.arange(len(labels)), labels] = 1.0
+    return sum(_cost_of_columns(labels, np.arange(k)[at : at + _COLUMNS], product) for at in range(0, k, _COLUMNS))
+
+
+def _cost_of_columns(labels: NDArray[np.int64], clusters: NDArray[np.int64], product: Product) -> float:
+    members = (labels[:, None] == clusters).astype(np.float64)
     products, mass = product(members)
-    sizes = members.sum(0)
-    known = np.broadcast_to(sizes, members.shape) if mass is None else mass
+    known = np.broadcast_to(members.sum(0), members.shape) if mass is None else mass
     with np.errstate(invalid="ignore", divide="ignore"):
         means = np.where(members > 0, product.scale * products / known, 0.0)
     return float(means.sum())

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tartan.analytics.clusters.dapwc.product import Columns, Product
 
 Vector = NDArray[np.float64]
-_MOST_STEPS = 60
+MOST_STEPS = 60
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def extremes(
     (1950) 255; Parlett: The symmetric eigenvalue problem.
     """
     n, p = focus.members.shape
-    steps = min(_MOST_STEPS, n)
+    steps = min(MOST_STEPS, n)
     basis, alpha, beta = np.zeros((p, steps, n)), np.zeros((steps, p)), np.zeros((steps, p))
     vectors = np.repeat((start / np.linalg.norm(start))[:, None], p, axis=1)
     for step in range(steps):

@@ -40,48 +40,68 @@ class ZeroLevel:
         c - d of the pairs with d < c, which count as 0.
     mean : float
         Mean of the values measured from the level, over known pairs of different items.
+    least : float
+        The least of these values that is not 0, of an item and its nearest one; the mean where there is none.
     """
 
     value: float
     below: Any
     mean: float
+    least: float
 
     @property
     def n_clipped(self) -> int:
         """Number of pairs that count as 0."""
         return int(self.below.nnz) // 2
 
-    def note(self) -> str:
-        """Return one sentence on the pairs that count as 0; empty where there are none."""
+    def note(self, unit: float = 1.0) -> str:
+        """Return one sentence on the pairs that count as 0; empty where there are none.
+
+        ``unit`` is what the level is in, in units of the input.
+        """
         if not self.n_clipped:
             return ""
         return (
-            f"dissimilarities were measured from the level {self.value:.6g}: {self.n_clipped:,} nearer pairs count as "
-            "0, and differences among them do not count (level=0 takes nothing off)"
+            f"dissimilarities were measured from the level {self.value * unit:.6g}: {self.n_clipped:,} nearer pairs "
+            "count as 0, and differences among them do not count (level=0 takes nothing off)"
         )
 
 
 def find_level(D: Dissimilarities, monitor: Monitor) -> ZeroLevel:
     """Find the level of a checked matrix: the largest quantile of the nearest distances that clips few pairs."""
-    nearest = np.empty(D.n)
-    for start, block in _blocks(D, monitor):
-        _native.pwc_nearest(block, start, nearest[start : start + len(block)])
-    nearest = np.sort(nearest[np.isfinite(nearest)])
+    nearest = _nearest(D, monitor)
     for quantile in _QUANTILES if len(nearest) else ():
-        value = D.scale * float(nearest[int(quantile * (len(nearest) - 1))])
-        if 0 < value < D.check().largest and (level := _clipping(D, value, monitor, _CLIPPED_A_ITEM * D.n)) is not None:
+        value = float(nearest[int(quantile * (len(nearest) - 1))])
+        few = _CLIPPED_A_ITEM * D.n
+        if 0 < value < D.check().largest and (level := _clipping(D, value, nearest, monitor, few)) is not None:
             return level
     return given_level(D, 0.0, monitor)
 
 
 def given_level(D: Dissimilarities, value: float, monitor: Monitor) -> ZeroLevel:
     """Return a level of this value."""
-    if value > 0 and (level := _clipping(D, value, monitor, D.n**2)) is not None:
+    nearest = _nearest(D, monitor)
+    if value > 0 and (level := _clipping(D, value, nearest, monitor, D.n**2)) is not None:
         return level
-    return ZeroLevel(0.0, csr_array((D.n, D.n)), D.check().mean)
+    mean = D.check().mean
+    return ZeroLevel(0.0, csr_array((D.n, D.n)), mean, _least(nearest, mean))
 
 
-def _clipping(D: Dissimilarities, value: float, monitor: Monitor, most: int) -> ZeroLevel | None:
+def _nearest(D: Dissimilarities, monitor: Monitor) -> NDArray[np.float64]:
+    """Return the distances of items to their nearest ones, in order; none of an item without a known pair."""
+    nearest = np.empty(D.n)
+    for start, block in _blocks(D, monitor):
+        _native.pwc_nearest(block, start, nearest[start : start + len(block)])
+    return D.scale * np.sort(nearest[np.isfinite(nearest)])
+
+
+def _least(values: NDArray[np.float64], mean: float) -> float:
+    return float(min(values[values > 0], default=mean))
+
+
+def _clipping(
+    D: Dissimilarities, value: float, nearest: NDArray[np.float64], monitor: Monitor, most: int
+) -> ZeroLevel | None:
     """Return the level of a value, or None where more than ``most`` entries of the matrix lie below it."""
     counts, columns, values = [np.zeros(1, np.int32)], [], []
     limit = value / D.scale
@@ -101,7 +121,8 @@ def _clipping(D: Dissimilarities, value: float, monitor: Monitor, most: int) -> 
     below = csr_array((gaps, np.concatenate(columns), starts), shape=(D.n, D.n))
     known = D.check()
     n_known = D.n * (D.n - 1) - 2 * known.n_missing
-    return ZeroLevel(value, below, known.mean - value + float(gaps.sum()) / max(1, n_known))
+    mean = known.mean - value + float(gaps.sum()) / max(1, n_known)
+    return ZeroLevel(value, below, mean, _least(nearest - value, mean))
 
 
 def _blocks(D: Dissimilarities, monitor: Monitor) -> Iterator[tuple[int, NDArray[Any]]]:

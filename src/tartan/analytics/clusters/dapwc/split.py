@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan import _native
-from tartan.analytics.clusters.dapwc.lanczos import extremes, focus_on
+from tartan.analytics.clusters.dapwc.lanczos import MOST_STEPS, Focus, extremes, focus_on
 from tartan.analytics.clusters.dapwc.product import Columns, Product
 from tartan.analytics.clusters.dapwc.state import Memberships, PairwiseSettings, assign
 
@@ -18,6 +18,8 @@ _COPY_STEPS = 200
 _COPY_TOL = 1e-3
 _BATCH_BYTES = 256 << 20
 _ARRAYS_OF_A_COPY = 6
+_CONVERGED_COPIES = 8  # clusters from which on copies take their share without a convergence of each of them
+_SAME = 1e-4
 
 
 @dataclass(frozen=True)
@@ -33,32 +35,71 @@ class Instability:
         """Whether the cluster has passed its phase transition."""
         return self.smallest <= threshold * self.largest
 
+    def critical(self, temperature: float) -> float:
+        """The temperature of the phase transition, if memberships are 0 or 1 and stay as they are."""
+        return temperature * (1.0 - 2.0 * self.smallest)
 
-def most_unstable(
-    state: Memberships, temperature: float, product: Product, settings: PairwiseSettings, start: Vector
-) -> Instability | None:
-    """Return the cluster with the smallest eigenvalue; None where all are too small to split."""
+
+def unstable(
+    state: Memberships, temperature: float, product: Product, settings: PairwiseSettings, start: Vector, most: int
+) -> list[Instability]:
+    """Return the least stable clusters, the least stable first, at most so many; none where all are too small to split.
+
+    Of several, that is first which the cost falls by most when it is split: size times temperature of its transition.
+    """
     large = np.flatnonzero(state.members.sum(0) > settings.division.min_split_size)
-    found: Instability | None = None
+    found: list[Instability] = []
     for group in _groups(large, state):
-        if state.k == 1 or settings.continuous_prior:
-            focus = focus_on(np.ascontiguousarray(state.members[:, group]), product, 0.5)
-        else:
-            focus = focus_on(_doubled(state, group, temperature, product), product, 1.0)
-        result = extremes(focus, temperature, product, start, least_only=True)
-        best = int(np.argmin(result.smallest))
-        if found is None or result.smallest[best] < found.smallest:
-            found = Instability(
-                int(group[best]), float(result.smallest[best]), float(result.largest[best]), result.vectors[:, best]
-            )
-    return found
+        focus = _focus(state, group, temperature, product, settings)
+        result = extremes(focus, temperature, product, start, least_only=most == 1)
+        chosen = [int(np.argmin(result.smallest))] if most == 1 else range(len(group))
+        found += [
+            Instability(int(group[at]), float(result.smallest[at]), float(result.largest[at]), result.vectors[:, at])
+            for at in chosen
+        ]
+    if most == 1:
+        return sorted(found, key=lambda one: one.smallest)[:1]
+    sizes = state.members.sum(0)
+    ready = [one for one in found if one.splits(settings.division.split_threshold)]
+    if not ready:
+        return sorted(found, key=lambda one: one.smallest)[:1]
+    return sorted(ready, key=lambda one: -sizes[one.cluster] * one.critical(temperature))[:most]
+
+
+def _focus(
+    state: Memberships, clusters: NDArray[np.intp], temperature: float, product: Product, settings: PairwiseSettings
+) -> Focus:
+    """Return what the matrices of clusters need: each as two coincident copies of itself."""
+    if state.k == 1 or settings.continuous_prior:
+        return focus_on(np.ascontiguousarray(state.members[:, clusters]), product, 0.5)
+    if state.k < _CONVERGED_COPIES:
+        return focus_on(_doubled(state, clusters, temperature, product), product, 1.0)
+    members = state.members[:, clusters]
+    return focus_on(np.ascontiguousarray(members / (1.0 + members)), product, 1.0)
+
+
+def coincident(state: Memberships) -> list[tuple[int, int]]:
+    """Return pairs of clusters with the same members: a split that did not last; no cluster is in two pairs."""
+    inner = state.members.T @ state.members
+    squares = np.diag(inner)
+    apart = squares[:, None] + squares - 2.0 * inner
+    same = np.triu(apart <= _SAME * np.minimum(squares[:, None], squares), 1)
+    pairs: list[tuple[int, int]] = []
+    taken: set[int] = set()
+    for a, b in np.argwhere(same).tolist():
+        if not taken & {a, b}:
+            taken |= {a, b}
+            pairs.append((a, b))
+    return pairs
 
 
 def _groups(clusters: NDArray[np.intp], state: Memberships) -> list[NDArray[np.intp]]:
     """Divide clusters into groups whose copies fit into the memory set aside for them."""
     if not len(clusters):
         return []
-    fit = max(1, _BATCH_BYTES // (state.members.nbytes * _ARRAYS_OF_A_COPY))
+    copy = state.members.nbytes * _ARRAYS_OF_A_COPY if state.k < _CONVERGED_COPIES else 0
+    krylov = MOST_STEPS * state.members[:, 0].nbytes
+    fit = max(1, _BATCH_BYTES // max(copy, krylov))
     return np.array_split(clusters, -(-len(clusters) // fit))
 
 
@@ -94,20 +135,25 @@ def _doubled(state: Memberships, clusters: NDArray[np.intp], temperature: float,
     return result
 
 
-def split(state: Memberships, found: Instability, temperature: float, settings: PairwiseSettings) -> Memberships:
-    """Return the state with the unstable cluster in two: costs move apart along its direction, and members follow."""
-    k, direction = found.cluster, found.direction
-    costs = state.costs[:, k]
-    slope = state.members[:, k] / 2 * direction / temperature
-    gradient = abs(float(np.abs(slope).sum() if state.k == 1 else slope.sum()))
-    step = 0.1 * float(np.sqrt((costs**2).sum() / (direction**2).sum()))
-    if gradient > 0:
-        step = min(step, 0.05 * float(state.members[:, k].sum()) / gradient)
-    new = Memberships(*(np.concatenate([v, v[..., [k]]], axis=-1) for v in state.arrays().values()))
+def split(state: Memberships, found: list[Instability], temperature: float, settings: PairwiseSettings) -> Memberships:
+    """Return the state with unstable clusters in two: costs move apart along their directions, and members follow."""
+    clusters = [one.cluster for one in found]
+    new = Memberships(*(np.concatenate([v, v[..., clusters]], axis=-1) for v in state.arrays().values()))
     new.change[:] = np.inf
-    new.costs[:, k] = costs + step * direction
-    new.costs[:, -1] = costs - step * direction
-    if settings.continuous_prior:
-        new.prior[[k, -1]] /= 2
+    for place, one in enumerate(found, state.k):
+        step = _step(state, one, temperature)
+        new.costs[:, one.cluster] = state.costs[:, one.cluster] + step * one.direction
+        new.costs[:, place] = state.costs[:, one.cluster] - step * one.direction
+        if settings.continuous_prior:
+            new.prior[[one.cluster, place]] /= 2
     assign(new, temperature, settings)
     return new
+
+
+def _step(state: Memberships, found: Instability, temperature: float) -> float:
+    """Return how far costs move along the direction of a split."""
+    k, direction = found.cluster, found.direction
+    slope = state.members[:, k] / 2 * direction / temperature
+    gradient = abs(float(np.abs(slope).sum() if state.k == 1 else slope.sum()))
+    step = 0.1 * float(np.sqrt((state.costs[:, k] ** 2).sum() / (direction**2).sum()))
+    return min(step, 0.05 * float(state.members[:, k].sum()) / gradient) if gradient > 0 else step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tartan import _native
 from tartan.analytics.clusters.dapwc.product import Columns, Product
-from tartan.base.checks import Fit, number, whole
+from tartan.base.checks import FRACTION, Fit, number, whole
 from tartan.base.option_groups import Checked, Flag, Fraction, FromOne, FromZero, Positive
 
 Vector = NDArray[np.float64]
@@ -30,7 +30,7 @@ class Cooldown:
     initial_cooling: Fraction = 0.9
     cooling: Fraction = 0.99
     final_cooling: Fraction = 0.98
-    min_temperature: Fraction = 1e-5
+    min_temperature: Annotated[float | None, Checked(number, FRACTION)] = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,15 @@ class Memberships:
     def arrays(self) -> dict[str, NDArray[np.float64]]:
         """Return all arrays by name."""
         return {name: getattr(self, name) for name in ("members", "costs", "prior", "sizes", "inner", "change")}
+
+    def joined(self, pairs: list[tuple[int, int]]) -> Memberships:
+        """Return the state in which the second cluster of each pair is part of the first."""
+        members = self.members.copy()
+        stays = np.ones(self.k, bool)
+        for first, second in pairs:
+            members[:, first] += members[:, second]
+            stays[second] = False
+        return replace(self, members=members).kept(stays)
 
     def kept(self, columns: NDArray[np.bool_]) -> Memberships:
         """Return the state with some of its clusters; memberships are not yet shared out again."""
