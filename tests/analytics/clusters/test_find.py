@@ -238,3 +238,12 @@ def test_the_unit_of_the_distances_does_not_matter(unit: float) -> None:
     assert other.critical_temperature_ == pytest.approx(one.critical_temperature_ * unit, rel=1e-6)
     assert other.hard_hamiltonian_ == pytest.approx(one.hard_hamiltonian_ * unit)
     assert other.level_ == pytest.approx(one.level_ * unit)
+
+
+@pytest.mark.slow
+def test_more_than_forty_groups_are_found_without_their_number() -> None:
+    D, truth = groups(0.5, [6] * 100, 0)
+    found = cluster(D)
+    assert found.n_clusters == 100
+    assert adjusted_rand_score(truth, found.labels) == 1.0
+    assert found.reason.startswith("of 2 to 300 clusters 100 stand out most") or "of 2 to 160" in found.reason

@@ -61,7 +61,8 @@ def number_of_clusters(
 
     Notes
     -----
-    2 to 40 clusters are tried. A few seconds at most, besides reading the rows of the items.
+    2 to 40 clusters are tried, and twice as many as long as the best number lies in the upper half, up to half of the
+    items. A few seconds at most, besides reading the rows of the items.
     """
     watch = Monitor(0) if monitor is None else monitor
     random = np.random.default_rng(seed)
@@ -73,14 +74,31 @@ def number_of_clusters(
     watch.report("number of clusters", tried=f"2 to {most}")
     level, silhouettes = _curve(values, method, most)
     dimensions = _dimensions(np.maximum(values - level, 0.0))
-    references = np.empty((_REFERENCES, most - 1))
+    size = min(n, _REFERENCE_ITEMS)
+    beyond = max(most, size // 2)
+    references = np.empty((_REFERENCES, beyond - 1))
     for reference in references:
         watch.check()
-        points = random.standard_normal((min(n, _REFERENCE_ITEMS), dimensions))
-        reference[:] = _curve(_distances(points), method, most)[1]
-    by_chance = references.mean(axis=0)
-    margin = float((references - by_chance).max()) * _REFERENCES / (_REFERENCES - 1)  # each set is part of the mean
-    return NumberCurve(np.arange(2, most + 1), silhouettes, by_chance, margin, float(references.max()), level, n)
+        reference[:] = _curve(_distances(random.standard_normal((size, dimensions))), method, beyond)[1]
+    tried = references[:, : most - 1]
+    chance = references.mean(axis=0)
+    margin = float((tried - chance[: most - 1]).max()) * _REFERENCES / (_REFERENCES - 1)  # each set is part of the mean
+    while True:
+        numbers = np.arange(2, most + 1)
+        curve = NumberCurve(
+            numbers, silhouettes, chance[_like(numbers, n, size) - 2], margin, float(tried.max()), level, n
+        )
+        if curve.chosen <= max(1, most // 2) or most >= n // 2:
+            return curve
+        most = min(2 * most, n // 2)
+        watch.report("number of clusters", tried=f"2 to {most}")
+        watch.check()
+        silhouettes = _curve(values, method, most)[1]
+
+
+def _like(numbers: NDArray[np.int64], n: int, size: int) -> NDArray[np.int64]:
+    """Return into how many clusters fewer points are divided to stand for n: as many, or parts of as many points."""
+    return np.minimum(numbers, np.maximum(min(size - 1, MOST_CLUSTERS), numbers * size // n))
 
 
 def _sampled(D: Dissimilarities, most: int, random: np.random.Generator) -> Matrix:
