@@ -120,7 +120,8 @@ def _known_mean(product: Product, members: NDArray[np.float64]) -> NDArray[np.fl
 
 
 def _members(labels: Labels, k: int) -> NDArray[np.float64]:
-    return (labels[:, None] == np.arange(k)).astype(np.float64)
+    members: NDArray[np.float64] = (labels[:, None] == np.arange(k)).astype(np.float64)
+    return members
 
 
 def _costs(labels: Labels, k: int, product: Product) -> Memberships:
