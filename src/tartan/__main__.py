@@ -1,11 +1,9 @@
 """The program ``tartan``, also as ``python -m tartan``: imports the command line, which takes a moment, and runs it."""
 
-import atexit
-import contextlib
-import os
 import signal
 import sys
-import threading
+
+from tartan.base.ending import end_beside_threads, has_workers
 
 
 def main() -> int:
@@ -16,18 +14,9 @@ def main() -> int:
         print("tartan: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
     status = run()
-    if any(thread.name == "tartan-worker" for thread in threading.enumerate()):
-        _leave(status)
+    if has_workers():
+        end_beside_threads(status)
     return status
-
-
-def _leave(status: int) -> None:
-    """End the process at once: compiled code that a stop left behind in a thread aborts an interpreter that ends."""
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):
-            stream.flush()
-    os._exit(status)
 
 
 if __name__ == "__main__":

@@ -237,8 +237,13 @@ class NodeProcess:
         _, status = os.waitpid(child.pid, 0)
         child.lives = False
         os.close(child.pidfd)
+        code = os.waitstatus_to_exitcode(status)
+        if self._task.program.script and child.report is not None and child.report.failure is None and code:
+            failure = f"it {ending(code)}, at the end of its program"  # it could not write what was left, for example
+            child.report = replace(child.report, failure=failure, exit_status=code if code > 0 else 128 - code)
+            self._stop(LOST, f"{child.name} has failed: {failure}")
         if child.report is None:
-            text = f"{child.name} {ending(os.waitstatus_to_exitcode(status))}"
+            text = f"{child.name} {ending(code)}"
             reason = self._arena.reason()
             child.report = program.RankEnding(child.ranks[0], lost=text)
             if reason is not None and child.name in self._late:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import ctypes
+import io
 import os
 import pickle
+import pkgutil
 import runpy
 import signal
 import socket
@@ -13,14 +16,17 @@ import sys
 import threading
 import time
 import traceback
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 import cloudpickle
 
 from tartan._native import CommArena
+from tartan.base.ending import end, finish_threads_and_exit_handlers, forget_parent
 from tartan.base.format import printable
 from tartan.base.reasons import LONGEST_LINE, clipped, reason_of, traceback_of
 from tartan.comm.channel import Channel
@@ -147,19 +153,29 @@ def await_beginning(report_to: socket.socket, parent: int) -> None:
 
 
 def run_rank(program: Program, seat: RankPlace, report_to: socket.socket) -> NoReturn:
-    """Be a rank: run the program, report, and end the process."""
+    """Be a rank: run the program to its end, with its threads and exit handlers, report, and end the process.
+
+    A rank that fails reports first, so that the others hear of it; what it leaves to do has the time that they have.
+    """
 
     def work() -> RankEnding:
         _keep_freed_memory()
         communicator, line = enter(seat.arena, seat.rank, seat.nodes)
         rank = seat.rank
         report = _of_function(program.function, rank, communicator) if program.function else _of_script(program, rank)
-        if report.failure is None and os.getpid() == process:
+        if report.failure is not None:
+            return report
+        try:
+            finish_threads_and_exit_handlers()
+        except BaseException as error:
+            return _failed(rank, error)
+        if os.getpid() == process:
             line.end()
         return report
 
     process = os.getpid()
-    _reported(work, seat, report_to)
+    forget_parent()
+    end(_reported(work, seat, report_to))
 
 
 def _keep_freed_memory() -> None:
@@ -186,10 +202,13 @@ def run_gpu(plan: SlotPlan, gpu: int, seat: RankPlace, report_to: socket.socket)
             return _failed(seat.rank, error)
         return RankEnding(seat.rank, cloudpickle.dumps(None))
 
-    _reported(work, seat, report_to)
+    status = _reported(work, seat, report_to)
+    _flush()
+    os._exit(status)
 
 
-def _reported(work: Callable[[], RankEnding], seat: RankPlace, report_to: socket.socket) -> NoReturn:
+def _reported(work: Callable[[], RankEnding], seat: RankPlace, report_to: socket.socket) -> int:
+    """Do the work and report; return the exit status."""
     status, process = 1, os.getpid()
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -201,9 +220,7 @@ def _reported(work: Callable[[], RankEnding], seat: RankPlace, report_to: socket
             Channel(report_to).send(report)
     except BaseException:
         traceback.print_exc()
-    finally:
-        _flush()
-        os._exit(status)
+    return status
 
 
 def _watch(report_to: socket.socket, arena: CommArena, node: int) -> None:
@@ -229,7 +246,7 @@ def _of_script(program: Program, rank: int) -> RankEnding:
     sys.argv[:] = [program.script, *program.arguments]
     sys.path[0] = str(Path(program.script).resolve().parent)
     try:
-        runpy.run_path(program.script, run_name="__main__")
+        _run_as_main(program.script)
     except SystemExit as stop:
         return _exited(rank, stop)
     except BaseException as error:
@@ -239,6 +256,22 @@ def _of_script(program: Program, rank: int) -> RankEnding:
             print(printable(f"tartan: rank {rank}:\n{traceback_of(error).rstrip()}"), file=sys.stderr)
         return _failed(rank, error)
     return RankEnding(rank, asked=was_asked())
+
+
+def _run_as_main(script: str) -> None:
+    """Run a script as the main module, which it stays for its threads and exit handlers."""
+    if zipfile.is_zipfile(script):
+        runpy.run_path(script, run_name="__main__")
+        return
+    module = ModuleType("__main__")
+    vars(module).update(__file__=script, __builtins__=builtins)
+    sys.modules["__main__"] = module
+    with io.open_code(str(Path(script).absolute())) as file:
+        code = pkgutil.read_code(file)
+        if code is None:
+            file.seek(0)
+            code = compile(file.read(), script, "exec")
+    exec(code, vars(module))
 
 
 def _exited(rank: int, stop: SystemExit) -> RankEnding:
