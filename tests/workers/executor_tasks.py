@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import signal
@@ -150,3 +151,11 @@ def _open_files() -> list[str]:
     links = list(Path("/proc/self/fd").iterdir())
     # The descriptor of the listing itself is closed by now.
     return [str(link.readlink()) for link in links if link.is_symlink()]
+
+
+def leaves_to_the_end(context: WorkerContext, folder: str) -> None:
+    """Leave a file open, an exit handler and a thread behind."""
+    context.state["open"] = Path(folder, "unclosed").open("w")  # noqa: SIM115
+    context.state["open"].write("x")
+    atexit.register(lambda: Path(folder, "atexit").write_text("x"))
+    threading.Thread(target=lambda: (threading.main_thread().join(), Path(folder, "thread").write_text("x"))).start()

@@ -641,3 +641,15 @@ def test_a_killed_parent_leaves_no_worker(state: str, tmp_path: Path) -> None:
         poll.register(fd, select.POLLIN)
         assert poll.poll(DEADLINE * 1000), "a worker outlives its parent"
         os.close(fd)
+
+
+@pytest.mark.slow
+def test_a_worker_process_ends_as_python_does(tmp_path: Path) -> None:
+    inbox = Inbox()
+    executor = ProcessExecutor(None, 1)
+    executor.submit(executor_tasks.leaves_to_the_end, (str(tmp_path),), inbox.done())
+    assert isinstance(inbox.outcome(), Completed)
+    executor.close()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
+        ("unclosed", "atexit", "thread"), "x"
+    )

@@ -126,7 +126,7 @@ class BlockNode:
         self._thread.join()
         self._filler.close()
         for executor in self._executors.values():
-            executor.close(kill=True)
+            executor.close(kill=bool(self._begun))  # else workers end as Python does
         if self._lane is not None:
             self._lane.close()
         self._store.close()

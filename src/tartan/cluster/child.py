@@ -20,6 +20,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
+from tartan.base.ending import end_beside_threads, has_workers
 from tartan.base.format import printable
 from tartan.base.reasons import reason_of
 from tartan.cluster import wire
@@ -127,7 +128,7 @@ class ChildEngine(Station):
 
 
 def main(descriptor: str, parent_pid: str, entry: str) -> None:
-    """Run ``module:function`` with an engine; the process ends with it, or with its parent."""
+    """Run ``module:function`` with an engine; the process ends with it, as Python does, or with its parent."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != int(parent_pid):
         os._exit(1)  # it was gone before the line above
@@ -142,9 +143,9 @@ def main(descriptor: str, parent_pid: str, entry: str) -> None:
         status = 0
     except TartanError as error:
         print(printable(f"tartan: error: {reason_of(error)}"), file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)  # threads of the engine and of libraries are not worth a slow end
+    if has_workers():
+        end_beside_threads(status)
+    sys.exit(status)
 
 
 def entry_of(entry: str) -> Callable[[ChildEngine], Any]:

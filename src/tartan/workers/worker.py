@@ -23,7 +23,6 @@ import select
 import signal
 import socket
 import struct
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -73,21 +72,18 @@ def pack(kind: int, number: int, payload: bytes) -> bytes:
 
 
 def main(connection_fd: int, crash_fd: int, parent_pid: int) -> None:
-    """Serve the parent until it sends STOP; never returns."""
+    """Serve the parent until it sends STOP; the process then ends as Python does."""
     _end_with_parent(connection_fd, parent_pid)
     _set_signals()
     faulthandler.enable(crash_fd, all_threads=False)
     for fd in (connection_fd, crash_fd):
         os.set_inheritable(fd, False)  # programs that user code starts get neither
+    connection = socket.socket(fileno=connection_fd)
     try:
-        with socket.socket(fileno=connection_fd) as connection:
-            _serve(connection)
+        _serve(connection)
     except ConnectionError:
         os._exit(1)  # the parent is gone
-    with contextlib.suppress(Exception):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(0)  # nothing here is worth a slow interpreter shutdown
+    connection.detach()  # it closes with the process: one that hangs up is killed, and user code has files to write
 
 
 def _end_with_parent(connection_fd: int, parent_pid: int) -> None:
