@@ -60,7 +60,7 @@ ARROWS["cli"] = {
     "view",
     "workers",
 }
-ARROWS["__main__"] = {"cli"}
+ARROWS["__main__"] = {"base", "cli"}
 
 HEAVY = [
     "scipy",

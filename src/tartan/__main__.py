@@ -3,12 +3,11 @@
 import signal
 import sys
 
-from tartan.base.ending import end_beside_threads, has_workers
-
 
 def main() -> int:
     """Run one command; return its exit status."""
     try:
+        from tartan.base.ending import end_beside_threads, has_workers
         from tartan.cli.main import main as run
     except KeyboardInterrupt:  # later ones are the command line's own
         print("tartan: interrupted", file=sys.stderr)
