@@ -7,6 +7,8 @@ the two-dimensional one less what ranks hold.
 
 ``ranks`` also gives Dask's time over that of one NumPy product with all cores: more than that nothing can reach here.
 
+``output`` counts the writing of the product to disk, too.
+
 ``memory`` runs the product on one rank whose memory is a quarter and a sixteenth of the three matrices, in blocks of a
 side that Tartan chooses, and counts the words read and written.
 
@@ -16,8 +18,8 @@ that the busiest rank sends, or receives, for a given share of that time; beside
 ``replay`` runs product, LU and convolution on several ranks, operands spread at random, and counts the bytes over those
 of the same tasks in virtual time: without stealing they are equal, with it within a tenth.
 
-Words: ``only=product`` (or ``lu``, ``convolve``, ``ranks``, ``memory``, ``link``, ``replay``) ``n=8192`` ``block=1024``
-``ranks=4`` ``rounds=2`` ``filters=10``.
+Words: ``only=product`` (or ``output``, ``lu``, ``convolve``, ``ranks``, ``memory``, ``link``, ``replay``) ``n=8192``
+``block=1024`` ``ranks=4`` ``rounds=2`` ``filters=10``.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import zarr
 
 from _measure import alternate, options_of, print_table
 from blocks_plan import bound_of_equal_lines
@@ -56,6 +59,7 @@ def main(words: list[str]) -> dict[str, Any]:
     a, b = (rng.standard_normal((options.n, options.n), dtype=np.float32) for _ in "ab")
     parts: dict[str, Callable[[Any, np.ndarray, np.ndarray], dict[str, Any]]] = {
         "product": product,
+        "output": output,
         "lu": factors,
         "convolve": filtered,
         "ranks": ranks,
@@ -78,6 +82,26 @@ def product(options: Any, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
 
     contest = alternate(ours, lambda: _numpy_seconds(a, b, 1), options.rounds)
     return {"times NumPy's speed (bar 0.90)": contest.best_ratio, "seconds": min(contest.ours)}
+
+
+def output(options: Any, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
+    """Multiply on one rank and write the product to disk, as ``tartan blocks matmul`` does, NumPy and Zarr alike."""
+    with TemporaryDirectory(dir=".") as folder:
+
+        def ours() -> float:
+            begin = time.perf_counter()
+            with Session() as session:
+                matmul(session, a, b, block=options.block)[0].to_zarr(f"{folder}/ours.zarr", overwrite=True)
+            return time.perf_counter() - begin
+
+        def peer() -> float:
+            begin = time.perf_counter()
+            found = np.matmul(a, b)
+            zarr.create_array(f"{folder}/peer.zarr", data=found, chunks=(options.block,) * 2, overwrite=True)
+            return time.perf_counter() - begin
+
+        contest = alternate(ours, peer, options.rounds)
+    return {"times the speed of NumPy and Zarr": contest.best_ratio, "seconds": min(contest.ours)}
 
 
 def _numpy_seconds(a: np.ndarray, b: np.ndarray, rounds: int) -> float:

@@ -40,7 +40,7 @@ from tartan.errors import ClusterError, RankLostError, SubtaskError
 _TICK_SECONDS = 0.5
 _MOST_USER_FAILURES = 2
 _MOST_INPUT_FAILURES = 20
-_FAREWELL_TICKS = 20
+_FAREWELL_SECONDS = 10.0
 _AHEAD, _FAR_AHEAD = 3, 32
 """Orders that a rank has besides those that run; the latter as long as others could not take half of what is left."""
 _LOOKED_AT = 8
@@ -440,9 +440,8 @@ class BlockExecution:
         """Stop what has not begun, wait for what has, and drop what was written."""
         for rank in self._crew.ranks:
             self._crew.send(rank, CancelOrders())
-        for _ in range(_FAREWELL_TICKS):
-            if not any(self._given.values()):
-                break
+        deadline = time.monotonic() + _FAREWELL_SECONDS
+        while any(self._given.values()) and time.monotonic() < deadline:
             event = self._crew.next_event(_TICK_SECONDS)
             if isinstance(event, RankGone):
                 self._directory.lose(event.rank)

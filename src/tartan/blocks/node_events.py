@@ -11,7 +11,7 @@ from tartan.base.reasons import line_of
 from tartan.blocks.work import BlockFunction, CopyPieces, FailureKind, PartOrigin, RangeKey, WorkOrder
 from tartan.core.pieces import PieceKey
 from tartan.core.space import Box
-from tartan.errors import DeviceError, DeviceMemoryError, ResourceError, SubtaskError
+from tartan.errors import DeviceError, DeviceMemoryError, DiskFullError, ResourceError, StoreError, SubtaskError
 from tartan.workers.executor import Cancelled, Died, Outcome, Raised, TimedOut
 
 
@@ -85,6 +85,8 @@ def error_of(outcome: Outcome, function: BlockFunction, order: WorkOrder) -> tup
             return "node", DeviceMemoryError(text, context=dict(context)), ""
         case Raised(error=DeviceError() as error):
             return "node", DeviceError(f"{where}: {error}", code=error.code, context=dict(context)), ""
+        case Raised(error=DiskFullError() | StoreError() as error):  # no fault of the function, and the same elsewhere
+            return "node", error, ""
         case Raised(error=SubtaskError() as error):  # its message says all
             return "user", SubtaskError(f"{where}: {error}", context=dict(context)), ""
         case Raised(name=name, message=message, traceback=traceback):

@@ -34,7 +34,7 @@ from tartan.blocks.spill import remove_abandoned, spill_folder
 from tartan.blocks.subtask_trace import SubtaskTrace
 from tartan.blocks.task import Task, refuse_conflicts, require_devices
 from tartan.blocks.work import AddSpace, BlockFunction, PartOrigin, RankGone
-from tartan.blocks.zarr_output import zarr_task
+from tartan.blocks.zarr_output import whole_array, zarr_task
 from tartan.core.affinity import STEALS, Steal
 from tartan.core.assignment import AFFINITIES, Affinity
 from tartan.core.pieces import PieceKey
@@ -368,7 +368,8 @@ class Session:
         self._require_open()
         if overwrite:
             self._require_no_source(Path(path).resolve())
-        self._run([zarr_task(space, path, overwrite=overwrite)])
+        with whole_array(path, overwrite=overwrite) as array:
+            self._run([zarr_task(space, array, Path(path))])
 
     def _restore(self, keys: Iterable[PieceKey]) -> None:
         """Have pieces made again that were lost with their ranks."""

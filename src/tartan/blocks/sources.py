@@ -188,6 +188,9 @@ def _newest_ns(folder: Path) -> int:
 def _require_numbers(dtype: np.dtype[Any], label: str) -> None:
     if dtype.kind not in KINDS:
         raise ConfigError(f"{label} has dtype {dtype}; spaces hold numbers or booleans")
+    if dtype.char in "gG":
+        narrower = "float64" if dtype.kind == "f" else "complex128"
+        raise ConfigError(f"{label} has dtype {dtype}, which products and Zarr do not have; convert it to {narrower}")
 
 
 def _stamp(kind: str, path: Path) -> tuple[int, ...]:

@@ -232,6 +232,8 @@ class Space:
     def to_zarr(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write it as a Zarr array with its blocks as chunks; every rank writes what it has.
 
+        The array is at the path when it is whole; until then, and if it fails, whatever was there before.
+
         Parameters
         ----------
         path : path
@@ -244,8 +246,8 @@ class Space:
             If there is something at the path already.
         ConfigError
             If ``overwrite`` would remove the source of a space of this session.
-        SubtaskError
-            If a rank cannot write there; what was written before stays.
+        DiskFullError, StoreError
+            If a rank cannot write there.
         """
         self._save(self, path, overwrite)
         return Path(path)

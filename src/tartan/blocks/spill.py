@@ -38,7 +38,7 @@ def spill_folder(parent: str | os.PathLike[str] | None = None) -> Iterator[Path]
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         os.close(lock)
 
 
@@ -51,9 +51,21 @@ def remove_abandoned(parent: str | os.PathLike[str] | None = None) -> None:
             lock = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder)
+                _remove(folder)
             finally:
                 os.close(lock)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder that is locked here; where something stays, so does the lock, for the next one to remove both."""
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != _LOCK_NAME:
+                path.unlink()
+        if [path.name for path in folder.iterdir()] == [_LOCK_NAME]:
+            shutil.rmtree(folder)
 
 
 def _locked(folder: Path) -> int | None:
