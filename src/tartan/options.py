@@ -85,7 +85,7 @@ class RunOptions:
     host_cache, device_cache : Size or None
         Room for loaded items in host and in device memory; None: chosen from the free memory of the machine.
     tile : int or None
-        Side of a chunk of the result; None: chosen.
+        Side of a chunk of the result and of calls of compare (at most 1,024); None: chosen.
     workers : int or None
         Threads or processes for parsing and, on the CPU device, for comparing; None: all cores.
     order : {"panel", "quadrant"}

@@ -35,7 +35,12 @@ class FakeRun:
     parts: list[Any] = field(default_factory=list)
     manifest: Any = field(
         default_factory=lambda: SimpleNamespace(
-            application={"name": "vectors", "parameters": {"metric": "cosine"}}, created="", workload={"kind": "all"}
+            application={"name": "vectors", "parameters": {"metric": "cosine"}},
+            created="",
+            workload={"kind": "all"},
+            grid={"chunk": 32, "strip": 32, "span": 4},
+            n_items=10,
+            arity=2,
         )
     )
 

@@ -109,7 +109,7 @@ def test_a_reduced_result_without_new_pairs_is_not_taken_for_the_result(tmp_path
 
 def test_the_bound_is_that_of_the_largest_room_and_of_the_pairs_that_are_wanted(tmp_path: Path) -> None:
     run = tartan.allpairs(Dot(), ROWS[:20], tmp_path / "run", tile=5, workers=1, host_cache="20items")
-    run = tartan.add(run.path, ROWS[20:], app=Dot(), previous=ROWS[:20], workers=1, host_cache="6items")
+    run = tartan.add(run.path, ROWS[20:], app=Dot(), previous=ROWS[:20], workers=1, host_cache="10items")
     assert run.stats["host_slots"] == 20
     assert run.stats["load_factor"] >= run.stats["load_factor_bound"]
 

@@ -22,6 +22,7 @@ def execute(args: argparse.Namespace) -> int:
 
     run = tartan.open(args.run)
     about, parts = standing(run) | describe_run(run), []
+    about["call_shape"] = _call_shape(run.manifest)
     if unit_of(run) == "triples":
         about["keeps"] = run.folder.kept
     else:
@@ -33,6 +34,12 @@ def execute(args: argparse.Namespace) -> int:
     else:
         print_table(rows(about | ({"parts": {each["part"]: _part(each) for each in parts}} if parts else {})))
     return 0
+
+
+def _call_shape(manifest: Any) -> str:
+    """Name the largest call of compare: items of each side."""
+    most = [min(int(manifest.grid[name]), int(manifest.grid["chunk"]), manifest.n_items) for name in ("strip", "span")]
+    return " x ".join(f"{side:,}" for side in [most[0]] * (manifest.arity - 1) + most[1:])
 
 
 def _part(about: Mapping[str, Any]) -> str:

@@ -34,6 +34,10 @@ OPEN_CHUNK_BYTES = 256 * 2**20
 SMALLEST_BUFFER_BYTES = 4096
 # A score of four bytes and its status.
 PAIR_BYTES = 5
+COSTLY_CALL_SECONDS = 0.05
+"""A call that costs as much beside its pairs shall have many: tiles are as wide as they are high."""
+CALL_SHARE = 10.0
+"""Pairs of a call may take so many times what it costs beside them: a tenth is lost, a third where both are rounded."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,7 @@ def choose_grid(
         If a cache holds fewer than two items.
     """
     costs = costs or Costs()
+    longest_tile_seconds = max(longest_tile_seconds, CALL_SHARE * costs.tile_seconds)
     for option, room in (("--host-cache", slots), ("--device-cache", device_slots)):
         if room is not None and room < 2:
             raise ConfigError(
@@ -161,7 +166,8 @@ def _resident_grid(workload: Workload, chunk: int, costs: Costs, longest: float,
     """Cut tall tiles, as narrow as the application likes: what they compute below the diagonal grows with the width."""
     n = workload.n_items
     side = _tile_side(costs, longest, min(chunk, max(LARGEST_TILE, tile_side)))
-    span = max(1, min(side, max(ceil(n / SPANS_A_SIDE), min(tile_side, ceil(n / 4)))))
+    wanted = side if costs.tile_seconds >= COSTLY_CALL_SECONDS else tile_side
+    span = max(1, min(side, max(ceil(n / SPANS_A_SIDE), min(wanted, ceil(n / 4)))))
     return Grid(n, chunk, 0, side, span, workload.borders, workload.has_diagonal)
 
 

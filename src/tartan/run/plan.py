@@ -12,7 +12,7 @@ from tartan.core.cache import Room
 from tartan.core.grid import Grid
 from tartan.core.run_sizing import RunSizing, rooms_of
 from tartan.core.setup import prepares_on_device
-from tartan.core.sizing import Costs, Layout
+from tartan.core.sizing import LARGEST_TILE, Costs, Layout
 from tartan.core.workload import Workload
 from tartan.errors import ConfigError
 from tartan.options import RunOptions, Size
@@ -78,8 +78,8 @@ def sizing_of(
         device_items=tuple(own),
         uniform=facts.form is not None,
         pair_bytes=sum(d.itemsize for d in output_dtypes(app).values()) * (1 if stored_once(app) else 2) + 1,
-        costs=facts.costs,
-        tile_side=_pair_tile_side(facts.costs) if compares_pairs(app) else app.tile_side,
+        costs=_planned_costs(facts.costs, options, app),
+        tile_side=_wanted_side(facts.costs, options, app),
         wide_rows=app.unit_rows and not compares_pairs(app),
         reduced=reduced,
         chunk=options.tile,
@@ -117,6 +117,18 @@ def plan_grid(
     host_slots(workload.n_items, facts, options, capacity)
     device_slots(workload.n_items, facts, options, capacity)
     return sizing_of(facts, options, capacity, app, reduced=reduced).grid(workload, n_ranks)
+
+
+def _planned_costs(costs: Costs, options: RunOptions, app: Application) -> Costs:
+    """Return the costs that cut a run: where the user chose the side of tiles, slow pairs make them no smaller."""
+    return costs if options.tile is None or compares_pairs(app) else replace(costs, compare_seconds=0.0)
+
+
+def _wanted_side(costs: Costs, options: RunOptions, app: Application) -> int:
+    """Return the width from which tiles are efficient, or which the user wants."""
+    if compares_pairs(app):
+        return _pair_tile_side(costs)
+    return app.tile_side if options.tile is None else max(app.tile_side, min(options.tile, LARGEST_TILE))
 
 
 def _pair_tile_side(costs: Costs) -> int:

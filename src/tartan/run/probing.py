@@ -17,14 +17,14 @@ import numpy as np
 from tartan.application import Application, compares_pairs, output_dtypes
 from tartan.base.machine import memory
 from tartan.base.signals import wait_for
-from tartan.core.sizing import Costs
-from tartan.core.verdict import Look
+from tartan.core.sizing import COSTLY_CALL_SECONDS, Costs
+from tartan.core.verdict import HOPELESS_DEATHS, Look
 from tartan.devices.protocol import Device
 from tartan.errors import ConfigError, RunCancelledError, RunFailedError
 from tartan.options import RunOptions
 from tartan.runtime.boxes import try_triple
 from tartan.runtime.items import ItemFailure, ItemForm, takes_rows
-from tartan.runtime.tasks import Probe, probe_compare, probe_item, probe_rows, try_pair
+from tartan.runtime.tasks import Probe, ProbedCost, probe_compare, probe_item, probe_rows, try_pair
 from tartan.sources.items import Source
 from tartan.store.manifest import Manifest
 from tartan.workers.executor import Cancelled, Completed, Died, Executor, Outcome, Raised, TimedOut
@@ -34,6 +34,8 @@ MOST_PROBES = 16
 SLOW_PAIR_SECONDS = 0.01
 SLOW_FIRST_SECONDS = 1.0
 PROBE_SHARE = 0.01
+LEAST_PROBED = 6
+"""Pairs that are compared to learn what one costs, where a run has 120 or more: two calls of one pair, one of four."""
 
 LOOK_SECONDS = 20.0
 """What trying pairs from all over a run may take: its other work waits for that, once."""
@@ -254,14 +256,14 @@ def try_some(
     items = [load_one(source, executor, index, options) for index in _spread(source.n_items, MOST_PROBES)]
     good = [item.item for item in items if isinstance(item, Probe)]
     dtypes = {name: dtype.str for name, dtype in output_dtypes(app).items()}
-    n_tried = 0
+    n_tried = n_deaths = 0
     for group in itertools.combinations(good, arity):
         left = deadline - time.monotonic()
-        if left <= 0:
+        if left <= 0 or n_deaths == HOPELESS_DEATHS:
             break
         seconds = min(left, options.tile_timeout_seconds or left)
         outcome = ask(executor, try_pair if arity == 2 else try_triple, *group, uniform, dtypes, timeout=seconds)
-        n_tried += 1
+        n_tried, n_deaths = n_tried + 1, n_deaths + isinstance(outcome, Died)
         if isinstance(outcome, Completed) and outcome.value:
             return Look(n_tried, 1)
     return Look(n_tried, 0)
@@ -306,12 +308,22 @@ def _costs(
     applications that take a tile at a time only the order of magnitude of very slow pairs counts.
     """
     dtypes = {name: dtype.str for name, dtype in output_dtypes(app).items()}
-    most = max(1, int(n_pairs * PROBE_SHARE))
+    least = 1 if compares_pairs(app) or n_pairs < 20 * LEAST_PROBED else LEAST_PROBED
+    most = max(least, int(n_pairs * PROBE_SHARE))
     timeout = options.tile_timeout_seconds
     outcome = ask(executor, probe_compare, probe.item, uniform, dtypes, most, timeout=timeout)
-    seconds, n_compared = outcome.value if isinstance(outcome, Completed) else (0.0, 0)
+    found = outcome.value if isinstance(outcome, Completed) else ProbedCost(0.0, 0)
     if compares_pairs(app):
+        seconds = found.seconds
         return Costs(compare_seconds=2.0 ** round(np.log2(seconds)) if seconds > 1e-6 else 0.0)
+    return measured_costs(found)
+
+
+def measured_costs(found: ProbedCost) -> Costs:
+    """Return what cuts a run: the order of magnitude of slow pairs and of costly calls, nothing of others."""
     # One call says little: it is the first.
-    slow = SLOW_PAIR_SECONDS if n_compared > 1 else SLOW_FIRST_SECONDS
-    return Costs(compare_seconds=10.0 ** round(np.log10(seconds)) if seconds > slow else 0.0)
+    slow = SLOW_PAIR_SECONDS if found.n_compared > 1 else SLOW_FIRST_SECONDS
+    costs = Costs(compare_seconds=10.0 ** round(np.log10(found.seconds)) if found.seconds > slow else 0.0)
+    if found.call_seconds < COSTLY_CALL_SECONDS:
+        return costs
+    return replace(costs, tile_seconds=10.0 ** round(np.log10(found.call_seconds)))

@@ -266,7 +266,7 @@ def _triple_at(part: BoxPart, place: Sequence[int]) -> Triple:
     return i, j, k
 
 
-PROBE_SIDES = (1, 1, 2, 4, 8, 16)
+PROBE_SIDES = (2, 4, 8, 16)
 PROBE_BYTES = 16 << 20
 
 
@@ -292,12 +292,13 @@ def try_triple(
     return not failures and all(bad is None or not bad.any() for bad in found)
 
 
-def _time_box(app: Application, item: Any, uniform: bool, dtypes: dict[str, str], side: int) -> float:
-    group = np.stack([item] * side) if uniform else [item] * side
-    box = Box(range(side), range(side, 2 * side), range(2 * side, 3 * side))
+def _time_box(app: Application, item: Any, uniform: bool, dtypes: dict[str, str], last: int, others: int) -> float:
+    sides = (others, others, last)
+    groups = [np.stack([item] * side) if uniform else [item] * side for side in sides]
+    box = Box(range(others), range(others, 2 * others), range(2 * others, 2 * others + last))
     part = BoxPart(Tile(0, 0), box, ((), (), ()), frozenset(), None)
     start = time.perf_counter()
-    score_box(app, [group] * 3, np, part, {name: np.dtype(dtype) for name, dtype in dtypes.items()})
+    score_box(app, groups, np, part, {name: np.dtype(dtype) for name, dtype in dtypes.items()})
     return time.perf_counter() - start
 
 

@@ -259,16 +259,28 @@ def try_pair(context: WorkerContext, left: Any, right: Any, uniform: bool, dtype
     return not score_tile(context.application, rows, columns, kinds, DONE, out, status)
 
 
-PROBE_SIDES = (1, 1, 2, 4, 8, 16, 64)
-PROBE_SECONDS = 0.25
+PROBE_SIDES = (2, 4, 8, 16, 64)
 PROBE_BYTES = 64 << 20
+
+PROBE_SECONDS = 0.25
+"""Calls of a quick function grow until they have taken as long in sum."""
+
+LONGEST_PROBE_SECONDS = 12.0
+"""Calls that take as long for many pairs as for one grow no more after that."""
+
+SLOW_CALL_SECONDS = 10.0
+"""From here on the first larger call has one pair more, not fifteen: it may be the pair that takes so long."""
+
+PAIRS_COUNT = 1.5
+"""A larger call that takes as many times as long as one of a single pair shows what pairs cost."""
 
 
 class ProbedCost(NamedTuple):
-    """What one more pair or triple costs, in seconds, and how many were compared to learn it."""
+    """What one more pair or triple costs, in seconds, what a call costs beside them, and how many were compared."""
 
     seconds: float
     n_compared: int
+    call_seconds: float = 0.0
 
 
 def probe_compare(
@@ -281,44 +293,54 @@ def probe_compare(
     return cost_of_one_more(call, sides, 2, most_pairs)
 
 
-def cost_of_one_more(call: Callable[[int], float], sides: Sequence[int], arity: int, most: int) -> ProbedCost:
-    """Measure what one more pair or triple costs.
+def cost_of_one_more(call: Callable[[int, int], float], sides: Sequence[int], arity: int, most: int) -> ProbedCost:
+    """Measure what one more pair or triple costs, and what a call costs beside them.
 
-    Calls grow until they take long enough to tell the cost of one more from that of a call, or until ``most`` have been
-    compared. The first call of anything is slow, so it is made twice where that is allowed.
+    The first call loads models and compiles kernels: it counts only where no other is allowed. No single timing
+    decides: a call of one pair is followed by larger ones until these take longer, for then pairs are what costs.
 
     Parameters
     ----------
     call : callable
-        Compares every item of one group with every item of the others; gets the items of a group, returns seconds.
+        Compares every item of one group with every item of the others; gets the number of items of the last group
+        and of each other one, returns seconds.
     sides : sequence of int
-        Items of a group, call after call; the first ones are 1.
+        Items of a group, call after call, above 1.
     arity : int
         Groups.
     most : int
+        Pairs or triples that may be compared.
     """
-    shortest, seconds, measured, n_compared = float("inf"), 0.0, 1, 0
-    start = time.perf_counter()
-    for side in sides:
-        if n_compared + side**arity > most:
+    first = call(1, 1)
+    if most < 2:
+        return ProbedCost(first, 1)
+    one = call(1, 1)
+    shapes = [(side, side) for side in sides]
+    if one > SLOW_CALL_SECONDS:
+        shapes.insert(0, (2, 1))
+    elif one > PROBE_SECONDS and 2 + 4**arity <= most:
+        shapes = [shape for shape in shapes if shape[0] >= 4]
+    seconds, n_more, n_compared, spent = one, 0, 2, one
+    for last, others in shapes:
+        size = last * others ** (arity - 1)
+        longest = max(LONGEST_PROBE_SECONDS, 4 * one)
+        known = spent > PROBE_SECONDS and (seconds > PAIRS_COUNT * one or spent >= longest)
+        if n_compared + size > most or (n_more and known):
             break
-        seconds = call(side)
-        n_compared += side**arity
-        if side == 1:
-            shortest = seconds = min(shortest, seconds)
-        measured = side
-        if time.perf_counter() - start > PROBE_SECONDS:
-            break
-    more = max(0.0, seconds - shortest) / (measured**arity - 1) if measured > 1 else seconds
-    return ProbedCost(more, n_compared)
+        seconds = call(last, others)
+        if seconds < one:  # the call of one pair was disturbed, or was still a first one of some kind
+            one = seconds
+        n_more, n_compared, spent = size - 1, n_compared + size, spent + seconds
+    more = (seconds - one) / n_more if n_more else one
+    return ProbedCost(more, n_compared, max(0.0, one - more))
 
 
-def _time_compare(app: Any, item: Any, uniform: bool, dtypes: dict[str, str], side: int) -> float:
+def _time_compare(app: Any, item: Any, uniform: bool, dtypes: dict[str, str], columns: int, rows: int) -> float:
     kinds = {name: np.dtype(dtype) for name, dtype in dtypes.items()}
-    block = np.stack([item] * side) if uniform else [item] * side
+    left, right = (np.stack([item] * side) if uniform else [item] * side for side in (rows, columns))
     start = time.perf_counter()
     if compares_pairs(app):
-        compare_pairs(app, block, block, kinds, 1)
+        compare_pairs(app, left, right, kinds, 1)
     else:
-        compare_block(app, block, block, np, kinds, None)
+        compare_block(app, left, right, np, kinds, None)
     return time.perf_counter() - start
