@@ -492,7 +492,7 @@ def _ranks(cluster: Any, insecure: bool, rank_timeout: float | None, parse_at: s
         if parse_at is not None:
             from tartan.errors import ConfigError
 
-            message = "parse_at is for the ranks of a cluster; give cluster, too (--cluster, --scheduler-file)"
+            message = "`parse_at=` is for the ranks of a cluster; give `cluster=`, too"
             raise ConfigError(message, context={"option": "--parse-at"})
         return None
     from tartan.run.cluster_run import cluster_ways

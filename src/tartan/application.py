@@ -376,7 +376,7 @@ def _as_triple_application(app: Any) -> Application:
     if triple_comparison(app) is None and not compares_single_triples(app):
         raise ConfigError(
             f"{type(app).__name__} compares no triples: it defines neither compare_triples(a, b, c, xp) nor "
-            "compare_triple(a, b, c); leave out --arity (arity) to compare pairs"
+            "compare_triple(a, b, c); leave out `arity=` to compare pairs"
         )
     return app
 

@@ -22,7 +22,10 @@ EXECUTION = {
 }  # fmt: skip
 
 # Of every command that reads a matrix.
-MATRIX = {"--output", "--similarity", "--transform", "--missing", "--drop-failed", "--quiet", "--json", "--help"}
+MATRIX = {
+    "--format", "--byteorder", "--triangle", "--output", "--similarity", "--transform", "--missing", "--drop-failed",
+    "--quiet", "--json", "--help",
+}  # fmt: skip
 
 # Written out by hand on purpose: an option that vanishes breaks somebody's script.
 OPTIONS = {
@@ -65,7 +68,8 @@ OPTIONS = {
     },
     "sort": {
         "--dtype", "--key", "--descending", "--memory", "--tmp", "--pack", "--threads", "--in-place", "--overwrite",
-        "--fresh", "--format", "--total-order", "--columns", "--nulls", "--compression", "--quiet", "--json", "--help",
+        "--fresh", "--format", "--total-order", "--columns", "--nulls", "--compression", "--quote", "--quiet", "--json",
+        "--help",
     },
     "blocks": {
         "--out", "--block", "--boundary", "--damping", "--cluster", "--workers", "--host-cache", "--place", "--json",

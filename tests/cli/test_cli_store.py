@@ -108,9 +108,9 @@ def test_what_is_made_of_an_unfinished_run_says_so(command: Any, tmp_path: Path,
     ("reduced", "file", "said", "then"),
     [
         ({"kind": "top-k", "k": 1}, "m.npy", "`tartan export RUN pairs.parquet`", ("pairs.parquet",)),
-        (None, "m.i16", "(--clip), or as float32", ("m.i16", "--clip")),
-        (None, "m.i16", "(--clip), or as float32", ("m.f32",)),
-        (None, "m.phy", "(missing=1.0, --missing 1)", ("m.phy", "--missing", "1")),
+        (None, "m.i16", "--clip`, or as float32", ("m.i16", "--clip")),
+        (None, "m.i16", "--clip`, or as float32", ("m.f32",)),
+        (None, "m.phy", "(`--missing 1.0`)", ("m.phy", "--missing", "1")),
     ],
 )
 def test_what_a_refused_export_advises_works_here(
@@ -126,8 +126,8 @@ def test_what_a_refused_export_advises_works_here(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("p.parquet", "--ascending"), "ascending is for pairs in the order of their scores: ask for these (--sorted)"),
-        (("p.parquet", "--memory", "1GB"), "memory is for pairs in the order"),
+        (("p.parquet", "--ascending"), "`--ascending` is for pairs in the order of their scores: say `--sorted`"),
+        (("p.parquet", "--memory", "1GB"), "`--memory` is for pairs in the order"),
         (("p.parquet", "--missing", "-1"), "Parquet holds pairs, and null for failed ones"),
         (("m.npy", "--clip"), "clip is for int16; npy holds the scores as they are"),
     ],

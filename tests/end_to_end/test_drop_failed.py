@@ -50,7 +50,7 @@ def test_the_error_names_the_items_and_the_ways_out(command: Command, run: tarta
     name, *more = words.split()
     refused = command(name, run.path, *more)
     assert refused.status == 2
-    for part in ("2 (2.txt), 6 (6.txt)", "--drop-failed", "drop_failed=True", "tartan resume RUN --retry-failed"):
+    for part in ("2 (2.txt), 6 (6.txt)", "`--drop-failed`", "tartan resume RUN --retry-failed"):
         assert part in refused.err
 
 
@@ -114,7 +114,7 @@ def test_every_command_that_reads_a_matrix_takes_the_option(command: Command, ru
 def test_a_matrix_that_is_no_run_refuses_the_option(run: tartan.Run, good: np.ndarray, tmp_path: Path) -> None:
     np.save(tmp_path / "d.npy", good)
     for given in (good, tmp_path / "d.npy", as_dissimilarities(run)):
-        with pytest.raises(ConfigError, match="drop_failed=True is for runs"):
+        with pytest.raises(ConfigError, match="`drop_failed=True` is for runs"):
             as_dissimilarities(given, drop_failed=True)
 
 

@@ -130,5 +130,5 @@ def test_without_a_storage_rank_all_read_for_themselves(files: Path, tmp_path: P
 def test_where_to_parse_is_checked(files: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'there' is unknown"):
         tartan.allpairs(Growing(), str(files / "*.txt"), tmp_path / "run", cluster="local:2", parse_at="there")
-    with pytest.raises(ConfigError, match="give cluster, too"):
+    with pytest.raises(ConfigError, match="give `cluster=`, too"):
         tartan.allpairs(Growing(), str(files / "*.txt"), tmp_path / "run", parse_at="auto")

@@ -12,7 +12,7 @@ import pytest
 import tartan
 from tartan._native import decode_pairs, encode_pairs
 from tartan.cli.main import main
-from tartan.errors import ConfigError, StoreError
+from tartan.errors import ConfigError
 from tartan.run import sorted_pairs as sorted_pairs_module
 
 MEMORY = "8GB"  # of the whole process, which holds what other tests have left
@@ -153,7 +153,7 @@ def test_wrong_use(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="clip is for int16"):
         run.export(tmp_path / "pairs.parquet", sort=True, clip=True)
     (tmp_path / "pairs.parquet").touch()
-    with pytest.raises(StoreError, match="exists"):
+    with pytest.raises(ConfigError, match="exists"):
         run.export(tmp_path / "pairs.parquet", sort=True)
     with pytest.raises(ConfigError, match="400MB is the least"):
         run.pairs_sorted(memory="100MB")

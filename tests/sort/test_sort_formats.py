@@ -110,7 +110,7 @@ class TestSources:
             open_sources([npy, other], None)
 
     def test_raw_needs_a_type(self, raw: Path) -> None:
-        with pytest.raises(ConfigError, match=r"values.bin does not say what its records are; give a dtype"):
+        with pytest.raises(ConfigError, match=r"values.bin does not say what its records are; say `dtype=`"):
             open_sources([raw], None)
 
     def test_no_multiple_of_the_record(self, raw: Path) -> None:

@@ -210,7 +210,7 @@ class TestWrongUse:
             ({"memory": "60items"}, "counts items"),
             ({"memory": "lots"}, "memory: 'lots' is not a size"),
             ({"tmp": "nowhere"}, "temporary folder nowhere does not exist; create it"),
-            ({"tmp": []}, "there is no temporary folder; name one, or omit tmp"),
+            ({"tmp": []}, "there is no temporary folder; name one, or omit `tmp=`"),
             ({"key": "x"}, "no fields"),
             ({"dtype": "f8"}, "not the <f8 asked for"),
             ({"in_place": True}, "one source and no destination"),

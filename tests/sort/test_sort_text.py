@@ -193,8 +193,8 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
     ("a.txt", "a\n", {"key": "0:0"}, "cannot be read; write"),
     ("a.txt", "a\n", {"compression": "gzip"}, "compressed by its name"),
     ("a.txt", "a\n", {"memory": "200MB"}, "too little for text"),
-    ("a.txt", "a\n", {"format": "xml"}, "'xml' is unknown"),
-    ("a.npy", "", {"format": "lines", "dtype": "u1"}, "format and quote are for text"),
+    ("a.txt", "a\n", {"format": "xml"}, "'xml'` is unknown"),
+    ("a.npy", "", {"format": "lines", "dtype": "u1"}, "`format=` and `quote=` are for text"),
 ]
 
 

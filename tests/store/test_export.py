@@ -262,7 +262,7 @@ DISTANCE_FORMATS = ["phylip", "phylip-strict", "int16", "int16-be", "npy-condens
 @pytest.mark.parametrize("name", DISTANCE_FORMATS)
 def test_formats_of_distances_refuse_similarities(finished: Finished, tmp_path: Path, name: str) -> None:
     run, _ = finished(similarity=True)
-    with pytest.raises(ConfigError, match=r"has similarities, and .* holds distances; say how.*--similarity max-s"):
+    with pytest.raises(ConfigError, match=r"has similarities, and .* holds distances; say how.*`similarity='max-s'`"):
         run.export(tmp_path / "m", name, missing=1.0)
     assert [p.name for p in tmp_path.iterdir()] == ["made.tartan"]
     for plain in ("npy", "csv", "float32"):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
+from tartan.analytics.matrix import Dissimilarities, for_analysis
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.base.checks import number, whole
 from tartan.errors import ConfigError
@@ -52,7 +52,7 @@ def neighbors(
     >>> neighbors([[0, 1, 3], [1, 0, 1.5], [3, 1.5, 0]], 1)[0].ravel()
     array([1, 0, 1])
     """
-    matrix = as_dissimilarities(D, **options)
+    matrix = for_analysis(D, **options)
     whole("k", k, 1)
     matrix.check(monitor=monitor)
     indices, distances = nearest_items(matrix, k, as_monitor(monitor))

@@ -55,7 +55,7 @@ def require_free(path: str | Path, *, overwrite: bool) -> None:
     StoreError
     """
     if os.path.lexists(path) and not overwrite:
-        raise StoreError(f"{path} exists already; choose another name, or overwrite=True", code="exists")
+        raise StoreError(f"{path} exists already; choose another name, or say `overwrite=True`", code="exists")
 
 
 @contextlib.contextmanager

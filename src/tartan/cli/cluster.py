@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tartan.base.format import counted
 from tartan.cli.shared.link import add_link, asked_ranks
-from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_run
+from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_matrix, open_run
 from tartan.cli.shared.options import count, distance, finite_float, positive_int
 from tartan.cli.shared.output import print_json, say
 from tartan.cli.shared.outputs import TABLE, require_outputs
@@ -78,7 +78,7 @@ def execute(args: argparse.Namespace) -> int:
     asked_ranks(args)
     from tartan.analytics import Monitor
     from tartan.analytics.clusters import scores_of
-    from tartan.analytics.matrix import for_clusters
+    from tartan.analytics.matrix import for_analysis
     from tartan.base.signals import cancel_on_signals
     from tartan.view.coordinates import read_labels
 
@@ -87,13 +87,12 @@ def execute(args: argparse.Namespace) -> int:
     _refuse_idle_options(args, run)
     kept = _kept_map(args)
     pairs_only = run is not None and run.manifest.reduce is not None
-    given: Any = args.matrix if run is None else run
-    matrix = None if pairs_only else for_clusters(given, **matrix_options(args))
+    matrix = None if pairs_only else open_matrix(args) if run is None else for_analysis(run, **matrix_options(args))
     keys = run.keys if matrix is None and run is not None else item_names(matrix, dropped=True)  # type: ignore[arg-type]
     truth = None if args.truth is None else read_labels(args.truth, keys)
     monitor = Monitor(0 if args.quiet else 1, args.checkpoint)
     with cancel_on_signals(monitor.cancel):
-        found = _clustering(args, given, monitor)
+        found = _clustering(args, matrix if run is None else run, monitor)
         drawn = _draw(args, matrix, keys, found, kept, monitor)
     scores = {} if truth is None else scores_of(found.labels, truth)
     _write(args, keys, found, scores)
@@ -103,16 +102,17 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _clustering(args: argparse.Namespace, given: Any, monitor: Monitor) -> Clustering:
-    from tartan.analytics import cluster
+    from tartan.analytics import Dissimilarities, cluster
 
     options: dict[str, Any] = {} if args.min_size is None else {"min_size": args.min_size}
-    options |= {"threshold": args.threshold, "cut": args.cut, "random_state": args.seed, **matrix_options(args)}
-    ranks = asked_ranks(args)
+    options |= {"threshold": args.threshold, "cut": args.cut, "random_state": args.seed}
+    ranks, opening = asked_ranks(args), matrix_options(args)
     if ranks is None:
-        return cluster(given, args.clusters, args.method, monitor=monitor, **options)
+        ways = {} if isinstance(given, Dissimilarities) else opening
+        return cluster(given, args.clusters, args.method, monitor=monitor, **ways, **options)
     from tartan.run.over_ranks import over_ranks
 
-    return over_ranks(ranks, cluster, args.matrix, args.clusters, args.method, monitor=monitor, **options)
+    return over_ranks(ranks, cluster, args.matrix, args.clusters, args.method, monitor=monitor, **opening, **options)
 
 
 def _refuse_idle_options(args: argparse.Namespace, run: Run | None) -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from tartan.cli.shared.link import add_link, asked_ranks
 from tartan.cli.shared.maps import about_map, kept, print_map
-from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_matrix
+from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_matrix, open_run
 from tartan.cli.shared.options import count, positive_int
-from tartan.cli.shared.output import print_json, say, warn_unfinished
+from tartan.cli.shared.output import print_json, say
 from tartan.cli.shared.outputs import PNG, add_overwrite, require_outputs
 from tartan.cli.shared.tables import require_files
 from tartan.errors import ConfigError
@@ -108,15 +108,9 @@ def execute(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> Run | None:
     """Return the run that the command line names, unless it is another matrix."""
-    import tartan
-
-    if not (Path(args.matrix) / "manifest.json").is_file():
-        if args.extend:
-            raise ConfigError(f"--extend is for a run that keeps a map; {args.matrix} is no run")
-        return None
-    run = tartan.open(args.matrix)
-    if not args.extend:
-        warn_unfinished(run)
+    run = open_run(args, warns=not args.extend)
+    if run is None and args.extend:
+        raise ConfigError(f"--extend is for a run that keeps a map; {args.matrix} is no run")
     return run
 
 

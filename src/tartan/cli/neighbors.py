@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_matrix
+from tartan.cli.shared.matrix import add_matrix, item_names, matrix_options, open_matrix, open_run
 from tartan.cli.shared.options import positive_int
-from tartan.cli.shared.output import print_json, warn_unfinished
+from tartan.cli.shared.output import print_json
 from tartan.cli.shared.outputs import TABLE, require_outputs
 from tartan.cli.shared.tables import add_table_options, write_table
 
@@ -68,10 +68,8 @@ def _is_plain_run(args: argparse.Namespace) -> bool:
 
 
 def _of_run(args: argparse.Namespace) -> _Nearest:
-    import tartan
-
-    run = tartan.open(args.matrix)
-    warn_unfinished(run)
+    run = open_run(args)
+    assert run is not None
     square = run.manifest.workload["kind"] != "rectangle"
     indices, scores = run.neighbors(min(args.count, max(1, run.n_items - 1)), output=args.output)
     n = len(indices)

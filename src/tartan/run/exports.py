@@ -82,7 +82,7 @@ def _distances(
     if folder.manifest.larger_is_nearer:
         raise ConfigError(
             f"{folder.path} has similarities, and {name} holds distances; say how they become distances "
-            "(such as similarity='max-s', --similarity max-s), or export the scores as they are: npy, CSV, float32",
+            "(such as `similarity='max-s'`), or export the scores as they are: npy, CSV, float32",
             code="similarity",
         )
     return None

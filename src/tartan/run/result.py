@@ -360,11 +360,11 @@ class Run(Analyses, Conversions):
         order = {"ascending": ascending, "memory": memory, "tmp": tmp}
         if sort or count is not None:
             if similarity is not None:
-                raise ConfigError("pairs are sorted by their scores as they are; leave out similarity (--similarity)")
+                raise ConfigError("pairs are sorted by their scores as they are; leave out `similarity=`")
             return export_sorted(self.folder, path, format, options, order | {"limit": count})
         for name, value in order.items():
             if value is not None:
-                raise ConfigError(f"{name} is for pairs in the order of their scores: ask for these (--sorted)")
+                raise ConfigError(f"`{name}=` is for pairs in the order of their scores: say `sort=True`")
         return export_matrix(self.folder, path, format, options, similarity)
 
     def __repr__(self) -> str:

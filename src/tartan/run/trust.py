@@ -30,7 +30,7 @@ def require_consent(folder: RunFolder, what: str, *, trust: bool) -> None:
         return
     raise StoreError(
         f"{folder.path} was not made by this user on this machine (or by a Tartan that did not seal its folders), and "
-        f"{what}. If you know where the folder comes from and trust it, say so: --trust, or trust=True in Python",
+        f"{what}. If you know where the folder comes from and trust it, say so with `trust=True`",
         code="not-trusted",
         context={"path": str(folder.path), "option": "--trust"},
     )

@@ -78,7 +78,7 @@ def storage_type(field: pa.Field) -> pa.DataType:
         return kind
     raise ConfigError(
         f"column {field.name!r} is {field.type}: nested types, intervals and run-end encoding cannot be sorted or "
-        "carried along; leave it out (columns), or flatten it first",
+        "carried along; leave it out with `columns=`, or flatten it first",
         context={"column": field.name, "type": str(field.type)},
     )
 

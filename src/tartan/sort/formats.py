@@ -126,7 +126,8 @@ def open_sources(paths: Sequence[Path], dtype: Any) -> tuple[list[SourceFile], D
         )
     if wanted is None:
         raise ConfigError(
-            f"{paths[0]} does not say what its records are; give a dtype, for example int64 or record:100",
+            f"{paths[0]} does not say what its records are; say `dtype=`, for example int64 or record:100, "
+            "or `format=` if it is text",
             context={"option": "dtype", "path": str(paths[0])},
         )
     for source in sources:
@@ -199,7 +200,7 @@ def _check_records(source: SourceFile, dtype: DType) -> None:
     if rest:
         raise ConfigError(
             f"{source.path} has {source.n_bytes} bytes, not a multiple of the record of {dtype.itemsize} bytes "
-            f"({describe_dtype(dtype)}): {rest} are left over; check the dtype, or whether the file is whole",
+            f"({describe_dtype(dtype)}): {rest} are left over; check `dtype=`, or whether the file is whole",
             context={"path": str(source.path), "n_bytes": source.n_bytes, "record_bytes": dtype.itemsize},
         )
 
@@ -208,7 +209,7 @@ def _other_type(path: Path, carried: DType, wanted: DType, carrier: Path | None)
     who = f"of {carrier}" if carrier else "asked for"
     return ConfigError(
         f"{path} holds {describe_dtype(carried)}, not the {describe_dtype(wanted)} {who}; "
-        "an .npy file holds its own type: omit the dtype, and sort files of one type together",
+        "an .npy file holds its own type: omit `dtype=`, and sort files of one type together",
         context={"path": str(path), "dtype": describe_dtype(carried)},
     )
 

@@ -146,24 +146,24 @@ def sort_file(
         from tartan.sort.table_job import TableRequest, parse_columns, table_run
 
         if format is not None or quote is not None:
-            raise ConfigError("format and quote are for text; Parquet and Arrow files say what they are: omit them")
+            raise ConfigError("`format=` and `quote=` are for text; Parquet and Arrow files say what they are")
         if dtype is not None:
-            raise ConfigError("dtype: Parquet and Arrow files hold their types themselves; omit it")
+            raise ConfigError("Parquet and Arrow files hold their types themselves; omit `dtype=`")
         ways = {"descending": descending, "nulls_first": first}
         request = TableRequest(paths, target, parse_columns(key, **ways), columns, compression, **where, **ways)
         request = replace(request, total_order=total_order)
         return table_run(request, options).run(resume=resume, quiet=quiet)
     if is_text(paths, format) and dtype is None:
         if compression is not None:
-            raise ConfigError("compression: text is compressed by its name, .gz or .zst; omit it")
+            raise ConfigError("text is compressed by its name, .gz or .zst; omit `compression=`")
         from tartan.sort.text_job import TextRequest, sort_text
 
         ask = TextRequest(paths, target, format, quote, key, columns, descending, first, total_order, **where)
         return sort_text(ask, options, resume=resume, quiet=quiet)
     if format is not None or quote is not None:
-        raise ConfigError("format and quote are for text; a dtype says what records of raw files are: omit one of them")
+        raise ConfigError("`format=` and `quote=` are for text; `dtype=` is for raw files: omit one of them")
     if columns is not None or compression is not None or first:
-        raise ConfigError("columns, nulls and compression are for Parquet and Arrow files; omit them")
+        raise ConfigError("`columns=`, `nulls=` and `compression=` are for Parquet and Arrow files; omit them")
     refuse_raw_name(target, paths)
     sources, record = open_sources(paths, dtype)
     order = Order(record, parse_key(key, record, descending=descending))
@@ -181,7 +181,7 @@ def _folder_for(target: Path) -> Path | str:
 
 def _target(paths: Sequence[Path], dst: PathLike | None, *, in_place: bool) -> Path:
     if in_place and (len(paths) != 1 or dst is not None):
-        raise ConfigError("in place takes one source and no destination; omit one of them")
+        raise ConfigError("`in_place=True` takes one source and no destination; omit one of them")
     if dst is None and not in_place:
-        raise ConfigError("there is no destination; name one, or sort in place")
+        raise ConfigError("there is no destination; name one, or sort with `in_place=True`")
     return paths[0] if dst is None else path_of("dst", dst)

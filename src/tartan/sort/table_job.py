@@ -96,7 +96,7 @@ def table_run(request: TableRequest, options: SortOptions) -> TableRun:
     form = RowForm(schema, column_facts(tables, schema, options.memory_bytes), equal_zeros=compared)
     if not key and len(schema) > 1:
         names = ", ".join(schema.names)
-        raise ConfigError(f"key: name the columns to sort by; there are {names}", context={"option": "key"})
+        raise ConfigError(f"name the columns to sort by with `key=`; there are {names}", context={"option": "key"})
     order = Order(
         form.dtype, tuple(form.key(key or [ColumnKey(schema.names[0], request.descending, request.nulls_first)]))
     )
@@ -133,7 +133,7 @@ def _codec(request: TableRequest, source_codec: str) -> str:
         return source_codec if source_codec in known else "none"
     if request.compression not in known:
         raise ConfigError(
-            f"compression: {request.compression!r} is unknown to {request.target.name}; choose from {', '.join(known)}",
+            f"`compression={request.compression!r}` is unknown to {request.target.name}; there are {', '.join(known)}",
             context={"option": "compression"},
         )
     return request.compression

@@ -227,7 +227,7 @@ def common_schema(sources: Sequence[TableSource]) -> pa.Schema:
         if other.schema.names != first.schema.names:
             raise ConfigError(
                 f"{other.path} has the columns {', '.join(other.schema.names)}, but {first.path} has "
-                f"{', '.join(first.schema.names)}; name those to sort (columns)"
+                f"{', '.join(first.schema.names)}; name those to sort with `columns=`"
             )
         for ours, theirs in zip(first.schema, other.schema, strict=True):
             if ours.type != theirs.type:

@@ -222,7 +222,7 @@ class TextSource:
             raise ConfigError(
                 f"{where} of {self.shown} has a separator or a line end in column "
                 f"{shown_name(self.names[int(name)])!r}, which {self._target.kind.upper()} without quotes cannot hold; "
-                "give --quote double",
+                "say `quote='double'`",
                 context={"path": str(self.path), "row": row},
             )
 
@@ -231,7 +231,7 @@ class TextSource:
         size = f"more than {MOST_ROW_BYTES:,} bytes" if more else f"{length:,} bytes"
         raise ConfigError(
             f"{what} {row:,} of {self.shown} has {size}, and {MOST_ROW_BYTES:,} are the most; "
-            + ("shorten it" if what == "line" else "leave long columns out (columns), or shorten it"),
+            + ("shorten it" if what == "line" else "leave long columns out with `columns=`, or shorten it"),
             context={"path": str(self.path), "row": row, "n_bytes": length},
         )
 

@@ -80,17 +80,17 @@ def sort_text(request: TextRequest, options: SortOptions, *, resume: bool, quiet
     require_memory(options, "text")
     if request.kind is not None and request.kind not in KINDS:
         raise ConfigError(
-            f"format: {request.kind!r} is unknown; choose {', '.join(KINDS)}", context={"option": "format"}
+            f"`format={request.kind!r}` is unknown; choose {', '.join(KINDS)}", context={"option": "format"}
         )
     if request.quote is not None and request.quote not in QUOTES:
         raise ConfigError(
-            f"quote: {request.quote!r} is unknown; choose {', '.join(QUOTES)}", context={"option": "quote"}
+            f"`quote={request.quote!r}` is unknown; choose {', '.join(QUOTES)}", context={"option": "quote"}
         )
     with contextlib.ExitStack() as spools:
         forms = [_form(path, request.kind, request.quote) for path in request.paths]
         first = _target_form(request, forms[0])
         if {form.kind for form in forms} | {first.kind} > {"lines"}:
-            raise ConfigError("lines and tables of columns cannot be sorted together; say what all are (--format)")
+            raise ConfigError("lines and tables of columns cannot be sorted together; say what all are with `format=`")
         paths = [_readable(path, form, options, spools) for path, form in zip(request.paths, forms)]
         target = request.target
         if target == PIPE:
@@ -113,7 +113,7 @@ def _form(path: Path, kind: Any, quote: Any) -> TextForm:
     found = text_form(path, kind, quote)
     if found is None:
         raise ConfigError(
-            f"{path} does not say that it is lines, csv or tsv; give a format, for example --format lines",
+            f"{path} does not say that it is lines, csv or tsv; say `format=`, for example lines",
             context={"option": "format", "path": str(path)},
         )
     return found
@@ -168,7 +168,7 @@ def _text_run(
         if other.names != sources[0].names:
             raise ConfigError(
                 f"{other.shown} has the columns {', '.join(map(shown_name, other.names))}, but {sources[0].shown} has "
-                f"{', '.join(map(shown_name, sources[0].names))}; name those to sort (columns)"
+                f"{', '.join(map(shown_name, sources[0].names))}; name those to sort with `columns=`"
             )
     rows = _TextRows(sources, [key for key, _ in keys], total_order=request.total_order)
     form = RowForm(rows.schema, rows.facts)
@@ -190,7 +190,7 @@ def _parsed(request: TextRequest, form: TextForm) -> list[tuple[TextKey, bool]]:
     """Read the key: its parts and their directions; of lines without one the whole line."""
     if not request.key:
         if form.kind != "lines":
-            raise ConfigError("key: name the columns to sort by", context={"option": "key"})
+            raise ConfigError("name the columns to sort by with `key=`", context={"option": "key"})
         return [(TextKey(LINE, as_number=False), request.descending)]
     texts = [request.key] if isinstance(request.key, str) else list(request.key)
     parts = [part.strip() for text in texts for part in text.split(",")]

@@ -167,7 +167,7 @@ def check_folders(folders: Sequence[Path]) -> list[Path]:
         If there is none, or one does not exist or is not writable.
     """
     if not folders:
-        raise ConfigError("there is no temporary folder; name one, or omit tmp", context={"option": "tmp"})
+        raise ConfigError("there is no temporary folder; name one, or omit `tmp=`", context={"option": "tmp"})
     found: dict[tuple[int, int], Path] = {}
     for folder in folders:
         if not folder.is_dir():

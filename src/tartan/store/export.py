@@ -161,7 +161,7 @@ def refuse_unused(name: str, options: ExportOptions, *, pairs: bool) -> None:
         holder = "Parquet" if name == "parquet" else name.upper()
         raise ConfigError(f"diagonal and missing are for matrices; {holder} holds pairs, and null for failed ones")
     if pairs and options.distances is not None:
-        raise ConfigError("tables of pairs hold the scores as they are; leave out similarity (--similarity)")
+        raise ConfigError("tables of pairs hold the scores as they are; leave out `similarity=`")
     if options.clip and (pairs or not name.startswith("int16")):
         raise ConfigError(f"clip is for int16; {name} holds the scores as they are")
     if options.names is not None and options.names not in NAMES:

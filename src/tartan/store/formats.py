@@ -126,8 +126,8 @@ def write_int16(request: ExportRequest, stream: BinaryIO, order: str) -> None:
             if not request.clip and outside.any():
                 i, j = np.argwhere(outside)[0]
                 raise ConfigError(
-                    f"score ({start + i}, {j}) is {band[i, j]}; int16 holds 0 to 1 only: export with clip=True "
-                    "(--clip), or as float32"
+                    f"score ({start + i}, {j}) is {band[i, j]}; int16 holds 0 to 1 only: export with `clip=True`, "
+                    "or as float32"
                 )
             scaled = np.rint(np.clip(band, 0, 1) * INT16_ONE)
         scaled[np.isnan(scaled)] = INT16_MISSING
@@ -155,7 +155,7 @@ def write_phylip(request: ExportRequest, stream: BinaryIO, *, strict: bool = Fal
             i, j = np.argwhere(np.isnan(band))[0]
             raise ConfigError(
                 f"the score of {names[start + i]} and {names[j]} is missing, and PHYLIP cannot say so; "
-                "give a number for missing scores (missing=1.0, --missing 1), or mend what failed "
+                "give a number for missing scores (`missing=1.0`), or mend what failed "
                 "(`tartan resume RUN --retry-failed`)"
             )
         for row, text in enumerate(_lines(band, "  "), start):

@@ -75,6 +75,7 @@ def save_matrix_svg(
         If the file exists, the run has too many items or no square matrix, or the linkage needs pairs that are missing.
     """
     from tartan.analytics import linkage
+    from tartan.analytics.matrix import for_analysis
     from tartan.base.outputs import require_writable
 
     require_writable(Path(path), overwrite=overwrite)
@@ -83,7 +84,7 @@ def save_matrix_svg(
             f"{run.path} has {run.n_items:,} items; a picture with names and a dendrogram is for {MAX_ITEMS:,} at "
             "most: cluster the items, and draw the matrix by cluster (tartan cluster --picture)"
         )
-    distances = run.dissimilarities(output, **({} if similarity is None else {"similarity": similarity}))
+    distances = for_analysis(run, output=output, similarity=similarity)
     scores = np.asarray(run.matrix(output), np.float64)
     kept = _with_scores(scores)
     joined = linkage(distances.chosen(kept), method)

@@ -118,7 +118,7 @@ def test_one_triangle_is_enough(order: str) -> None:
 @pytest.mark.parametrize(("name", "value"), [("triangle", "upper"), ("maximum", 2.0), ("output", "apart")])
 def test_options_of_arrays_are_refused_where_there_is_none(name: str, value: object) -> None:
     opened = as_dissimilarities(int16(square()))
-    with pytest.raises(ConfigError, match=f"D: {name}={value!r} is for arrays and files"):
+    with pytest.raises(ConfigError, match=f"D: `{name}={value!r}` is for arrays and files"):
         as_dissimilarities(opened, **{name: value})
     assert as_dissimilarities(opened, maximum=1.0) is opened
 
@@ -171,7 +171,7 @@ def changed(i: int, j: int, value: float, both: bool = True) -> np.ndarray:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (changed(3, 30, np.nan), "dissimilarity of 3 and 30 is NaN; .* say missing='nan'"),
+        (changed(3, 30, np.nan), "dissimilarity of 3 and 30 is NaN; .* say `missing='nan'`"),
         (changed(30, 3, np.inf), "of 3 and 30 is infinite"),
         (changed(3, 30, -0.5), "of 3 and 30 is negative: -0.5"),
         (changed(30, 3, -np.inf, both=False), "of 30 and 3 is infinite|of 30 and 3 is negative"),

@@ -115,7 +115,7 @@ def test_small_values_show_the_byte_order_by_their_bytes(tmp_path) -> None:
 def test_a_byte_order_that_does_not_show_is_asked_for(tmp_path) -> None:
     values = np.array([[0, 0x0102, 0x0201], [0x0102, 0, 0x0202], [0x0201, 0x0202, 0]])
     path = raw(tmp_path / "m.bin", values, "<i2")
-    with pytest.raises(ConfigError, match="do not show whether it is little or big endian; say byteorder="):
+    with pytest.raises(ConfigError, match="do not show whether it is little or big endian; say `byteorder="):
         read_matrix(path, "int16")
     assert read_matrix(path, "int16", byteorder="big", maximum=32767.0).values(slice(0, 1), slice(1, 2)) == 0x0201
     zeros = raw(tmp_path / "zeros.bin", np.zeros((3, 3)), "<i2")
@@ -143,10 +143,10 @@ def test_a_file_of_the_wrong_size_is_explained(tmp_path, size, kind, n, message)
 @pytest.mark.parametrize(
     ("name", "content", "options", "message"),
     [
-        ("m.bin", b"abcd", {}, "its name does not tell the format; give format="),
+        ("m.bin", b"abcd", {}, "its name does not tell the format; say `format="),
         ("m.npy", b"\x93NUMPY\x01\x00", {}, "cannot be read as npy"),
         ("m.npy", b"hello", {"format": "npy"}, "cannot be read as npy"),
-        ("m.csv", b"0,1\n1,0\n", {"n": 2}, "n and byteorder are for raw files; csv says both itself"),
+        ("m.csv", b"0,1\n1,0\n", {"n": 2}, "`n=` and `byteorder=` are for raw files; csv says both itself"),
         ("m.csv", b"0,1\n1,0\n", {"format": "xls"}, "format is 'xls'; it is one of npy, zarr"),
         ("m.i16", b"\x00\x00", {"byteorder": "middle"}, "byteorder is 'middle'"),
         ("m.i16", b"\x00\x00", {"n": 0}, "n is 0"),

@@ -108,7 +108,7 @@ def test_similarities_may_be_missing() -> None:
     S = similarities()
     S[1, 2] = S[2, 1] = 0.0
     with pytest.raises(
-        ConfigError, match=r"similarity='-log\(s\)' is not defined for the value 0 of 1 and 2.*missing=0"
+        ConfigError, match=r"`similarity='-log\(s\)'` is not defined for the value 0 of 1 and 2.*missing=0"
     ):
         as_dissimilarities(S, similarity="-log(s)").check()
     found = as_dissimilarities(S, similarity="-log(s)", missing=0)
@@ -148,7 +148,7 @@ def test_a_condensed_matrix_of_similarities() -> None:
         ({"similarity": "s if s else 1"}, "nothing that it may use"),
         ({"similarity": "s*True"}, "True is no number"),
         ({"similarity": "s+'a'"}, "'a' is no number"),
-        ({"transform": 0}, "transform=0: an exponent is a number above 0"),
+        ({"transform": 0}, "`transform=0`: an exponent is a number above 0"),
         ({"transform": True}, "an exponent is a number above 0"),
         ({"transform": "4e"}, "'e' means nothing"),
         ({"missing": "zero"}, "missing is 'zero'; it is 'nan', 'negative', 'error' or a number"),
@@ -163,7 +163,7 @@ def test_options_that_mean_nothing_are_refused(options, message) -> None:
 @pytest.mark.parametrize("dtype", ["float64", "int16"])
 def test_functions_that_keep_no_shape_are_refused(dtype) -> None:
     D = distances() if dtype == "float64" else np.rint(distances() * 100).astype(np.int16)
-    with pytest.raises(ConfigError, match="transform=sum made"):
+    with pytest.raises(ConfigError, match="`transform=sum` made"):
         as_dissimilarities(D, transform=np.sum).check()
 
 

@@ -62,7 +62,7 @@ def test_pairs_beyond_the_memory_are_refused() -> None:
     assert array_of_pairs(4, 48).shape == (6,)
     with pytest.raises(ResourceError, match=r"5 items take 8e-08 GB.*method='single'"):
         array_of_pairs(5, 79)
-    with pytest.raises(ResourceError, match="use method='single'"):
+    with pytest.raises(ResourceError, match="use `method='single'`"):
         array_of_pairs(2**27, 2**80)
 
 

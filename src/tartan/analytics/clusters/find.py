@@ -21,17 +21,13 @@ from tartan.analytics.clusters.pairwise import Grouped, pairwise_clusters
 from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
 from tartan.analytics.matrix.bound import distance_at
 from tartan.analytics.matrix.kept import KeptPairs, kept_pairs
-from tartan.analytics.matrix.open import UNDECLARED, folder_of, for_clusters
+from tartan.analytics.matrix.open import folder_of, for_analysis
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.trees.hierarchy import clusters_at
 from tartan.base.checks import FINITE, number
 from tartan.comm.communicator import Communicator
 from tartan.errors import ConfigError
 from tartan.store.folder import RunFolder
-
-_UNDECLARED_NOTE = (
-    f"the application declares no distance: pairs were measured by how far they are below the best one ({UNDECLARED})"
-)
 
 
 def cluster(
@@ -111,18 +107,10 @@ def cluster(
         if communicator is not None:
             raise ConfigError("ranks share the work on a matrix, and the run keeps pairs only; cluster without ranks")
         return _of_pairs(kept_pairs(folder, **ways), wanted, end, watch)
-    notes: tuple[str, ...] = ()
-    if declared and folder is not None and threshold is None and _lacks_distance(folder, output):
-        notes = (_UNDECLARED_NOTE,)
-    given, opened = D if folder is None else folder, for_clusters if threshold is None else as_dissimilarities
+    given, opened = D if folder is None else folder, for_analysis if threshold is None else as_dissimilarities
     matrix = opened(given, missing=missing, drop_failed=drop_failed, **ways)
     found = _in_places_of_the_run(_of_matrix(matrix, wanted, end, watch), matrix)
-    return replace(found, notes=(*found.notes, *notes))
-
-
-def _lacks_distance(folder: RunFolder, output: str | None) -> bool:
-    """Whether a run has similarities, and nobody says how they become distances."""
-    return folder.manifest.larger_is_nearer and folder.manifest.meaning(output).get("distance") is None
+    return found if matrix.note is None else replace(found, notes=(*found.notes, matrix.note))
 
 
 def _in_places_of_the_run(found: Clustering, matrix: Dissimilarities) -> Clustering:
@@ -170,7 +158,9 @@ class _ClustersWanted:
         if self.cut is not None:
             number("cut", self.cut, FINITE, option="--cut")
         if self.n_clusters is not None and self.method == "hdbscan":
-            raise ConfigError("hdbscan finds the number of clusters by itself; leave out the number, or set min_size")
+            raise ConfigError(
+                "hdbscan finds the number of clusters by itself; leave out the number, or say `min_size=`"
+            )
         if self.options and self.method not in (None, "pwc"):
             raise ConfigError(f"{self.method} has no option {', '.join(self.options)}")
 
@@ -217,7 +207,9 @@ def _of_matrix(
 ) -> Clustering:
     method = wanted.method
     if method in ("components", "leiden"):
-        raise ConfigError(f"{method} is for runs that keep pairs (--top-k, --threshold); {matrix.label} is a matrix")
+        raise ConfigError(
+            f"{method} is for runs that keep pairs (`tartan run --top-k` or `--threshold`); {matrix.label} is a matrix"
+        )
     if method == "hdbscan":
         return _by_density(matrix, wanted.min_size, monitor)
     if wanted.threshold is not None:

@@ -9,7 +9,7 @@ from tartan.analytics.matrix.dissimilarities import Dissimilarities
 from tartan.analytics.matrix.formula import Formula
 from tartan.analytics.matrix.open import (
     as_dissimilarities,
-    for_clusters,
+    for_analysis,
     grown,
     read_matrix,
     require_precomputed,
@@ -22,7 +22,7 @@ __all__ = [
     "Dissimilarities",
     "Formula",
     "as_dissimilarities",
-    "for_clusters",
+    "for_analysis",
     "grown",
     "read_matrix",
     "require_precomputed",

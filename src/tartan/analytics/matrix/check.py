@@ -114,7 +114,7 @@ def way_around(D: Rows) -> str | None:
     listed = ", ".join(D.name_of(int(item)) for item in failed[:_NAMED])
     more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
     return (
-        f"leave out what failed ({listed}{more}) by --drop-failed (drop_failed=True), or mend it and try again with "
+        f"leave out what failed ({listed}{more}) with `drop_failed=True`, or mend it and try again with "
         "`tartan resume RUN --retry-failed`"
     )
 
@@ -385,15 +385,15 @@ def _wrong_value(D: Rows, i: int, j: int, value: float) -> ConfigError:
     place = f"{D.label}: the dissimilarity of {D.name_of(i)} and {D.name_of(j)}"
     context = {"row": i, "column": j, "value": value}
     if math.isnan(value):
-        text = f"{place} is NaN; if that means a missing pair, say missing='nan', else leave the item out"
+        text = f"{place} is NaN; if that means a missing pair, say `missing='nan'`, else leave the item out"
     elif math.isinf(value):
-        text = f"{place} is infinite; leave the item out, or make it NaN and say missing='nan'"
+        text = f"{place} is infinite; leave the item out, or make it NaN and say `missing='nan'`"
     elif native(D.dtype).kind == "i":
-        text = f"{place} is {value:.0f} as stored, and missing pairs are not allowed here (missing='error')"
+        text = f"{place} is {value:.0f} as stored, and missing pairs are not allowed here (`missing='error'`)"
     else:
         text = (
-            f"{place} is negative: {value:.6g}; if negative values mean missing pairs, say missing='negative', "
-            "if these are similarities, say how they become distances (similarity='max-s')"
+            f"{place} is negative: {value:.6g}; if negative values mean missing pairs, say `missing='negative'`, "
+            "if these are similarities, say how they become distances (`similarity='max-s'`)"
         )
     return ConfigError(text, context=context)
 
@@ -402,7 +402,7 @@ def _one_sided(D: Rows, i: int, j: int, upper: bool) -> ConfigError:
     there, missing = ((j, i), (i, j)) if upper else ((i, j), (j, i))
     return ConfigError(
         f"{D.label} is not symmetric: row {there[0]}, column {there[1]} has a value and row {missing[0]}, column "
-        f"{missing[1]} is missing; make both missing, or read one triangle (triangle='upper' or 'lower')",
+        f"{missing[1]} is missing; make both missing, or read one triangle (`triangle='upper'` or `triangle='lower'`)",
         context={"row": i, "column": j},
     )
 
@@ -412,7 +412,7 @@ def _asymmetric(D: Rows, i: int, j: int, allowed: float) -> ConfigError:
     return ConfigError(
         f"{D.label} is not symmetric: d({D.name_of(i)}, {D.name_of(j)}) is {values[0]:.9g}, d({D.name_of(j)}, "
         f"{D.name_of(i)}) is {values[1]:.9g}, and {allowed:.3g} is allowed; use (D + D.T) / 2, or read one triangle "
-        "(triangle='upper' or 'lower')",
+        "(`triangle='upper'` or `triangle='lower'`)",
         context={"row": i, "column": j, "values": values},
     )
 
@@ -420,6 +420,6 @@ def _asymmetric(D: Rows, i: int, j: int, allowed: float) -> ConfigError:
 def _not_zero(D: Rows, item: int, value: float) -> ConfigError:
     return ConfigError(
         f"{D.label}: the dissimilarity of {D.name_of(item)} and itself is {value:.6g}, not 0; if these are "
-        "similarities, say how they become distances (similarity='max-s'), else set the diagonal to 0",
+        "similarities, say how they become distances (`similarity='max-s'`), else set the diagonal to 0",
         context={"item": item, "value": value},
     )

@@ -65,17 +65,17 @@ def transformed(D: Dissimilarities, transform: Transform) -> Dissimilarities:
 def function_of_similarity(D: Dissimilarities, similarity: str | Function) -> tuple[Function, str]:
     """Return the function that a conversion means, with the statistics of this matrix, and its name in messages."""
     if callable(similarity):
-        return similarity, f"similarity={_name(similarity)}"
+        return similarity, f"`similarity={_name(similarity)}`"
     if not isinstance(similarity, str):
-        raise ConfigError(f"similarity={similarity!r}: it is a formula of s such as 'max-s', or a function")
-    return _with_statistics(D, Formula(similarity, "s")), f"similarity={similarity!r}"
+        raise ConfigError(f"`similarity={similarity!r}`: it is a formula of s such as 'max-s', or a function")
+    return _with_statistics(D, Formula(similarity, "s")), f"`similarity={similarity!r}`"
 
 
 def function_of_transform(D: Dissimilarities, transform: Transform) -> tuple[Function, str]:
     """Return the function that a transform means, with the statistics of this matrix, and its name in messages."""
     if callable(transform):
-        return transform, f"transform={_name(transform)}"
-    what = f"transform={transform!r}"
+        return transform, f"`transform={_name(transform)}`"
+    what = f"`transform={transform!r}`"
     if isinstance(transform, str) and transform.lower() in ("4d", "sqrt(4d)"):
         checked = D.check()
         checked.require_positive(D)
@@ -89,7 +89,7 @@ def function_of_transform(D: Dissimilarities, transform: Transform) -> tuple[Fun
 
 def _power(exponent: float) -> Function:
     if isinstance(exponent, bool) or not isinstance(exponent, int | float) or not 0 < exponent < math.inf:
-        raise ConfigError(f"transform={exponent!r}: an exponent is a number above 0, a formula is a text")
+        raise ConfigError(f"`transform={exponent!r}`: an exponent is a number above 0, a formula is a text")
     return lambda values: values**exponent
 
 
@@ -204,7 +204,7 @@ class _Guarded(Mapped):
             row, column = rows.start + i, columns.start + j
             raise ConfigError(
                 f"{D.label}: {self._what} is not defined for the value {values[i, j]:.9g} of {D.name_of(row)} and "
-                f"{D.name_of(column)}; choose another function, or make such values missing (missing={values[i, j]:g})",
+                f"{D.name_of(column)}; choose another function, or say `missing={values[i, j]:g}`",
                 context={"row": row, "column": column, "value": float(values[i, j])},
             )
 

@@ -57,6 +57,8 @@ class Dissimilarities(Rows):
         What :meth:`check` has found.
     conversion : str or None
         The formula by which similarities became dissimilarities, where one did.
+    note : str or None
+        What people should know of how the dissimilarities were made.
     made_of : MadeOf or None
         The scores, and the function by which they became these dissimilarities, where one did.
     failed : int64 array
@@ -75,6 +77,7 @@ class Dissimilarities(Rows):
 
     checked: Check | None = None
     conversion: str | None = None
+    note: str | None = None
     made_of: MadeOf | None = None
     failed: NDArray[np.int64] = np.empty(0, np.int64)
     dropped: NDArray[np.int64] | None = None

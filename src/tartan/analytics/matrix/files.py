@@ -64,7 +64,7 @@ def format_of(path: Path) -> str:
     kind = _SUFFIXES.get(path.suffix.lower())
     if kind is None:
         raise ConfigError(
-            f"{path}: its name does not tell the format; give format= one of {', '.join(FORMATS)} (raw int16 of n "
+            f"{path}: its name does not tell the format; say `format=`, one of {', '.join(FORMATS)} (raw int16 of n "
             "items has 2 n^2 bytes)"
         )
     return kind
@@ -75,7 +75,7 @@ def open_file(path: Path, kind: str, layout: RawLayout) -> tuple[Any, tuple[str,
     if kind in RAW:
         return _open_raw(path, RAW[kind], layout), None
     if layout != RawLayout():
-        raise ConfigError(f"{path}: n and byteorder are for raw files; {kind} says both itself")
+        raise ConfigError(f"{path}: `n=` and `byteorder=` are for raw files; {kind} says both itself")
     if kind in ("csv", "tsv"):
         return read_table(path, "," if kind == "csv" else "\t")
     openers: dict[str, Callable[[Path], Any]] = {
@@ -112,7 +112,7 @@ def zarr_source(given: Any, label: str, name: str | None = None, triangle: str |
         if name is None and len(found) == 1:
             name = next(iter(found))
         if name not in found:
-            has = f"has the arrays {', '.join(sorted(found))}; name one of them (output=)" if found else "has no array"
+            has = f"has the arrays {', '.join(sorted(found))}; name one with `output=`" if found else "has no array"
             raise ConfigError(f"{label} {has}")
         given = found[name]
     if given.dtype.kind not in "fiub":
@@ -170,12 +170,13 @@ def _open_raw(path: Path, dtype: np.dtype[Any], layout: RawLayout) -> NDArray[An
 def _agreed_order(path: Path, said: str | None, likely: tuple[str, ...]) -> str:
     if said is None and not likely:
         raise ConfigError(
-            f"{path}: the values do not show whether it is little or big endian; say byteorder='little' or 'big'"
+            f"{path}: the values do not show whether it is little or big endian; say `byteorder='little'` or "
+            "`byteorder='big'`"
         )
     if said is not None and likely and said not in likely:
         raise ConfigError(
             f"{path} is said to be {said} endian, but its values make sense only as {likely[0]} endian; say "
-            f"byteorder={likely[0]!r}, or leave it out"
+            f"`byteorder={likely[0]!r}`, or leave it out"
         )
     return said or likely[0]
 

@@ -35,8 +35,8 @@ def to_four_dimensions(mean: float, std: float, largest: float) -> Callable[[Val
     """
     if not std > 1e-9 * mean:
         raise ConfigError(
-            f"transform='4D' needs dissimilarities that differ; their mean is {mean:.6g} and their standard deviation "
-            f"{std:.2g}"
+            f"`transform='4D'` needs dissimilarities that differ; their mean is {mean:.6g} and their standard "
+            f"deviation {std:.2g}"
         )
     shape, scale = (mean / std) ** 2, std**2 / mean
     top = float(_equal_tail(np.array([largest / scale]), shape)[0])

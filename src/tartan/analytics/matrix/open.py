@@ -34,8 +34,11 @@ from tartan.errors import ConfigError
 if TYPE_CHECKING:
     from tartan.store.folder import RunFolder
 
-# How similarities become distances where nobody says it and only their order counts.
+#: How similarities become distances where nobody says it.
 UNDECLARED = "max-s"
+_UNDECLARED_NOTE = (
+    f"the application declares no distance: pairs were measured by how far they are below the best one ({UNDECLARED})"
+)
 
 
 def as_dissimilarities(
@@ -106,8 +109,12 @@ def for_map(D: Any, **options: Any) -> Dissimilarities:
     return _opened(D, _InputOptions(**options, spread=True))
 
 
-def for_clusters(D: Any, **options: Any) -> Dissimilarities:
-    """Return any input in the form that clusters take: only the order counts of similarities without a distance."""
+def for_analysis(D: Any, **options: Any) -> Dissimilarities:
+    """Return any input in the form that analyses without a bound take.
+
+    Similarities of a run without a declared distance are measured by how far they are below the best one; ``note`` of
+    the result says so.
+    """
     return _opened(D, _InputOptions(**options, undeclared=UNDECLARED))
 
 
@@ -238,8 +245,8 @@ def similarity_function(run: RunFolder, similarity: str | Function, output: str 
         return strict(similarity, "similarity")
     formula = Formula(str(similarity), "s")
     if formula.names:
-        raise ConfigError(f"similarity={similarity!r}: max and mean are those of a symmetric run, and this is none")
-    return strict(formula, f"similarity={similarity!r}")
+        raise ConfigError(f"`similarity={similarity!r}`: max and mean are those of a symmetric run, and this is none")
+    return strict(formula, f"`similarity={similarity!r}`")
 
 
 def _not_below_zero(function: Any) -> Any:
@@ -273,11 +280,13 @@ def _from_path(path: Path, kind: str | None, layout: RawLayout, options: _InputO
 
 def _built(content: Any, label: str, options: _InputOptions) -> Dissimilarities:
     """Apply all options to an input."""
+    undeclared = False
     if isinstance(content, Dissimilarities):
         _refuse_idle(content.label, options, ("output", "triangle", "maximum", "drop_failed"))
         plain = content
     elif _is_run(content):
         _refuse_idle(str(content.path), options, ("triangle", "maximum"))
+        undeclared = options.undeclared is not None and _lacks_distance(content, options)
         options = _with_meaning(content, options)
         plain = _of_run(content, options)
     else:
@@ -290,9 +299,17 @@ def _built(content: Any, label: str, options: _InputOptions) -> Dissimilarities:
     if similarity is not None:
         plain = from_similarity(plain, similarity)
     made = plain if options.transform is None else transformed(plain, options.transform)
+    if undeclared:
+        made.note = _UNDECLARED_NOTE
     if similarity is not None:
         made.conversion = similarity if isinstance(similarity, str) else None
     return made
+
+
+def _lacks_distance(run: RunFolder, options: _InputOptions) -> bool:
+    """Whether a run has similarities, and nobody says how they become distances."""
+    declared = run.manifest.meaning(options.output).get("distance")
+    return run.manifest.larger_is_nearer and options.similarity is None and declared is None
 
 
 def _with_meaning(run: RunFolder, options: _InputOptions) -> _InputOptions:
@@ -307,7 +324,7 @@ def _with_meaning(run: RunFolder, options: _InputOptions) -> _InputOptions:
     if said is None and near:
         raise ConfigError(
             f"{run.path} has similarities, and its application declares no distance; say how they become distances, "
-            "such as similarity='max-s' (how far a pair is below the best one)"
+            "such as `similarity='max-s'` (how far a pair is below the best one)"
         )
     return replace(options, similarity=said, spread=spread)
 
@@ -318,8 +335,8 @@ def _refuse_idle(label: str, options: _InputOptions, names: Sequence[str]) -> No
         if getattr(options, name) != getattr(_InputOptions, name):
             what = "runs" if name == "drop_failed" else "arrays and files"
             raise ConfigError(
-                f"{label}: {name}={getattr(options, name)!r} is for {what}, and this is none; give it where the matrix "
-                "is opened"
+                f"{label}: `{name}={getattr(options, name)!r}` is for {what}, and this is none; give it where the "
+                "matrix is opened"
             )
 
 
@@ -353,7 +370,7 @@ def _of_array(given: Any, label: str, options: _InputOptions) -> Dissimilarities
     masked = isinstance(given, np.ma.MaskedArray)
     names = _column_names(given)
     if options.output is not None:
-        raise ConfigError(f"{label} is one matrix; output={options.output!r} is for runs and groups of Zarr arrays")
+        raise ConfigError(f"{label} is one matrix; `output={options.output!r}` is for runs and groups of Zarr arrays")
     values = filled(given) if masked else _as_array(given, label)
     if values.dtype.kind not in "fiub":
         raise ConfigError(f"{label}: dissimilarities are numbers; these are {values.dtype}")

@@ -119,7 +119,7 @@ def _lines(path: Path) -> Iterator[Line]:
                 if line.strip():
                     yield number, line.rstrip("\n")
         except UnicodeDecodeError as error:
-            raise ConfigError(f"{path} is no text: {error}; if it is raw numbers, say which (format=)") from error
+            raise ConfigError(f"{path} is no text: {error}; if it is raw numbers, say which with `format=`") from error
 
 
 def _next(path: Path, lines: Iterator[Line], what: str) -> Line:

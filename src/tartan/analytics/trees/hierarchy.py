@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tartan import _native
 from tartan.analytics.labels import numbered
-from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
+from tartan.analytics.matrix import Dissimilarities, as_dissimilarities, for_analysis
 from tartan.analytics.matrix.bound import reach
 from tartan.analytics.matrix.check import way_around
 from tartan.analytics.monitor import Monitor, as_monitor
@@ -90,7 +90,7 @@ def linkage(D: Any, method: str = "average", *, monitor: Monitor | None = None, 
     if check.n_missing:
         raise ConfigError(
             f"{matrix.label}: {check.n_missing:,} pairs are missing, and {method} linkage needs all of them; "
-            + (way_around(matrix) or "use method='single', or leave items out")
+            + (way_around(matrix) or "use `method='single'`, or leave items out")
         )
     return _joined(matrix, method, check.largest, as_monitor(monitor))
 
@@ -139,7 +139,7 @@ def array_of_pairs(n: int, memory_bytes: int) -> NDArray[np.float64]:
     except MemoryError:
         raise ResourceError(
             f"the distances of all pairs of {n:,} items take {8 * n_pairs / 1e9:.3g} GB, more than the memory of this "
-            "machine; use method='single'"
+            "machine; use `method='single'`"
         ) from None
 
 
@@ -246,7 +246,7 @@ def upgma(D: Any, names: Sequence[str] | None = None, *, monitor: Monitor | None
     >>> upgma([[0, 2, 4], [2, 0, 4], [4, 4, 0]], ["a", "b", "c"]).newick()
     '(c:2,(a:1,b:1):1);'
     """
-    matrix = as_dissimilarities(D, **options)
+    matrix = for_analysis(D, **options)
     labels = leaf_labels(matrix.names if names is None else names, matrix.n)
     return linkage_tree(linkage(matrix, "average", monitor=monitor), labels)
 
@@ -270,7 +270,7 @@ def build_tree(D: Any, method: str = "nj", *, monitor: Monitor | None = None, **
     """
     if method not in TREE_METHODS:
         raise ConfigError(f"method: {method!r} is unknown; choose from {', '.join(TREE_METHODS)}")
-    matrix = as_dissimilarities(D, **options)
+    matrix = for_analysis(D, **options)
     matrix.check(monitor=monitor).require_complete(matrix, "a tree")
     if method == "nj":
         return neighbor_joining(matrix, monitor=monitor)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan import _native
-from tartan.analytics.matrix import Dissimilarities, as_dissimilarities
+from tartan.analytics.matrix import Dissimilarities, for_analysis
 from tartan.analytics.monitor import Monitor, as_monitor
 from tartan.analytics.trees.nodes import leaf_labels
 from tartan.analytics.trees.tree import Tree
@@ -70,7 +70,7 @@ def neighbor_joining(
     >>> neighbor_joining([[0, 3, 4], [3, 0, 5], [4, 5, 0]], ["a", "b", "c"]).newick()
     '(a:1,b:2,c:3);'
     """
-    matrix = as_dissimilarities(D, **options)
+    matrix = for_analysis(D, **options)
     labels = leaf_labels(matrix.names if names is None else names, matrix.n)
     matrix.check(monitor=monitor).require_complete(matrix, "a tree")
     watch = as_monitor(monitor)

@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tartan.cli.shared.output import warn_unfinished
+from tartan.cli.shared.output import say, warn_unfinished
+from tartan.errors import ConfigError
 
 if TYPE_CHECKING:
     from tartan.analytics import Dissimilarities
     from tartan.run.result import Run
 
+# Written out, because importing the analytics takes time; a test compares.
+FORMATS = ("npy", "zarr", "phylip", "csv", "tsv", "int16", "float32", "float64")
+_OF_FILES = ("format", "byteorder", "triangle")
 _OPTIONS = ("transform", "similarity", "missing", "output", "drop_failed")
 
 
@@ -24,6 +28,9 @@ def add_matrix(parser: argparse.ArgumentParser) -> None:
         metavar="RUN|MATRIX",
         help="folder of a run, or a file: .npy, PHYLIP, CSV, raw int16 or float32, Zarr",
     )
+    add("--format", choices=FORMATS, metavar="F", help=f"of a file: {', '.join(FORMATS)}; default: by its name")
+    add("--byteorder", choices=("little", "big"), help="of a raw file; default: as its values make sense")
+    add("--triangle", choices=("upper", "lower"), help="read this triangle of a matrix, whatever the other one holds")
     add("--output", metavar="NAME", help="output of the run, or array of a Zarr group; default: the first")
     add(
         "--similarity",
@@ -70,20 +77,39 @@ def matrix_options(args: argparse.Namespace) -> dict[str, Any]:
 
 def open_matrix(args: argparse.Namespace) -> Dissimilarities:
     """Open the matrix that the command line names."""
-    from tartan.analytics import as_dissimilarities
+    from tartan.analytics import read_matrix
+    from tartan.analytics.matrix import for_analysis
 
     run = open_run(args)
-    return as_dissimilarities(args.matrix if run is None else run, **matrix_options(args))
+    if run is None:
+        ways = {"byteorder": args.byteorder, "triangle": args.triangle}
+        return read_matrix(args.matrix, args.format, **ways, **matrix_options(args))
+    matrix = for_analysis(run, **matrix_options(args))
+    if matrix.note is not None and not args.quiet:
+        say(matrix.note)
+    return matrix
 
 
-def open_run(args: argparse.Namespace) -> Run | None:
-    """Open the run that the command line names, with a warning where it is not finished; None for another matrix."""
+def open_run(args: argparse.Namespace, *, warns: bool = True) -> Run | None:
+    """Open the run that the command line names, with a warning where it is not finished; None for another matrix.
+
+    Raises
+    ------
+    ConfigError
+        If an option of files is given for a run, or for several ranks.
+    """
     import tartan
 
+    given = next((name for name in _OF_FILES if getattr(args, name) is not None), None)
     if not (Path(args.matrix) / "manifest.json").is_file():
+        if given is not None and getattr(args, "ranks", None) is not None:
+            raise ConfigError(f"--{given} is for one process; leave out --ranks, or write the matrix as .npy first")
         return None
+    if given is not None:
+        raise ConfigError(f"--{given} is for files of matrices, and {args.matrix} is a run; leave it out")
     run = tartan.open(args.matrix)
-    warn_unfinished(run)
+    if warns:
+        warn_unfinished(run)
     return run
 
 

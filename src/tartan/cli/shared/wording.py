@@ -53,7 +53,7 @@ def _option(name: str, value: str, parser: argparse.ArgumentParser) -> str | Non
     for dest in (name, OTHER_NAMES.get(name)):
         for action in parser._actions:  # argparse has no other way to list them
             if action.dest == dest and action.option_strings:
-                if action.nargs == 0 and name == dest and action.const != _value(value):
+                if action.nargs == 0 and value and name == dest and action.const != _value(value):
                     continue
                 written = "" if action.nargs == 0 or not value else f" {shlex.quote(str(_value(value)))}"
                 return f"`{max(action.option_strings, key=len)}{written}`"

@@ -63,7 +63,7 @@ class ZeroLevel:
             return ""
         return (
             f"dissimilarities were measured from the level {self.value * unit:.6g}: {self.n_clipped:,} nearer pairs "
-            "count as 0, and differences among them do not count (level=0 takes nothing off)"
+            "count as 0, and differences among them do not count"
         )
 
 
