@@ -25,6 +25,7 @@ from tartan.errors import (
     ResourceError,
     RunCancelledError,
     SortError,
+    StoreError,
 )
 from tartan.sort import engine as engine_room
 from tartan.sort import job, sort_file, work
@@ -270,6 +271,63 @@ def test_without_kernel_locks_the_lease_is_renewed(
     assert len(ages) > 3
     assert all(age > 7 for age in ages[1:3])
     assert left_in(target.parent) == {"in.npy", "out.npy"}
+
+
+def foreseen(target: Path, tmp: Path) -> Path:
+    """Return the folder that a sort will use in a temporary one, as anyone can know it."""
+    return job.WorkFolders([tmp], target, {}, print).paths[0]
+
+
+@pytest.mark.parametrize("name", ["run.lock", "manifest.json", "run-0-1-0.trun", "run-0-1-0.trun.part", "anything"])
+def test_no_link_in_a_work_folder_is_followed(
+    engine: Any, source: Path, target: Path, tmp_path: Path, name: str
+) -> None:
+    victim = tmp_path / "authorized_keys"
+    victim.write_text("precious")
+    folder = foreseen(target, tmp_path)
+    folder.mkdir()
+    (folder / name).symlink_to(victim)
+    with pytest.raises(StoreError, match=f"{name} is a symbolic link") as caught:
+        sort_file(source, target, tmp=tmp_path)
+    assert (caught.value.code, victim.read_text(), target.exists()) == ("link", "precious", False)
+
+
+def test_a_work_folder_is_of_this_user_alone(engine: Any, source: Path, target: Path, tmp_path: Path) -> None:
+    folder, seen = foreseen(target, tmp_path), set[int]()
+    folder.mkdir(mode=0o755)
+    engine.script = staticmethod(lambda *_: seen.add(folder.stat().st_mode & 0o777))
+    sort_file(source, target, tmp=tmp_path)
+    assert seen == {0o700}
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    folder.symlink_to(elsewhere)
+    with pytest.raises(ConfigError, match=r"--tmp .* is not a folder of this user alone"):
+        sort_file(source, target, tmp=tmp_path, overwrite=True)
+    folder.unlink()
+    if os.geteuid() == 0:
+        folder.mkdir(mode=0o777)
+        os.chown(folder, 1002, 1002)
+        with pytest.raises(ConfigError, match=r"--tmp .* is not a folder of this user alone"):
+            sort_file(source, target, tmp=tmp_path, overwrite=True)
+
+
+def test_only_files_of_the_job_are_removed(engine: Any, source: Path, target: Path, tmp_path: Path) -> None:
+    folder = foreseen(target, tmp_path)
+    folder.mkdir()
+    names = {"thesis.part", "run-notes.trun", "run-1.trun"}
+    for name in names:
+        (folder / name).write_text("precious")
+    sort_file(source, target, tmp=tmp_path)
+    assert left_in(folder) == names
+
+
+def test_a_link_at_the_name_of_the_unfinished_file_is_replaced(engine: Any, source: Path, target: Path) -> None:
+    victim = target.with_name("victim")
+    victim.write_text("precious")
+    target.with_name(f".{target.name}.tartan-part").symlink_to(victim)
+    sort_file(source, target)
+    assert (victim.read_text(), np.load(target).tolist()) == ("precious", [-1, 2, 3, 7])
+    assert not target.is_symlink()
 
 
 def test_a_foreign_lock_is_respected(engine: Any, source: Path, target: Path, tmp_path: Path) -> None:

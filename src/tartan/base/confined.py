@@ -278,6 +278,20 @@ def make_private(folder: Path, *, option: str = "") -> None:
         os.close(descriptor)
 
 
+def open_unfinished(path: Path, flags: int) -> int:
+    """Open a file of a fixed temporary name beside one of the user, for writing; return its descriptor.
+
+    Anyone who may write to the folder knows the name. What is there and is no file of this user, such as a link, is
+    removed first; OSError where that is not allowed.
+    """
+    folder = ConfinedFolder(path.parent)
+    with contextlib.suppress(FileNotFoundError):
+        state = folder.stat(path)
+        if not stat.S_ISREG(state.st_mode) or state.st_uid != os.geteuid():
+            folder.remove(path)
+    return folder.open(path, flags | os.O_CREAT)
+
+
 def remove_tree(folder: Path) -> None:
     """Remove a folder of this process and all in it; ignore errors, and follow no link."""
     with contextlib.suppress(OSError, StoreError):

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from tartan.base.confined import open_unfinished
 from tartan.base.sync import fsync
 
 BUFFER_BYTES = 4 << 20
@@ -25,7 +26,7 @@ class DirectFile(io.RawIOBase):
     Parameters
     ----------
     path : Path
-        Created, or truncated.
+        Created, or truncated; of a fixed temporary name.
 
     Attributes
     ----------
@@ -104,9 +105,9 @@ class DirectFile(io.RawIOBase):
 
 
 def _open(path: Path) -> tuple[int, bool]:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_TRUNC
     try:
-        descriptor = os.open(path, flags | os.O_DIRECT, 0o666)
+        descriptor = open_unfinished(path, flags | os.O_DIRECT)
     except OSError:
-        return os.open(path, flags, 0o666), False
+        return open_unfinished(path, flags), False
     return descriptor, True

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tartan.base.checks import path_of
+from tartan.base.confined import open_unfinished
 from tartan.base.files import disk_errors
 from tartan.base.outputs import require_writable
 from tartan.base.sync import fsync
@@ -304,7 +305,7 @@ class Destination:
 
     def begin(self) -> None:
         """Create the temporary file with its header; keep what an earlier attempt wrote there."""
-        with disk_errors(self.part), self.part.open("r+b" if self.part.exists() else "wb") as stream:
+        with disk_errors(self.part), open(open_unfinished(self.part, os.O_RDWR), "wb") as stream:
             stream.write(self._header)
             stream.truncate(self._n_bytes)
 

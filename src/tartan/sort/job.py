@@ -117,7 +117,7 @@ class SortRun:
                     if damaged is None or not left:
                         raise error_of(failure, signal=self._signal) from failure
                     self._noter(progress)(f"run file {damaged} is damaged ({failure}); its records are sorted again")
-                    damaged.unlink(missing_ok=True)
+                    work.remove(damaged)
                     run_files = work.run_files(resume=True)
         except BaseException:
             self.destination.remove_part()

@@ -10,7 +10,6 @@ nodes for intermediate data, merge on compute nodes, write beside the storage. H
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tartan.base.confined import ConfinedFolder, remove_tree
 from tartan.base.files import disk_errors, remove_abandoned
 from tartan.base.temporary import temporary_names
 from tartan.errors import ConfigError
@@ -178,7 +178,7 @@ class BlockSorter:
 
     def _remove_folders(self) -> None:
         for folder in self._folders:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
 
 
 def sort_blocks(blocks: Iterable[Records], *, dtype: Any, **options: Any) -> Iterator[Records]:
@@ -214,5 +214,5 @@ def _new_folder(parent: Path) -> Path:
     remove_abandoned(parent, _PREFIX)
     folder = parent / f"{_PREFIX}{next(temporary_names())}"
     with disk_errors(folder):
-        folder.mkdir(mode=0o700)
+        ConfinedFolder(parent).make_folder(folder, 0o700)
     return folder

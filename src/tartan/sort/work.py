@@ -7,6 +7,9 @@ when one becomes whole: a resumed job inspects what is there.
 
 A run file that is incomplete, damaged, or of another job is reported and not used. The folders are removed when the
 job is done, or when it stops before there is a run file; files of others in them stay.
+
+The name of a folder can be foreseen, and a temporary folder is often shared: the folder must belong to this user, only
+this user may enter it, and nothing in it may be a link (base/confined.py).
 """
 
 from __future__ import annotations
@@ -15,19 +18,23 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tartan._native import SortFailure, run_facts
+from tartan.base.confined import ConfinedFolder, make_private
 from tartan.base.files import disk_errors
 from tartan.base.lock import FILE_NAME as LOCK_NAME
 from tartan.base.lock import FolderLock
-from tartan.errors import ConfigError
+from tartan.errors import ConfigError, StoreError
 
 MANIFEST_NAME = "manifest.json"
 FORMAT = 1
+_RUN_FILE = re.compile(r"run-[0-9a-f]+-[0-9a-f]+-\d+\.trun")
+_UNFINISHED = re.compile(r"run-[0-9a-f]+-[0-9a-f]+-\d+\.trun\.part|manifest\.part")
 
 
 def fingerprint_of(job: Mapping[str, Any]) -> bytes:
@@ -73,13 +80,16 @@ class WorkFolders:
         with self._locks:
             for path in self.paths:
                 with disk_errors(path):
-                    path.mkdir(exist_ok=True)
+                    make_private(path, option="--tmp")
+                    ConfinedFolder(path).refuse_links(path)
                 self._held.append(self._locks.enter_context(FolderLock(path)))
             self._locks = self._locks.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        nothing_is_lost = kind is None or not any(any(path.glob("run-*")) for path in self.paths)
+        nothing_is_lost = kind is None or not any(
+            _named(path, name) for path in self.paths for name in (_RUN_FILE, _UNFINISHED)
+        )
         self._locks.close()
         if nothing_is_lost:
             self._remove_folders()
@@ -102,60 +112,70 @@ class WorkFolders:
         earlier = self._earlier_fingerprint()
         whole = []
         for path in self.paths:
-            for left in path.glob("*.part"):
-                left.unlink()
-            for run in sorted(path.glob("run-*.trun")):
+            for left in _named(path, _UNFINISHED):
+                self.remove(left)
+            for run in _named(path, _RUN_FILE):
                 if self._is_ours(run, earlier, resume):
                     whole.append(run)
         self._write_manifest()
         return whole
+
+    def remove(self, file: Path) -> None:
+        """Remove a file in one of the folders."""
+        ConfinedFolder(file.parent).remove(file, missing_ok=True)
 
     def _is_ours(self, run: Path, earlier: bytes | None, resume: bool) -> bool:
         try:
             found = bytes(run_facts(str(run))["fingerprint"])
         except SortFailure as failure:
             self.note(f"run file {run} is incomplete or damaged ({failure}); its records are sorted again")
-            run.unlink()
+            self.remove(run)
             return False
         if found == self.fingerprint and resume:
             return True
         if found in (self.fingerprint, earlier):
             if found != self.fingerprint:
                 self.note(f"run file {run} is of other sources, another dtype or another key; it is sorted again")
-            run.unlink()
+            self.remove(run)
             return False
         aside = run.with_suffix(".foreign")
-        run.rename(aside)
+        ConfinedFolder(run.parent).rename(run, aside)
         self.note(f"run file {run} is of another job; it is not used and has been renamed to {aside.name}")
         return False
 
     def _earlier_fingerprint(self) -> bytes | None:
         try:
-            job = json.loads((self.paths[0] / MANIFEST_NAME).read_text(encoding="utf-8"))["job"]
-            return fingerprint_of(job)
-        except (OSError, ValueError, KeyError, TypeError):
+            return fingerprint_of(json.loads(ConfinedFolder(self.paths[0]).read(self.paths[0] / MANIFEST_NAME))["job"])
+        except (OSError, StoreError, ValueError, KeyError, TypeError):
             return None
 
     def _write_manifest(self) -> None:
         path = self.paths[0] / MANIFEST_NAME
         text = json.dumps({"format": FORMAT, "fingerprint": self.fingerprint.hex(), "job": self.job}, indent=1)
-        temporary = path.with_suffix(".part")
+        temporary, folder = path.with_suffix(".part"), ConfinedFolder(path.parent)
         with disk_errors(path):
-            temporary.write_text(text + "\n", encoding="utf-8")
-            temporary.rename(path)
+            folder.remove(temporary, missing_ok=True)
+            with folder.new_file(temporary, 0o600) as file:
+                file.write(f"{text}\n".encode())
+            folder.rename(temporary, path)
 
     def _remove_folders(self) -> None:
         for path in self.paths:
+            folder = ConfinedFolder(path)
             with contextlib.suppress(OSError):  # not empty, or gone
-                (path / MANIFEST_NAME).unlink(missing_ok=True)
-                (path / LOCK_NAME).unlink(missing_ok=True)
-                path.rmdir()
+                for name in (MANIFEST_NAME, LOCK_NAME):
+                    folder.remove(path / name, missing_ok=True)
+                ConfinedFolder(path.parent).remove_folder(path)
 
     def _name_what_stays(self) -> None:
         for path in self.paths:
             if path.exists():
                 left = sorted(other.name for other in path.iterdir())
                 self.note(f"{path} holds other files and is kept: {', '.join(left[:5])}")
+
+
+def _named(folder: Path, name: re.Pattern[str]) -> list[Path]:
+    return [folder / found for found, _ in ConfinedFolder(folder).entries(folder) if name.fullmatch(found)]
 
 
 def check_folders(folders: Sequence[Path]) -> list[Path]:

@@ -6,12 +6,14 @@ through first; only if there is one do records get a byte for each float of the 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tartan.base.confined import open_unfinished
 from tartan.base.files import disk_errors
 from tartan.errors import InputChangedError
 from tartan.sort.engine import Order, SortOptions
@@ -105,7 +107,7 @@ class ZeroRun(PushedRun):
     def _write(self, engine: SortJob, work: WorkFolders, progress: SortProgress) -> None:
         self.destination.begin()
         part = self.destination.part
-        with self._timed("merge"), disk_errors(part), part.open("r+b") as file:
+        with self._timed("merge"), disk_errors(part), open(open_unfinished(part, os.O_RDWR), "wb") as file:
             file.seek(self.destination.offset)
             for records in self._sorted_blocks(engine, work, progress):
                 block = np.ascontiguousarray(records["record"])
