@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import atexit
-import signal
+import os
 import threading
 
 import pytest
 
 from tartan import comm
+from tartan.errors import RankLostError
 
 pytestmark = pytest.mark.slow
 
@@ -57,17 +58,7 @@ def test_threads_of_a_rank_that_fails_hold_nobody_up() -> None:
 
 def test_what_fails_at_the_end_is_a_failure_of_the_rank() -> None:
     def work(ranks):
-        def interrupted() -> None:
-            threading.main_thread().join()
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        atexit.register(lambda: ranks.rank and os._exit(5))
 
-        def waits() -> None:
-            threading.main_thread().join()
-            threading.Event().wait()
-
-        threading.Thread(target=waits).start()
-        threading.Thread(target=interrupted).start()
-        return ranks.rank
-
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(RankLostError, match="rank 1 ended with exit status 5"):
         comm.run(work, cpus=2)
