@@ -47,8 +47,8 @@ THROUGH: dict[str, Callable[[ConfinedFolder, Path], object]] = {
     "make a folder": lambda c, top: c.make_folder(top / "away" / "new"),
     "take a folder": lambda c, top: c.make_folder(top / "away", exist_ok=True),
     "make parents": lambda c, top: c.make_parents(top / "away" / "new" / "file"),
-    "rename into": lambda c, top: c.rename(top / "own" / "file", top / "away" / "thesis.tex"),
-    "rename from": lambda c, top: c.rename(top / "away" / "thesis.tex", top / "own" / "file"),
+    "rename into": lambda c, top: c.move(top / "own" / "file", top / "away" / "thesis.tex"),
+    "rename from": lambda c, top: c.move(top / "away" / "thesis.tex", top / "own" / "file"),
     "link into": lambda c, top: c.link(top / "own" / "file", top / "away" / "new"),
     "link from": lambda c, top: c.link(top / "away" / "thesis.tex", top / "own" / "new"),
     "renew": lambda c, top: c.renew(top / "away" / "thesis.tex"),
@@ -76,7 +76,7 @@ def test_nothing_goes_through_a_link(
 
 def test_a_link_itself_may_be_removed_and_replaced(folder: ConfinedFolder, victim: Path) -> None:
     before, top = contents(victim), folder.path
-    folder.rename(top / "own" / "file", top / "file")
+    folder.move(top / "own" / "file", top / "file")
     assert (top / "file").read_text() == "own"
     (top / "own" / "inner").symlink_to(victim)
     folder.remove_tree(top / "own")

@@ -95,6 +95,81 @@ def test_a_checkpoint_of_other_code(tmp_path: Path) -> None:
         step(session, session.spaces[0])
 
 
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """Return a folder with a checkpoint, beside files of the user."""
+    folder = tmp_path / "session"
+    with blocks.Session(workers=1, folder=folder) as session:
+        session.space(np.zeros(4), block=2)
+        session.checkpoint()
+    np.save(tmp_path / "private.npy", np.full(4, 42.0))
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim" / "0.npy").write_text("precious")
+    (tmp_path / "victim.txt").write_text("precious")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PRIVATE", "../private.npy", "checkpoint-1/../../private.npy", "checkpoint-1/x.npy", "checkpoint-1", "", "/"],
+)
+def test_a_checkpoint_names_only_its_own_files(written: Path, name: str) -> None:
+    about = json.loads((written / "checkpoint.json").read_text())
+    about["spaces"][0]["file"] = str(written.with_name("private.npy")) if name == "PRIVATE" else name
+    (written / "checkpoint.json").write_text(json.dumps(about))
+    with pytest.raises(StoreError, match="no checkpoint that can be read: it names") as caught:
+        blocks.resume(written, workers=1)
+    assert caught.value.code == "damaged"
+
+
+@pytest.mark.parametrize("name", ["checkpoint.json", "checkpoint-1", "checkpoint-1/0.npy"])
+def test_a_checkpoint_is_not_read_through_links(written: Path, name: str) -> None:
+    away = written.with_name("away")
+    (written / name).rename(away)
+    (written / name).symlink_to(away)
+    with pytest.raises(StoreError, match=f"{name} is a symbolic link") as caught:
+        blocks.resume(written, workers=1)
+    assert caught.value.code == "link"
+
+
+@pytest.mark.parametrize(
+    ("name", "behind"),
+    [
+        ("checkpoint.json", "victim.txt"),
+        ("checkpoint.json.new", "victim.txt"),
+        ("checkpoint-2", "victim"),
+        ("checkpoint-7", "victim"),
+    ],
+)
+def test_a_checkpoint_is_not_written_through_links(written: Path, name: str, behind: str) -> None:
+    (written / name).unlink(missing_ok=True)
+    (written / name).symlink_to(written.with_name(behind))
+    with blocks.Session(workers=1, folder=written) as session:
+        session.space(np.zeros(4), block=2)
+        with pytest.raises(StoreError, match=f"{name} is a symbolic link"):
+            session.checkpoint()
+        (written / name).unlink()
+        session.checkpoint()
+    assert (written.with_name("victim") / "0.npy").read_text() == "precious"
+    assert written.with_name("victim.txt").read_text() == "precious"
+
+
+def test_only_checkpoints_are_removed(written: Path) -> None:
+    (written / "checkpoint-notes").mkdir()
+    (written / "checkpoint-1" / "thesis.tex").write_text("precious")
+    with blocks.Session(workers=1, folder=written) as session:
+        session.space(np.zeros(4), block=2)
+        session.checkpoint()
+    assert sorted(str(path.relative_to(written)) for path in written.rglob("*")) == [
+        "checkpoint-1",
+        "checkpoint-1/thesis.tex",
+        "checkpoint-2",
+        "checkpoint-2/0.npy",
+        "checkpoint-notes",
+        "checkpoint.json",
+    ]
+
+
 def test_checkpoints_that_cannot_be(tmp_path: Path) -> None:
     with blocks.Session(workers=1) as session, pytest.raises(ConfigError, match="no folder"):
         session.checkpoint()

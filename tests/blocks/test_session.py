@@ -6,7 +6,7 @@ import os
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ import zarr
 from numpy.typing import NDArray
 
 from tartan import blocks
+from tartan.base.confined import ConfinedFolder
 from tartan.blocks.applications.matmul import matmul
 from tartan.errors import ConfigError, DiskFullError, ResourceError, StoreError, SubtaskError
 
@@ -266,18 +267,18 @@ def test_a_product_has_the_same_bits_however_it_is_cut(dtype: str) -> None:
     np.testing.assert_array_equal(found[0][0], found[1][0])
 
 
-def test_a_disk_that_is_full_while_blocks_go_there(tmp_path: Path) -> None:
+def test_a_disk_that_is_full_while_blocks_go_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> BinaryIO:
+        return open("/dev/full", "wb")
+
     values = np.ones((32, 1024))
     with session(host_cache=100_000, folder=tmp_path) as s:
-        (place,) = tmp_path.iterdir()
-        for number in range(100):
-            (place / f"piece-{number}.bin").symlink_to("/dev/full")
         A = s.space(values, block=(4, 1024))
         own = task(double, range(8), lambda i: (A.read[A.block(i, 0)], A.write[A.block(i, 0)]))
-        with pytest.raises(DiskFullError):
-            s.run(own)
-        for link in place.iterdir():
-            link.unlink()
+        with monkeypatch.context() as patch:
+            patch.setattr(ConfinedFolder, "new_file", full)
+            with pytest.raises(DiskFullError):
+                s.run(own)
         s.run(own)
         np.testing.assert_array_equal(A.array(), 2.0)
 

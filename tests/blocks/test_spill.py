@@ -45,12 +45,15 @@ def test_the_folder_of_a_killed_process_goes(tmp_path: Path) -> None:
 
 
 def test_what_is_no_such_folder_stays(tmp_path: Path) -> None:
-    for name in ("other", "tartan-blocks-old"):
+    for name in ("other", "tartan-blocks-old", "tartan-blocks-examples"):
         (tmp_path / name).mkdir()
+    (tmp_path / "tartan-blocks-examples" / "lock").touch()
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "lock").touch()
-    (tmp_path / "tartan-blocks-link").symlink_to(tmp_path / "target")
-    with spill_folder(tmp_path):
-        pass
-    assert {path.name for path in tmp_path.iterdir()} == {"other", "target", "tartan-blocks-old", "tartan-blocks-link"}
-    assert (tmp_path / "target" / "lock").exists()
+    link = tmp_path / "tartan-blocks-elsewhere.1.00000000-0"
+    link.symlink_to(tmp_path / "target")
+    before = {path.name for path in tmp_path.rglob("*")}
+    with spill_folder(tmp_path) as folder:
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.name for path in tmp_path.rglob("*")} == before
+    assert link.is_symlink()

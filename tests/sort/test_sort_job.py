@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from fake_sort_engine import FakeSortJob, failure
 
@@ -327,6 +329,19 @@ def test_a_link_at_the_name_of_the_unfinished_file_is_replaced(engine: Any, sour
     target.with_name(f".{target.name}.tartan-part").symlink_to(victim)
     sort_file(source, target)
     assert (victim.read_text(), np.load(target).tolist()) == ("precious", [-1, 2, 3, 7])
+    assert not target.is_symlink()
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.csv.gz", "out.parquet"])
+def test_a_link_at_the_name_of_an_unfinished_table_is_replaced(tmp_path: Path, name: str) -> None:
+    (tmp_path / "in.csv").write_text("a,b\n2,x\n1,y\n")
+    pq.write_table(pa.table({"a": [2, 1]}), tmp_path / "in.parquet")
+    victim, target = tmp_path / "victim", tmp_path / name
+    victim.write_text("precious")
+    target.with_name(f".{name}.tartan-part").symlink_to(victim)
+    sort_file(tmp_path / f"in.{name.split('.')[1]}", target, key="a")
+    assert victim.read_text() == "precious"
+    assert target.is_file()
     assert not target.is_symlink()
 
 

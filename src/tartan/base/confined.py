@@ -115,7 +115,7 @@ class ConfinedFolder:
         for depth in range(self._depth + 1, len(place.parts)):
             self.make_folder(Path(*place.parts[:depth]), exist_ok=True)
 
-    def rename(self, source: Path, target: Path) -> None:
+    def move(self, source: Path, target: Path) -> None:
         """Give something another name, in place of what has that name."""
         with self._parent(source) as (old, before), self._parent(target) as (new, after):
             os.rename(before, after, src_dir_fd=old, dst_dir_fd=new)
@@ -132,12 +132,12 @@ class ConfinedFolder:
 
     def remove(self, place: Path, *, missing_ok: bool = False) -> None:
         """Remove a file; of a link the link itself."""
-        with self._parent(place) as (descriptor, name):
-            try:
+        try:
+            with self._parent(place) as (descriptor, name):
                 os.unlink(name, dir_fd=descriptor)
-            except FileNotFoundError:
-                if not missing_ok:
-                    raise
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
 
     def remove_folder(self, place: Path) -> None:
         """Remove an empty folder."""

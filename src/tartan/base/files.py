@@ -372,11 +372,11 @@ class FileWriter:
 
     def _rename(self, temporary: Path, target: Path) -> None:
         try:
-            self._folder.rename(temporary, target)
+            self._folder.move(temporary, target)
         except FileNotFoundError:
             self._folder.make_parents(target)
             self._owe(target.parent)
-            self._folder.rename(temporary, target)
+            self._folder.move(temporary, target)
 
     def _owe(self, path: Path) -> None:
         with self._owed_lock:

@@ -289,7 +289,7 @@ def _drop_dead_lease(folder: ConfinedFolder, path: Path) -> None:
         if is_alive(holder, age_seconds(folder, path)):
             raise _locked(folder.path, [holder])
         grave = path.with_name(f"{LEASE_NAME}-{next(temporary_names())}")
-        folder.rename(path, grave)
+        folder.move(path, grave)
         if folder.read(grave) != before:  # another process was faster, and this is its lease: give it back
             folder.link(grave, path)
         folder.remove(grave)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import shutil
+import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tartan.base.confined import ConfinedFolder
 from tartan.base.files import disk_errors
 from tartan.base.machine import tartan_version
 from tartan.blocks.sources import SpaceSource, source_of
@@ -21,7 +23,10 @@ from tartan.blocks.work import BlockFunction
 from tartan.errors import ConfigError, StoreError
 
 FILE_NAME = "checkpoint.json"
+_UNFINISHED_NAME = f"{FILE_NAME}.new"
 _FORMAT = 1
+_PLACE = re.compile(r"checkpoint-([1-9]\d*)")
+_VALUES = re.compile(r"\d+\.npy")
 
 
 @dataclass(frozen=True)
@@ -84,8 +89,8 @@ def write_checkpoint(
         If there is no space; the older checkpoint stays.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    before = sorted(folder.glob("checkpoint-*"))
-    number = 1 + max((int(path.name.rpartition("-")[2]) for path in before), default=0)
+    confined, before = ConfinedFolder(folder), _places(folder)
+    number = 1 + max((_number(path.name) for path in before), default=0)
     place = folder / f"checkpoint-{number}"
     about = {
         "format": _FORMAT,
@@ -100,30 +105,65 @@ def write_checkpoint(
         raise ConfigError(f"notes of a checkpoint are plain values: {error}") from None
     with disk_errors(folder):
         try:
-            place.mkdir()
+            confined.make_folder(place)
             for space in spaces:
-                _write_space(space, place / f"{space.number}.npy")
-            temporary = folder / f"{FILE_NAME}.new"
-            temporary.write_text(text)
-            temporary.replace(folder / FILE_NAME)
+                _write_space(space, confined, place / f"{space.number}.npy")
+            _write_about(confined, folder / FILE_NAME, text)
         except BaseException:
-            shutil.rmtree(place, ignore_errors=True)
+            remove_checkpoint(place)
             raise
     sources = {Path(space.source.path).parent for space in spaces}
     in_use = [old for old in before if old.resolve() in sources]
     for old in before:
         if old not in in_use:
-            shutil.rmtree(old, ignore_errors=True)
+            remove_checkpoint(old)
     return folder / FILE_NAME, {one.number: place / f"{one.number}.npy" for one in spaces}, in_use
 
 
-def _write_space(space: Space, path: Path) -> None:
+def remove_checkpoint(place: Path) -> None:
+    """Remove what ``write_checkpoint`` has written to a folder, and the folder if nothing else is in it."""
+    confined = ConfinedFolder(place.parent)
+    with contextlib.suppress(OSError, StoreError):
+        for name, _ in confined.entries(place):
+            if _VALUES.fullmatch(name):
+                confined.remove(place / name)
+        confined.remove_folder(place)
+
+
+def _places(folder: Path) -> list[Path]:
+    """Return the folders of the checkpoints that are there; links in their place are refused."""
+    confined = ConfinedFolder(folder)
+    places = [folder / name for name, _ in confined.entries(folder) if _number(name)]
+    for path in (*places, folder / FILE_NAME, folder / _UNFINISHED_NAME):
+        confined.refuse_links(path)
+    return places
+
+
+def _number(name: str) -> int:
+    """Return the number of the checkpoint whose folder has a name; 0 if none has."""
+    found = _PLACE.fullmatch(name)
+    return 0 if found is None else int(found[1])
+
+
+def _write_about(confined: ConfinedFolder, path: Path, text: str) -> None:
+    temporary = path.with_name(_UNFINISHED_NAME)
+    confined.remove(temporary, missing_ok=True)
+    with confined.new_file(temporary) as file:
+        file.write(text.encode())
+    confined.move(temporary, path)
+
+
+def _write_space(space: Space, confined: ConfinedFolder, path: Path) -> None:
     """Write block by block: a space may be larger than memory."""
-    values = np.lib.format.open_memmap(path, "w+", space.dtype, space.shape)
-    for number in range(space.blocks.n_blocks):
-        where = tuple(slice(*interval) for interval in space.blocks.box(number))
-        values[where] = space[where]
-    values.flush()
+    about = {"descr": np.lib.format.dtype_to_descr(space.dtype), "fortran_order": False, "shape": space.shape}
+    with confined.new_file(path) as file:
+        np.lib.format.write_array_header_1_0(file, about)
+        file.flush()
+        values = np.memmap(file, space.dtype, "r+", file.tell(), space.shape)
+        for number in range(space.blocks.n_blocks):
+            where = tuple(slice(*interval) for interval in space.blocks.box(number))
+            values[where] = space[where]
+        values.flush()
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
@@ -132,19 +172,31 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     Raises
     ------
     StoreError
-        If there is none, or it cannot be understood.
+        If there is none, or it cannot be understood, names files outside, or has a link.
     """
     path = folder / FILE_NAME
+    confined = ConfinedFolder(folder)
     try:
-        found = json.loads(path.read_text())
-        if found["format"] != _FORMAT:
-            raise StoreError(f"{path} has format {found['format']}, this version of Tartan reads {_FORMAT}")
-        spaces = [(folder / str(one["file"]), tuple(map(int, one["block"]))) for one in found["spaces"]]
-        return Checkpoint(spaces, {str(k): str(v) for k, v in found["codes"].items()}, dict(found["notes"]))
+        text = confined.read(path)
     except FileNotFoundError:
         raise StoreError(f"{folder} has no checkpoint; Session.checkpoint writes one", code="no-checkpoint") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    try:
+        found = json.loads(text)
+        if found["format"] != _FORMAT:
+            raise StoreError(f"{path} has format {found['format']}, this version of Tartan reads {_FORMAT}")
+        spaces = [(_named(confined, str(one["file"])), tuple(map(int, one["block"]))) for one in found["spaces"]]
+        return Checkpoint(spaces, {str(k): str(v) for k, v in found["codes"].items()}, dict(found["notes"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StoreError(f"{path} is no checkpoint that can be read: {error}", code="damaged") from None
+
+
+def _named(confined: ConfinedFolder, name: str) -> Path:
+    """Return the file of a space that a checkpoint names: one that ``write_checkpoint`` could have written."""
+    place, _, file = name.partition("/")
+    if not _number(place) or not _VALUES.fullmatch(file):
+        raise ValueError(f"it names {name!r}, and values lie in checkpoint-NUMBER/NUMBER.npy beside it")
+    confined.require_file(confined.path / place / file)
+    return confined.path / place / file
 
 
 def note_code(functions: Sequence[BlockFunction], codes: dict[str, str], resumed: Set[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -18,9 +17,10 @@ import numpy as np
 from tartan.base.checks import number as any_number
 from tartan.base.checks import one_of
 from tartan.base.checks import whole as whole_number
+from tartan.base.confined import ConfinedFolder
 from tartan.base.format import shown
 from tartan.base.trace import Tracer
-from tartan.blocks.checkpoint import Checkpoint, SavedSpaces, note_code, write_checkpoint
+from tartan.blocks.checkpoint import Checkpoint, SavedSpaces, note_code, remove_checkpoint, write_checkpoint
 from tartan.blocks.cluster_crew import crew_of
 from tartan.blocks.crew import BlockCrew
 from tartan.blocks.directory import BlockDirectory
@@ -290,7 +290,7 @@ class Session:
         spaces = [self._directory.spaces[number] for number in sorted(self._directory.spaces)]
         file, saved, in_use = write_checkpoint(self._folder, spaces, self._codes, notes)
         for older in in_use:
-            self._opened.callback(shutil.rmtree, older, ignore_errors=True)
+            self._opened.callback(remove_checkpoint, older)
         if self._crew.travels:
             self._directory.save(self._saved.replace(saved))
             for number, source in self._saved.sources.items():
@@ -332,7 +332,8 @@ class Session:
         if self._scratch is None:
             self._scratch = self._opened.enter_context(spill_folder(self._folder))
         path = self._scratch / f"space-{len(self._directory.spaces)}.npy"
-        np.save(path, source.array)
+        with ConfinedFolder(self._scratch).new_file(path, 0o600) as file:
+            np.save(file, source.array)
         return source_of(path, None, None)
 
     def _owners(self, space: Space, place: Place | Space) -> list[int] | None:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tartan.base.confined import ConfinedFolder
 from tartan.base.files import disk_errors
 from tartan.blocks.loans import LOAN_BYTES
 from tartan.errors import InternalError
@@ -132,6 +133,7 @@ class BlockStore:
         self.next_use: Callable[[Hashable], float] = lambda key: math.inf
         self.bytes_spilled = self.bytes_restored = 0
         self._folder = folder
+        self._confined = ConfinedFolder(folder)
         self._room = FreeRoom(n_bytes)
         self._kept: dict[Hashable, StoredArray] = {}
         self._in_memory: dict[Hashable, StoredArray] = {}
@@ -293,7 +295,7 @@ class BlockStore:
             return
         if kept.path is None:
             path = self._folder / f"piece-{next(self._numbers)}.bin"
-            with disk_errors(path), path.open("wb") as file:
+            with disk_errors(path), self._confined.new_file(path, 0o600) as file:
                 file.write(self.array(key).reshape(-1).view(np.uint8).data)
             kept.path = path
             self.bytes_spilled += kept.n_bytes
@@ -320,4 +322,4 @@ class BlockStore:
             if not kept.n_lent:
                 self._room.give(kept.offset, kept.n_bytes)
         if kept.path is not None:
-            kept.path.unlink(missing_ok=True)
+            self._confined.remove(kept.path, missing_ok=True)

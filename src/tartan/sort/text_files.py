@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tartan.base.confined import open_unfinished
 from tartan.base.text_table import concatenated, text_lines, with_line_ends
 from tartan.errors import ConfigError, ItemError
 from tartan.sort.delimited import RowSplitter, read_names, read_rows
@@ -293,7 +294,7 @@ class TextWriter:
 
     def __init__(self, path: Path, form: TextForm, names: Sequence[bytes]) -> None:
         self._form = form
-        file = pa.OSFile(os.fsencode(path), "wb")
+        file = open(open_unfinished(path, os.O_WRONLY | os.O_TRUNC), "wb")  # noqa: SIM115 - finish and abandon close it
         self._file: Any = file if form.codec == "none" else pa.CompressedOutputStream(file, form.codec)
         if form.kind != "lines":
             self._file.write(self._text([pa.array([name], pa.large_binary()) for name in names]))

@@ -139,7 +139,7 @@ class WorkFolders:
             self.remove(run)
             return False
         aside = run.with_suffix(".foreign")
-        ConfinedFolder(run.parent).rename(run, aside)
+        ConfinedFolder(run.parent).move(run, aside)
         self.note(f"run file {run} is of another job; it is not used and has been renamed to {aside.name}")
         return False
 
@@ -157,7 +157,7 @@ class WorkFolders:
             folder.remove(temporary, missing_ok=True)
             with folder.new_file(temporary, 0o600) as file:
                 file.write(f"{text}\n".encode())
-            folder.rename(temporary, path)
+            folder.move(temporary, path)
 
     def _remove_folders(self) -> None:
         for path in self.paths:

@@ -129,7 +129,7 @@ class DiskCache:
             with self._confined.new_file(temporary) as stream:
                 for buffer in buffers:
                     stream.write(buffer)
-            self._confined.rename(temporary, path)
+            self._confined.move(temporary, path)
         except (OSError, StoreError):
             with contextlib.suppress(OSError):
                 self._confined.remove(temporary)

@@ -62,7 +62,7 @@ def fence(folder: Path) -> None:
         if places:
             confined.make_folder(gone, exist_ok=True)
         for place in places:
-            confined.rename(place, gone / place.name)
+            confined.move(place, gone / place.name)
     _remove_empty(confined, writers)
 
 
