@@ -18,7 +18,7 @@ from tartan.analytics.matrix.files import FORMATS as READ_FORMATS
 from tartan.apps.vectors import Vectors
 from tartan.cli.main import build_parser
 from tartan.cli.shared.matrix import FORMATS
-from tartan.cli.shared.wording import OTHER_NAMES, in_options
+from tartan.cli.shared.wording import OTHER_NAMES, commands_of, destinations, in_options
 
 SOURCE = Path(tartan.__file__).parent
 #: Arguments that only programs give: of objects in memory, and of estimators.
@@ -42,8 +42,7 @@ def _texts(call: ast.Call) -> Iterator[str]:
 
 
 def test_each_argument_that_a_message_names_is_an_option_of_some_command() -> None:
-    parser = build_parser()
-    (commands,) = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    commands = commands_of(build_parser())
     missing = {
         (name, value, path.name)
         for name, value, path in set(arguments()) - {("name", "value", SOURCE / "cli/shared/wording.py")}
@@ -94,8 +93,7 @@ class TestWording:
         assert in_options(f"x; {said} y", parser) == f"x; {written} y"
 
     def test_other_names_are_those_of_options(self) -> None:
-        (commands,) = (a.choices for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
-        known = {action.dest for command in commands.values() for action in command._actions}
+        known = set().union(*map(destinations, commands_of(build_parser()).values()))
         assert set(OTHER_NAMES.values()) <= known
 
 

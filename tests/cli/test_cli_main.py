@@ -72,8 +72,8 @@ OPTIONS = {
         "--help",
     },
     "blocks": {
-        "--out", "--block", "--boundary", "--damping", "--cluster", "--workers", "--host-cache", "--place", "--json",
-        "--report", "--trace", "--device", "--device-cache", "--help",
+        "--out", "--overwrite", "--block", "--boundary", "--damping", "--cluster", "--workers", "--host-cache",
+        "--place", "--json", "--report", "--trace", "--device", "--device-cache", "--help",
     },
     "simulate": {"-n", "--seed", "--set", "--overwrite", "--json", "--help"},
     "ranks": {"--cpus", "--nodes", "--groups", "--link", "--json", "--help"},

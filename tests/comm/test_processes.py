@@ -206,6 +206,13 @@ def test_numbers_that_cannot_be() -> None:
                 divided(*ways)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100 << 10, hard))
+    try:
+        with pytest.raises(ResourceError, match=r"2 ranks share memory .*ulimit -f"):
+            divided(2, 1, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert divided(3, 2, 2) == (0, 0, 1, 2, 2, 3)
     assert divided((3, 1, 2), None, 1) == (0, 0, 0, 1, 2, 2)
     for cpus, nodes, match in [

@@ -303,7 +303,7 @@ def test_fusing_a_folder_from_elsewhere_takes_trust(
     from tartan import apps
     from tartan.run.contents import parsed_items
 
-    with pytest.raises(StoreError, match="--trust"):
+    with pytest.raises(StoreError, match="`trust=True`"):
         parsed_items(RunFolder.open(vectors), apps, trust=False)
     assert not opened
     assert len(parsed_items(RunFolder.open(vectors), apps, trust=True)) == 6

@@ -336,6 +336,20 @@ def commit_while_taken_over(stage: Stage, at: int) -> None:
         folder.commit(0, 0, stage.scores(1, folder), folder.pairs.mask(0, 0).astype(np.uint8))
 
 
+def test_a_folder_that_is_removed_meanwhile_is_said_to_be_gone(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "run", **TWO_OUTPUTS)
+    folder = RunFolder.open(stage.path, writable=True)
+
+    def move_and_commit() -> None:
+        with folder.join("g"):
+            stage.path.rename(tmp_path / "moved")
+            stage.commit(folder, 1.0)
+
+    with pytest.raises(StoreError, match="is gone: it was removed or renamed") as caught:
+        move_and_commit()
+    assert caught.value.code == "gone"
+
+
 def test_a_writer_that_was_taken_over_publishes_nothing(tmp_path: Path) -> None:
     """Without kernel locks a frozen machine loses its lease; when it wakes, its files are gone."""
     for at in range(n_steps(tmp_path, **TWO_OUTPUTS)):

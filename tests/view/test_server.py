@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -141,6 +142,13 @@ def test_state_items_pairs_and_pictures(server: Server, run: Any) -> None:
 )  # fmt: skip
 def test_what_is_not_there(server: Server, path: str) -> None:
     assert ask(server, path)[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/item/{}", "/pair/0/{}", "/cell/{}/0", "/tile/0/0/{}.png", "/drawing/0/{}.png"])
+@pytest.mark.parametrize("number", ["9" * 5000, "9" * 19, "\u0663", "1_0", "+1"])
+def test_numbers_that_no_item_has_are_not_there(server: Server, path: str, number: str) -> None:
+    status, headers, _ = ask(server, path.format(quote(number)))
+    assert (status, "content-security-policy" in headers) == (404, True)
 
 
 def test_control_characters_of_names_never_reach_the_page(server: Server) -> None:

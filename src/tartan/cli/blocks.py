@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tartan.base.format import counted, format_bytes, format_duration
+from tartan.base.outputs import refuse_inside_run
 from tartan.base.progress import ProgressLine
 from tartan.cli.shared.options import devices, positive_int
 from tartan.cli.shared.output import print_json, say
-from tartan.errors import ConfigError, StoreError
+from tartan.cli.shared.outputs import PAGE, add_overwrite, require_outputs
+from tartan.errors import ConfigError
 from tartan.options import parse_bytes
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("application", metavar="APPLICATION", choices=[*_APPLICATIONS], help="; ".join(_APPLICATIONS.values()))
     add("inputs", metavar="ARRAY", nargs="+", help=".npy files or Zarr arrays; filters and links as .npy")
     add("-o", "--out", metavar="OUT", type=Path, required=True, help="Zarr array to write")
+    add_overwrite(parser)
     add(
         "--block",
         metavar="N",
@@ -69,16 +73,13 @@ def execute(args: argparse.Namespace) -> int:
     least, most = _N_INPUTS[args.application]
     if not least <= len(args.inputs) <= most:
         raise ConfigError(f"{len(args.inputs)} arrays: {_APPLICATIONS[args.application]}")
-    if args.out.exists():
-        raise StoreError(f"{args.out} exists already; remove it, or choose another name", code="exists")
-    for path in (args.report, args.trace):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise ConfigError(f"{path}: there is no folder {path.absolute().parent}")
+    _require_out(args)
+    require_outputs(args, (args.report, PAGE), (args.trace, None))
     with _session(args) as session:
         run = {"matmul": _matmul, "lu": _lu, "convolve": _convolve, "pagerank": _pagerank}[args.application]
         found, report = run(session, args)
         begin = time.perf_counter()
-        found.to_zarr(args.out)
+        found.to_zarr(args.out, overwrite=args.overwrite)
         report = replace(report, seconds=report.seconds + time.perf_counter() - begin)
         owners = session.owners(found)
     _report(args, report)
@@ -87,6 +88,17 @@ def execute(args: argparse.Namespace) -> int:
 
         write_blocks_report(args.report, f"{args.application} {' '.join(args.inputs)}", _figures(report), owners)
     return 0
+
+
+def _require_out(args: argparse.Namespace) -> None:
+    """Refuse what is at the place of the result, unless it is an array that may be replaced."""
+    from tartan.blocks.zarr_output import require_free
+
+    refuse_inside_run(args.out)
+    is_array = any((args.out / name).is_file() for name in ("zarr.json", ".zarray"))
+    if args.overwrite and os.path.lexists(args.out) and not is_array:
+        raise ConfigError(f"{args.out} is no Zarr array, and is not replaced; choose another name", code="exists")
+    require_free(args.out, overwrite=args.overwrite)
 
 
 def _figures(report: RunReport) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -160,11 +161,12 @@ def _kept_map(args: argparse.Namespace) -> StoredMap | None:
         return None
     if args.map.suffix.lower() not in (".png", ".svg", ".html"):
         raise ConfigError(f"{args.map}: maps are drawn as .png, .svg or .html")
+    quoted = shlex.quote(str(args.matrix))
     found = tartan.open(args.matrix).map if (Path(args.matrix) / "manifest.json").is_file() else None
     if found is None:
         raise ConfigError(
-            f"{args.matrix} keeps no map; for a run `tartan embed {args.matrix}` makes one, for another matrix "
-            f"`tartan embed {args.matrix} --labels FILE` draws one in the colours of a table of clusters"
+            f"{args.matrix} keeps no map; for a run `tartan embed {quoted}` makes one, for another matrix "
+            f"`tartan embed {quoted} --labels FILE` draws one in the colours of a table of clusters"
         )
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,7 +97,8 @@ def _measured(args: argparse.Namespace) -> MeasuredRun:
     run = tartan.open(args.run)
     if run.n_pairs_left:
         raise ConfigError(
-            f"{run.path} is not finished: {run.n_pairs_left:,} pairs are left; tartan resume {run.path} finishes it"
+            f"{run.path} is not finished: {run.n_pairs_left:,} pairs are left; "
+            f"`tartan resume {shlex.quote(str(run.path))}` finishes it"
         )
     return measured_run(str(run.path), folder_grid(run.folder), run.folder.pairs.workload, run.n_pairs, run.stats)
 

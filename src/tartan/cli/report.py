@@ -33,7 +33,7 @@ def execute(args: argparse.Namespace) -> int:
     require_outputs(args, (out, PAGE))
     run = tartan.open(args.run)
     warn_unfinished(run)
-    inspector = inspector_of(run.folder, trust=args.trust)
+    inspector = inspector_of(run.folder, args)
     target = write_report(run, out, picture_of=pictures_of(inspector.portrait))
     if not args.quiet:
         say(f"report in {target}")

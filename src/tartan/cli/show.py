@@ -36,7 +36,7 @@ def execute(args: argparse.Namespace) -> int:
     pair = inspect_pair(run.folder, a, b)
     if pair.state == "not computed":
         warn_unfinished(run)
-    inspector = inspector_of(run.folder, trust=args.trust)
+    inspector = inspector_of(run.folder, args)
     portraits = [inspector.portrait(item) for item in (a, b)]
     facts = [recorded_facts(run.folder, item) | dict(p.facts) for item, p in zip((a, b), portraits)]
     names = run.keys[a], run.keys[b]

@@ -29,7 +29,7 @@ def execute(args: argparse.Namespace) -> int:
     def opened() -> Any:
         return tartan.open(args.run)
 
-    live = LiveRun(opened, lambda folder: inspector_of(folder, trust=args.trust))
+    live = LiveRun(opened, lambda folder: inspector_of(folder, args))
     server = Server(live, args.port)
     if args.json:
         print_json({"url": server.url, "port": server.port})

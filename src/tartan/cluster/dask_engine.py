@@ -338,6 +338,7 @@ def local_client(n_ranks: int, security: Security) -> Iterator[Client]:
             host="127.0.0.1",
             dashboard_address=dashboard,
             worker_dashboard_address=dashboard,
+            scheduler_kwargs={"dashboard": False},  # where bokeh is installed, Dask would open one
             security=security,
             silence_logs=logging.CRITICAL,
         ) as cluster,

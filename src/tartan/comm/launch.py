@@ -28,6 +28,7 @@ from tartan.base.machine import memory, thread_limits
 from tartan.comm.channel import Channel, ending
 from tartan.comm.communicator import partition
 from tartan.comm.node import GRACE_SECONDS, NodeTask
+from tartan.comm.process import new_arena
 from tartan.comm.program import Program, RankEnding, followed, sendable
 from tartan.comm.rank import RankCommunicator
 from tartan.comm.slots import Kernel, SlotDevice, SlotPlan
@@ -207,6 +208,8 @@ def divided(cpus: int | Sequence[int], nodes: int | None, groups: int, *, n_slot
         )
     sizes = [stop - start for count in counts for start, stop in partition(count, groups)]
     _require_descriptors(sizes)
+    if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
+        new_arena(max(sizes), sum(sizes))  # refused here with a reason, not in a node process
     return tuple(itertools.chain.from_iterable([leader] * (size + n_slots) for leader, size in enumerate(sizes)))
 
 

@@ -7,9 +7,11 @@ import threading
 from dataclasses import dataclass, field
 
 from tartan._native import CommArena, CommProxy, CommRank
+from tartan.base.format import counted
 from tartan.base.machine import memory, usable_cores
 from tartan.comm.rank import RankCommunicator
 from tartan.comm.state import DEADLOCK, RankSeat, all_wait
+from tartan.errors import ResourceError
 
 _TURN_SECONDS = 0.1
 _MOST_ADDRESSES = 1 << 44
@@ -64,7 +66,15 @@ def new_arena(n_local: int, size: int, *, pinned: bool = False) -> CommArena:
     addresses = _MOST_ADDRESSES if limit == resource.RLIM_INFINITY else min(limit, _MOST_ADDRESSES)
     half = memory().total_bytes // 2
     most = min(_MOST_PINNED, half // 8 // (n_local + 1)) if pinned else half
-    arena = CommArena(n_local, size, min(most, addresses // (4 * (n_local + 1))), min(most, addresses // 16))
+    try:
+        arena = CommArena(n_local, size, min(most, addresses // (4 * (n_local + 1))), min(most, addresses // 16))
+    except OSError as error:
+        if resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY:
+            raise
+        raise ResourceError(
+            f"{counted(n_local, 'rank')} share memory that counts as one large file, and a limit of this shell allows "
+            "none; raise the limit (ulimit -f unlimited)"
+        ) from error
     arena.found(0, list(range(size)))
     return arena
 

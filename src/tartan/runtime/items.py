@@ -50,7 +50,7 @@ class ItemForm:
             have = f"{item.dtype} {item.shape}" if isinstance(item, np.ndarray) else type(item).__name__
             return (
                 f"is {have} where the items of this run are {self.dtype} {self.shape}; "
-                "bring all items to one size, or declare ragged = True"
+                "bring all items to one size, or, in an application of your own, declare ragged = True"
             )
         return None
 

@@ -129,6 +129,12 @@ class Claims:
 
     def _refuse_if_gone(self, error: Exception) -> None:
         """Say why nothing can be written any more, if that is so."""
+        if not self._folder.is_dir():
+            raise StoreError(
+                f"{self._folder} is gone: it was removed or renamed while the run was computed",
+                code="gone",
+                context={"path": str(self._folder)},
+            ) from error
         if not self._place.is_dir():
             raise StoreError(
                 f"{self._folder}: this process was silent for too long, and another has taken over its part of the "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -196,8 +197,28 @@ def _is_number(text: str) -> bool:
         return False
 
 
+def _simulated(place: Path, text: str, keys: Sequence[str]) -> list[str]:
+    """Return the labels of a file of ``tartan simulate``: the camera of each photo, or a list in the order of items."""
+    try:
+        truth = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{place} cannot be read as JSON: {error}") from None
+    known = truth if isinstance(truth, dict) else {}
+    cameras, labels = known.get("cameras"), known.get("labels")
+    if isinstance(cameras, dict) and all(key in cameras for key in keys):
+        return [str(cameras[key]) for key in keys]
+    if isinstance(labels, list) and len(labels) == len(keys):
+        return list(map(str, labels))
+    raise ConfigError(
+        f"{place} has no clusters of these {len(keys):,} items: of what `tartan simulate` writes, that of forensics, "
+        "vectors and lcms has some; otherwise give a table of keys and labels"
+    )
+
+
 def read_labels(path: str | Path, keys: Sequence[str]) -> list[str]:
     """Read the cluster of each point: a line a point, or lines of key and cluster, separated by a tab or comma.
+
+    The ``truth.json`` of a simulation with clusters is read, too.
 
     Lines of other keys are ignored, such as the line of names that ``tartan cluster`` begins with.
 
@@ -210,6 +231,8 @@ def read_labels(path: str | Path, keys: Sequence[str]) -> list[str]:
     if not place.is_file():
         raise ConfigError(f"there is no file {place}")
     text = _text(place)
+    if place.suffix.lower() == ".json":
+        return _simulated(place, text, keys)
     first = next(iter(_lines(text)), "")
     tables = ((mark, _cells(place, text, mark)) for mark in ("\t", ",") if mark in first)
     mark, rows = next(((mark, rows) for mark, rows in tables if all(len(row) > 1 for row in rows)), (None, []))

@@ -30,6 +30,7 @@ _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+_MOST_DIGITS: Final = 18
 _HEADERS: Final = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -122,11 +123,11 @@ class Server:
                 Route("/state", self._guarded(lambda request: _json(self._live.state()))),
                 Route("/body", self._guarded(lambda request: _html(self._live.body()))),
                 Route("/find", self._guarded(self._find)),
-                Route("/cell/{row:int}/{column:int}", self._guarded(self._cell)),
-                Route("/item/{item:int}", self._guarded(self._item)),
-                Route("/pair/{a:int}/{b:int}", self._guarded(self._pair)),
-                Route("/tile/{level:int}/{row:int}/{column:int}.png", self._guarded(self._tile)),
-                Route("/drawing/{item:int}/{number:int}.png", self._guarded(self._drawing)),
+                Route("/cell/{row}/{column}", self._guarded(self._cell)),
+                Route("/item/{item}", self._guarded(self._item)),
+                Route("/pair/{a}/{b}", self._guarded(self._pair)),
+                Route("/tile/{level}/{row}/{column}.png", self._guarded(self._tile)),
+                Route("/drawing/{item}/{number}.png", self._guarded(self._drawing)),
                 Route("/{path:path}", self._guarded(lambda request: _plain(404, "there is no such page"))),
             ]
         )
@@ -216,7 +217,10 @@ class Server:
 
 
 def _numbers(request: Request, *names: str) -> list[int]:
-    return [int(request.path_params[name]) for name in names]
+    texts = [str(request.path_params[name]) for name in names]
+    if not all(text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS for text in texts):
+        raise ConfigError("there is no such page")
+    return [int(text) for text in texts]
 
 
 def _json(value: Any) -> Response:

@@ -150,7 +150,12 @@ def read_mat(data: bytes) -> dict[str, Value]:
 
 def _byte_order(data: bytes) -> str:
     """Return the byte order that the header names, or say what the file is instead."""
-    if data.startswith(b"\x89HDF") or data[:19] == b"MATLAB 7.3 MAT-file" or data[512:516] == b"\x89HDF":
+    if data.startswith(b"\x89HDF"):
+        raise MatError(
+            "it is an HDF5 file, such as Picasso writes; .csv, .json and .mat are read: export x, y and their "
+            "uncertainty as .csv"
+        )
+    if data[:19] == b"MATLAB 7.3 MAT-file" or data[512:516] == b"\x89HDF":
         raise MatError("it is a MAT file of version 7.3 (HDF5); save it with: save('file.mat', '-v7')")
     if len(data) < _HEADER or not data.startswith(b"MATLAB"):
         raise MatError("it is no MAT file of version 5; save it with: save('file.mat', '-v7')")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING
 
+from tartan.cli.shared.wording import in_options
 from tartan.errors import TartanError
 
 if TYPE_CHECKING:
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
     from tartan.store.folder import RunFolder
 
 
-def inspector_of(folder: RunFolder, *, trust: bool) -> Inspector:
+def inspector_of(folder: RunFolder, args: argparse.Namespace) -> Inspector:
     """Return what opens items of a run; without consent it says why it does not."""
     from tartan import apps
     from tartan.run.inspection import Inspector
@@ -22,7 +24,7 @@ def inspector_of(folder: RunFolder, *, trust: bool) -> Inspector:
     runs_nothing = about["kind"] == "object" or names_builtin(str(about["source"]))
     code = "" if runs_nothing else f", and runs {about['source']}"
     try:
-        require_consent(folder, f"showing its items opens the files that it names{code}", trust=trust)
+        require_consent(folder, f"showing its items opens the files that it names{code}", trust=args.trust)
     except TartanError as error:
-        return Inspector(folder, apps, str(error))
+        return Inspector(folder, apps, in_options(str(error), args.parser))
     return Inspector(folder, apps)

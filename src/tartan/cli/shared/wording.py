@@ -48,6 +48,17 @@ def in_options(text: str, parser: argparse.ArgumentParser | None) -> str:
     return _ARGUMENT.sub(lambda found: _option(found[1], found[2], parser) or found[0], text)
 
 
+def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of the commands of the program, by name."""
+    found = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(next(found))
+
+
+def destinations(parser: argparse.ArgumentParser) -> set[str]:
+    """Return what the options of a command are called where they are read."""
+    return {action.dest for action in parser._actions}
+
+
 def _option(name: str, value: str, parser: argparse.ArgumentParser) -> str | None:
     """Return the option that stands for an argument, or None."""
     for dest in (name, OTHER_NAMES.get(name)):
