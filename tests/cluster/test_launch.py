@@ -111,7 +111,7 @@ def test_certificates_are_written_for_this_user_alone(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in paths} == {0o600}
-    with pytest.raises(ConfigError, match=r"ca\.pem exists already"):
+    with pytest.raises(ConfigError, match=r"ca\.pem exists"):
         write_certificates(folder)
 
 
@@ -144,7 +144,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert [Path(line).parent for line in shown.out.split()] == [folder] * 6
     assert f"they hold for 0.5 days; with DASK_CONFIG={folder}" in shown.err
     assert main(["cluster-certs", str(folder)]) == 2
-    assert "exists already; name another folder" in capsys.readouterr().err
+    assert "ca.pem exists, and keys are never replaced; name another folder" in capsys.readouterr().err
     for days in ("0", "-1", "soon", "nan", "99999"):
         assert main(["cluster-certs", str(folder), "--days", days]) == 2
         assert "is not a number of days" in capsys.readouterr().err

@@ -96,9 +96,18 @@ def test_a_map_over_processes_has_the_bits_of_one_rank(tmp_path, capsys) -> None
     np.save(tmp_path / "m.npy", matrix())
     written = []
     for n_ranks in (1, 3):
-        words = ["embed", str(tmp_path / "m.npy"), "--dim", "2", "--ranks", str(n_ranks), "-o", str(tmp_path / "map")]
+        words = [
+            "embed",
+            str(tmp_path / "m.npy"),
+            "--dim",
+            "2",
+            "--ranks",
+            str(n_ranks),
+            "-o",
+            str(tmp_path / f"map-{n_ranks}"),
+        ]
         assert main(words) == 0, capsys.readouterr().err
-        written.append((tmp_path / "map.tsv").read_bytes())
+        written.append((tmp_path / f"map-{n_ranks}.tsv").read_bytes())
     assert written[0] == written[1]
 
 
