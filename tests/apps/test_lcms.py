@@ -290,7 +290,7 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     (earlier,) = out.glob("clusters-M*")
     again = ["lcms", str(folder / "peaks.txt"), "-o", str(tmp_path / "again"), "--mode", "report"]
     for given in (earlier, out):
-        assert main([*again, "--earlier", str(given), "--compare", str(out), "--json"]) == 0
+        assert main([*again, "--earlier", str(given), "--compare", str(out), "--json", "--overwrite"]) == 0
         compared = json.loads(capsys.readouterr().out)["compared"]
         assert compared["golden"] == about["compared"]["golden"]
         assert compared[str(out)]["precision"] == compared[str(out)]["recall"] == 1

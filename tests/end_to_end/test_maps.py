@@ -101,7 +101,7 @@ def test_real_proteomes_added_to_a_run_are_placed_on_its_map(tmp_path: Path, com
     said = json.loads(done.out)["map"]
     assert (said["n_fitted"], said["n_placed"], said["without_place"]) == (6, 2, [])
     assert 0 < said["stress_fitted"] < said["stress_placed"] < 0.5
-    assert command("embed", run, "--extend", "-o", base, "--density", tmp_path / "pairs.png").status == 0
+    assert command("embed", run, "--extend", "--overwrite", "-o", base, "--density", tmp_path / "pairs.png").status == 0
     after = read_coordinates(f"{base}.tsv")
     assert after.keys == tuple(genome.name for genome in genomes)
     np.testing.assert_array_equal(after.points[:6], before.points)
@@ -130,7 +130,7 @@ def grown(numbers: Numbers, tmp_path: Path, command: Command, *words: object) ->
 def test_new_numbers_lie_where_they_must(numbers: Numbers, tmp_path: Path, command: Command) -> None:
     run, done = grown(numbers, tmp_path, command)
     assert done.status == 0, done.err
-    assert "--extend` writes coordinates and pictures" in done.err
+    assert "--extend --overwrite` writes coordinates and pictures" in done.err
     found = tartan.open(run).map
     assert found is not None
     np.testing.assert_allclose(np.abs(np.diff(found.points[:, 0])), 1.0, atol=1e-3)
@@ -169,7 +169,7 @@ def test_the_map_is_left_alone_when_asked_and_extended_by_hand(
     assert json.loads(done.out)["map"] is None
     assert len(tartan.open(run).map or ()) == 8
     assert "map: 2 of 10 items are not on it yet" in command("resume", run).err
-    done = command("embed", run, "--extend", "-o", tmp_path / "m", "--json", "--quiet")
+    done = command("embed", run, "--extend", "--overwrite", "-o", tmp_path / "m", "--json", "--quiet")
     assert (done.status, done.err) == (0, "")
     assert json.loads(done.out)["map"]["n_missing"] == 0
     assert read_coordinates(tmp_path / "m.tsv").points.shape == (10, 1)
@@ -193,7 +193,7 @@ def test_a_map_that_fails_costs_no_score(
     assert done.status == 0
     assert "warning: the map was not extended, all scores are there: " in done.err
     assert {"file": "cannot be read as a map", "defect": "ZeroDivisionError: a defect"}[damage] in done.err
-    assert f"tartan embed {shlex.quote(str(run))} --extend` places the new items" in done.err
+    assert f"tartan embed {shlex.quote(str(run))} --extend --overwrite` places the new items" in done.err
     assert tartan.open(run).n_pairs_done == 45
 
 
@@ -228,11 +228,11 @@ def test_items_of_an_interrupted_add_are_placed_after_resume(
         done = command("add", run, numbers(2, "new", 8))
         assert done.status == 143
     assert tartan.open(run).n_items == 10
-    done = command("embed", run, "--extend", "-o", tmp_path / "m")
+    done = command("embed", run, "--extend", "--overwrite", "-o", tmp_path / "m")
     assert done.status == 2
     assert f"is not finished, 17 pairs are to be computed; `tartan resume {run}` does that" in done.err
     assert "map: 2 of 10 items are not on it yet" in command("resume", run).err
-    assert command("embed", run, "--extend", "-o", tmp_path / "m").status == 0
+    assert command("embed", run, "--extend", "--overwrite", "-o", tmp_path / "m").status == 0
     np.testing.assert_allclose(np.abs(np.diff(read_coordinates(tmp_path / "m.tsv").points[:, 0])), 1.0, atol=1e-3)
 
 
@@ -246,7 +246,7 @@ def test_a_locked_run_is_mapped_but_keeps_nothing(folder: Path, tmp_path: Path, 
     assert "warning: the map is not kept for tartan add" in done.err
     assert (tmp_path / "m.png").exists()
     assert not before.exists()
-    assert command("embed", folder, "-o", tmp_path / "m", "--method", "smacof", "--no-keep").status == 0
+    assert command("embed", folder, "-o", tmp_path / "m", "--method", "smacof", "--no-keep", "--overwrite").status == 0
     assert not before.exists()
 
 
@@ -256,7 +256,7 @@ def test_extend_takes_no_other_way_to_make_a_map(folder: Path, tmp_path: Path, c
         (["--similarity", "1-s"], "leave out --similarity"),
         (["--no-keep"], "not allowed with argument --extend"),
     ):
-        done = command("embed", folder, "--extend", "-o", tmp_path / "m", *words)
+        done = command("embed", folder, "--extend", "--overwrite", "-o", tmp_path / "m", *words)
         assert done.status == 2
         assert said in done.err
     np.save(tmp_path / "D.npy", np.zeros((2, 2)))

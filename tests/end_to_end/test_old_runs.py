@@ -125,7 +125,7 @@ def test_new_items_are_placed_on_the_map(folder: Path) -> None:
 @pytest.mark.slow
 def test_folders_without_a_seal_run_code_and_open_inputs_only_when_trusted(folder: Path) -> None:
     """Nothing in them shows who made them."""
-    with pytest.raises(StoreError, match="--trust") as caught:
+    with pytest.raises(StoreError, match="`trust=True`") as caught:
         tartan.resume(moved(folder, "unfinished"), workers=1)
     assert caught.value.code == "not-trusted"
     with pytest.raises(StoreError, match=r"inputs that it names would be opened: '.*rows.npy'"):

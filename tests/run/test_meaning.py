@@ -102,9 +102,11 @@ def test_the_likest_pairs_are_kept_unless_others_are_asked_for(limit) -> None:
 @pytest.mark.slow
 def test_similarities_without_a_declaration() -> None:
     run = tartan.allpairs(Likeness(), POINTS)
-    for call in (run.dissimilarities, run.tree, run.outliers, lambda: run.cluster(threshold=0.5)):
+    for call in (run.dissimilarities, lambda: run.cluster(threshold=0.5)):
         with pytest.raises(ConfigError, match=r"declares no distance; say how they become distances, .*'max-s'"):
             call()
+    assert run.tree().newick() == run.tree(similarity="max-s").newick()
+    assert run.outliers(2).scores.tolist() == run.outliers(2, similarity="max-s").scores.tolist()
     found = run.embed("smacof", 2, random_state=0)
     assert found.recipe["matrix"]["similarity"] == "max-s"
     clusters = cluster(run)

@@ -194,7 +194,7 @@ def test_what_cannot_be_sorted_is_said(tmp_path: Path) -> None:
     refused("hold their types themselves", dtype="int64")
     refused("'middle' is unknown; choose last or first", nulls="middle")
     refused(
-        "'snappy' is unknown to out.arrow; choose from none, lz4, zstd", to=tmp_path / "out.arrow", compression="snappy"
+        "'snappy'` is unknown to out.arrow; there are none, lz4, zstd", to=tmp_path / "out.arrow", compression="snappy"
     )
     (tmp_path / "raw.bin").write_bytes(bytes(16))
     refused("sort files of one kind", source, tmp_path / "raw.bin")

@@ -85,7 +85,7 @@ def _grown(run: Run, monitor: Monitor) -> MapGrowth:
     except RunCancelledError as error:
         message = (
             "stopped while new items were placed on the map; all scores are there; "
-            f"`tartan embed {shlex.quote(str(run.path))} --extend` places the items"
+            f"`tartan embed {shlex.quote(str(run.path))} --extend --overwrite` places the items"
         )
         raise RunCancelledError(message, context=error.context) from error
     except Exception as error:

@@ -183,7 +183,9 @@ def test_what_cannot_be_extended(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="is in use by process"):
             run.extend_map()
         folder.extend(8)
-    with pytest.raises(ConfigError, match=r"not finished, 13 pairs .*`tartan resume .*--extend` places the new items"):
+    with pytest.raises(
+        ConfigError, match=r"not finished, 13 pairs .*`tartan resume .*--extend --overwrite` places the new items"
+    ):
         tartan.open(tmp_path / "r").extend_map()
 
 

@@ -318,7 +318,7 @@ def test_a_run_is_a_matrix(run) -> None:
         assert D.names == tuple(run.keys)
         assert (D.check().n_missing, D.has_missing) == (29, True)
         np.testing.assert_array_equal(D.materialized().block(0, 30), expected(30))
-        with pytest.raises(ConfigError, match=r"into 2 groups .*; 5 \(5\)\. Leave out what failed \(5 \(5\)\) by"):
+        with pytest.raises(ConfigError, match=r"into 2 groups .*; 5 \(5\)\. Leave out what failed \(5 \(5\)\) with"):
             D.check().require_connected(D)
 
 

@@ -8,6 +8,7 @@ on the map moves.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -123,7 +124,7 @@ def extend_map(run: RunFolder, monitor: Monitor | None = None, *, block_bytes: i
         if left:
             raise ConfigError(
                 f"{run.path} is not finished, {left:,} pairs are to be computed; `tartan resume {run.path}` does that, "
-                f"then `tartan embed {run.path} --extend` places the new items"
+                f"then `tartan embed {shlex.quote(str(run.path))} --extend --overwrite` places the new items"
             )
         if len(old) == now.manifest.n_items:
             return old

@@ -28,7 +28,7 @@ def kept(run: Any) -> StoredMap | None:
 
 def print_growth(run: Any, growth: MapGrowth, *, quiet: bool) -> dict[str, Any] | None:
     """Print what became of the map of a run that has grown; return what the JSON object says of it, if there is one."""
-    again = f"`tartan embed {shlex.quote(str(run.path))} --extend`"
+    again = f"`tartan embed {shlex.quote(str(run.path))} --extend --overwrite`"
     if growth.problem is not None:
         say(f"tartan: warning: the map was not extended, all scores are there: {growth.problem}")
         say(f"tartan: when that is mended, {again} places the new items")
@@ -89,7 +89,7 @@ def hint(run: Any) -> None:
     if found is not None and len(found) < run.n_items:
         say(
             f"map: {run.n_items - len(found):,} of {run.n_items:,} items are not on it yet; "
-            f"`tartan embed {shlex.quote(str(run.path))} --extend` places them"
+            f"`tartan embed {shlex.quote(str(run.path))} --extend --overwrite` places them"
         )
 
 
