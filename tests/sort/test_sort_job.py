@@ -247,7 +247,9 @@ class TestWrongUse:
         self, engine: Any, source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(job, "disks_of", lambda folders: [Disk(1, 1000)])
-        with pytest.raises(DiskFullError, match="only 0 B are free; free some"):
+        with pytest.raises(
+            DiskFullError, match=r"only 0 B are free besides the 16.8 MB of each disk that stay free; free some"
+        ):
             sort_file(source, target)
         assert engine.made == []
         assert left_in(target.parent) == {"in.npy"}

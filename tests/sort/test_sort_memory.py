@@ -59,3 +59,15 @@ def test_128_megabytes_for_records(tmp_path: Path) -> None:
 def test_256_megabytes(tmp_path: Path, words: list[str]) -> None:
     values = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, 125 * MB)
     check(sort_apart(tmp_path, values, "256MB", *words), 256 * MB)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("columns", "key"), [(3, "c1"), (100, "c1,c7:desc"), (1, "c0:text")])
+def test_300_megabytes_for_text(tmp_path: Path, columns: int, key: str) -> None:
+    rng = np.random.default_rng(0)
+    lines = [",".join(map(str, row)) for row in rng.integers(10**9, 10**10, (1_500_000 // columns // 5, columns))]
+    (tmp_path / "in.csv").write_text("\n".join([",".join(f"c{number}" for number in range(columns)), *lines]))
+    words = [str(tmp_path / "in.csv"), str(tmp_path / "out.csv"), "--key", key, "--memory", "300MB", "--json", "-q"]
+    ran = subprocess.run([sys.executable, "-m", "tartan.cli.main", "sort", *words], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["peak_rss_bytes"] <= 300 * MB

@@ -30,6 +30,7 @@ Nulls = Literal["last", "first"]
 
 POLL_SECONDS = 0.1
 MAX_RECORD_BYTES = 1 << 16
+_OWN_BYTES = 200 * 10**6  # more than a process holds that does nothing but sort
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ class Order:
         try:
             return plan_sort(shape, memory_for_engine(options.memory_bytes, held), overhead)
         except ConfigError as error:
-            raise _with_what_is_held(error, options.memory_bytes, held) from None
+            raise _with_what_is_held(error, options.memory_bytes, held, kept_bytes) from None
 
     def open_engine(self, plan: SortPlan, options: SortOptions, folders: Sequence[Path], fingerprint: bytes) -> SortJob:
         """Start the engine; run files go to ``folders`` and carry the fingerprint."""
@@ -164,14 +165,16 @@ class Order:
         )
 
 
-def _with_what_is_held(error: ConfigError, promised: int, held: int) -> ConfigError:
+def _with_what_is_held(error: ConfigError, promised: int, held: int, kept: int) -> ConfigError:
     """Say how much the whole process needs, if the plan says how much the engine needs."""
     if not {"least_bytes", "available_bytes"} <= error.context.keys():
         return error
     needed = int(1.02 * (promised - error.context["available_bytes"] + error.context["least_bytes"]))
+    reading = f", and reading and writing take {format_bytes(kept)}" if kept else ""
+    apart = ", or sort in a process of its own" if held - kept > _OWN_BYTES else ""
     return ConfigError(
-        f"memory of {format_bytes(promised)} is too little: this process holds {format_bytes(held)} already; "
-        f"give {needed // 10**6 + 1}MB, or sort in a process of its own",
+        f"memory of {format_bytes(promised)} is too little: this process holds {format_bytes(held - kept)} already"
+        f"{reading}; give {needed // 10**6 + 1}MB{apart}",
         code="memory",
         context={"memory_bytes": promised, "held_bytes": held, "least_bytes": needed},
     )

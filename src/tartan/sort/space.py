@@ -121,7 +121,8 @@ def check_space(temporary: Sequence[Disk], temporary_bytes: int, destination: Di
 
 def _full(what: str, needed: int, free: int, way_out: str) -> DiskFullError:
     return DiskFullError(
-        f"{what} may need {format_bytes(needed)}, but only {format_bytes(free)} are free; free some, or {way_out}",
+        f"{what} may need {format_bytes(needed)}, but only {format_bytes(free)} are free besides the "
+        f"{format_bytes(_SPARE_DISK_BYTES)} of each disk that stay free; free some, or {way_out}",
         context={"needed_bytes": needed, "free_bytes": free},
         retryable=True,
     )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tartan.sort.progress import SortProgress
+    from tartan.sort.result import SortResult
     from tartan.sort.work import WorkFolders
 
 Writer = tuple[Callable[[Any], None], Callable[[], None], Callable[[], None]]
@@ -188,6 +189,13 @@ class TableRun(PushedRun):
     tables: Sequence[RowSource]
     form: RowForm
     compression: str
+
+    def run(self, *, resume: bool, quiet: bool) -> SortResult:
+        """Sort, and return what was done; what Arrow took to look at the sources is given back first."""
+        import pyarrow as pa
+
+        pa.default_memory_pool().release_unused()
+        return super().run(resume=resume, quiet=quiet)
 
     def _kept_bytes(self) -> int:
         largest = max((table.part_bytes for table in self.tables), default=0)
