@@ -46,7 +46,8 @@ def read(run: tartan.Run, **options: Any) -> list[tuple[Any, ...]]:
     with run.pairs_sorted(memory=MEMORY, **options) as reader:
         table = reader.read_all()
     assert table["key_i"].to_pylist() == [run.keys[i] for i in table["i"].to_pylist()]
-    assert table["key_j"].to_pylist() == [run.keys[j] for j in table["j"].to_pylist()]
+    first = run.manifest.workload.get("n_left", 0)  # of two sets, the second is counted from 0
+    assert table["key_j"].to_pylist() == [run.keys[first + j] for j in table["j"].to_pylist()]
     return list(zip(*(table[name].to_pylist() for name in ("i", "j", "score")), strict=True))
 
 

@@ -80,7 +80,7 @@ class FakeRun:
             meaning=lambda output=None: {},
         )
 
-    def view(self) -> UpperTriangle:
+    def view(self, output: str | None = None) -> UpperTriangle:
         return UpperTriangle(self.full, 192)
 
     def pairs(self, output: str | None = None) -> Iterator[pa.RecordBatch]:
