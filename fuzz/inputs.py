@@ -157,7 +157,7 @@ def sorted_table(mark: str, folder: Path, rows: list[tuple[str, str]]) -> None:
         writer.writerows([("number", "word"), *rows])
     target.unlink(missing_ok=True)
     key = "word:text,number:number"
-    sort_file(source, target, key=key, format=kind, memory=MEMORY, quiet=True)
+    sort_file(source, target, key=key, format=kind, quote="double", memory=MEMORY, quiet=True)
     with open(target, newline="", encoding="utf-8") as stream:
         found = [tuple(row) for row in csv.reader(stream, delimiter=mark)]
     expected = sorted(rows, key=lambda row: (row[1].encode(), int(row[0])))

@@ -104,7 +104,10 @@ ANALYSES: dict[str, tuple[Callable[[Any], Any], dict[str, str]]] = {
         lambda D: LMMDS(1, random_state=0).fit(D).embedding_,
         {**MAP, "one point": "1 item", "far apart": "smallest dissimilarity above 0 is 1e-200"},
     ),
-    "DAPWC": (lambda D: DAPWC(2, random_state=0).fit(D).membership_, {**MAP, **FEW, "all missing": "groups"}),
+    "DAPWC": (
+        lambda D: DAPWC(2, random_state=0).fit(D).membership_,
+        {kind: says for kind, says in {**MAP, **FEW, "all missing": "groups"}.items() if kind != "tiny"},
+    ),
     "neighbour joining": (lambda D: neighbor_joining(D).lengths[1:], COMPLETE),
     "UPGMA": (lambda D: upgma(D).lengths[1:], COMPLETE),
     "single": (lambda D: linkage(D, "single"), {"cut apart": MAP["cut apart"], "all missing": "12 groups"}),

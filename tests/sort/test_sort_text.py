@@ -185,6 +185,7 @@ def test_long_rows_are_refused_by_number(tmp_path: Path) -> None:
 WRONG: list[tuple[str, str, dict[str, Any], str]] = [
     ("a.csv", "k,v\n1,2\n", {}, "name the columns to sort by"),
     ("a.csv", "k,v\n1,2\n", {"key": "x"}, "has no column 'x'"),
+    ("a.tsv", '"k"\t"v"\n"1"\t"2"\n', {"key": "k"}, "its names are quoted: add --quote double"),
     ("a.csv", "k,k\n1,2\n", {"key": "k"}, "has several columns 'k'"),
     ("a.csv", "k,v\n1,2\nx,3\n", {"key": "k:number"}, r"'x' in column 'k', row 2, is no number"),
     ("a.csv", "k,v\n1,2\n3\n", {"key": "k"}, "row 2 of .* has 1 value, and the first line 2 names"),

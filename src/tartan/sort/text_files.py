@@ -149,7 +149,10 @@ class TextSource:
         if self.names.count(wanted) != 1:
             how = "has no column" if wanted not in self.names else "has several columns"
             there = ", ".join(map(shown_name, self.names))
-            raise ConfigError(f"{self.shown} {how} {shown_name(wanted)!r}; there are {there}", context={"column": name})
+            hint = "; its names are quoted: add --quote double" if b'"%b"' % wanted in self.names else ""
+            raise ConfigError(
+                f"{self.shown} {how} {shown_name(wanted)!r}; there are {there}{hint}", context={"column": name}
+            )
         return str(self.names.index(wanted))
 
     def _damaged(self, error: Exception) -> ItemError:

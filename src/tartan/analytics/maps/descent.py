@@ -19,7 +19,7 @@ from tartan.analytics.maps.guttman import Solve
 from tartan.analytics.maps.smacof import Floats, Passes
 from tartan.analytics.monitor import Monitor
 
-#: Temperatures below this do nothing.
+#: Temperatures below this share of the first one do nothing.
 _COLD = 1e-9
 
 
@@ -58,7 +58,7 @@ class Schedule:
 
     def diff(self, temperature: float) -> float:
         """Return what a temperature takes off every dissimilarity: sqrt(2 dim) T."""
-        return 0.0 if temperature <= _COLD else (2.0 * self.dim) ** 0.5 * temperature
+        return 0.0 if temperature <= _COLD * self.temperatures[0] else (2.0 * self.dim) ** 0.5 * temperature
 
 
 def _falling(temperature: float, lowest: float, alpha: float) -> Iterator[float]:

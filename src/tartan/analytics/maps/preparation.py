@@ -154,12 +154,12 @@ class Preparation:
 
     def _wide(self) -> bool:
         """Whether to compute in float64."""
-        precision = self._options.pairs.precision
+        precision, check, scale = self._options.pairs.precision, self._matrix.check(), self._matrix.scale
+        if not _NARROW[0] < check.largest / scale < _NARROW[1]:
+            return True  # whatever was asked for: squares of these are 0 or infinite in float32
         if precision is not None:
             return precision == "float64"
-        check, scale = self._matrix.check(), self._matrix.scale
-        extreme = not _NARROW[0] < check.largest / scale < _NARROW[1]
-        return extreme or self._matrix.dtype.newbyteorder("=") == np.float64
+        return self._matrix.dtype.newbyteorder("=") == np.float64
 
     def _schedule(self) -> Schedule:
         options, check, scale = self._options, self._matrix.check(), self._matrix.scale
