@@ -93,7 +93,7 @@ class FakeRun:
     def embed(self, *_: Any, **__: Any) -> Any:
         raise ConfigError("this run has no map")
 
-    def tree(self) -> Any:
+    def tree(self, **_: Any) -> Any:
         raise ConfigError("this run has no tree")
 
     def matrix(self) -> np.ndarray:

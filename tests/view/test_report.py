@@ -11,6 +11,7 @@ from PIL import Image
 from tartan.core.ledger import Failure
 from tartan.errors import ConfigError
 from tartan.store.maps import StoredMap
+from tartan.view.groups import groups_of
 from tartan.view.overview import overview
 from tartan.view.report import MAX_BYTES, write_report
 from tartan.view.report_sections import Findings, again, histogram
@@ -105,6 +106,27 @@ def test_groups_come_by_size_and_what_is_in_none_comes_last(make_run, tmp_path):
     assert "<h2>2 groups</h2>" in content
     names = re.findall(r'<th scope="row"><span class="dot" style="[^"]*"></span>([^<]*)</th>', content)
     assert names == ["group 1", "group 2", "in no group"]
+
+
+@pytest.mark.parametrize(("section", "reason"), [
+    ("The groups", "nothing is analysed here"),
+    ("The map", "this run has no map"),
+    ("The tree", "this run has no tree"),
+])  # fmt: skip
+def test_a_page_says_what_it_leaves_out_and_why(make_run, tmp_path, section, reason):
+    run = make_run(8, 2)
+    run.manifest.meaning = lambda output=None: {"tree": True}
+    page = " ".join(write_report(run, tmp_path / "r.html").read_text().split())
+    assert f"<h2>{section}</h2> <p>Left out: {reason}</p>" in page
+
+
+def test_a_page_says_that_it_looks_for_no_groups_of_many_items(make_run):
+    run = make_run(3)
+    run.n_items, run.n_pairs_left = 2001, 0
+    found = groups_of(run)
+    assert found is not None
+    assert found.labels is None
+    assert "up to 2,000 items" in found.said
 
 
 HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(2)>'&\x00\u202e"

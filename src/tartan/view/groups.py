@@ -20,38 +20,38 @@ class Groups:
 
     Attributes
     ----------
-    labels : sequence, length n
-        Group of each item.
+    labels : sequence, length n, or None
+        Group of each item; None where they are left out.
     said : str
-        How they were found.
+        How they were found, or why they are left out.
     cut : float or None
         The score at which items begin to belong together, where the application names one.
     cut_said : str
         What it is, in a few words.
     """
 
-    labels: Sequence[Hashable]
+    labels: Sequence[Hashable] | None
     said: str = ""
     cut: float | None = None
     cut_said: str = ""
 
 
 def groups_of(run: Any) -> Groups | None:
-    """Return the groups that ``tartan cluster RUN`` finds; None where it finds none, or one of all items.
+    """Return the groups that ``tartan cluster RUN`` finds, or why a page leaves them out; None where there are none.
 
-    Runs in progress, of two sets and of very many items have none here.
+    Runs in progress and of two sets have none, nor have those whose items are all one group.
     """
     if run.n_pairs_left or run.n_items < 3 or run.manifest.workload["kind"] == "rectangle":
         return None
     if run.manifest.reduce is None and run.n_items > MOST_ITEMS:
-        return None
+        return Groups(None, f"a page looks for groups of up to {MOST_ITEMS:,} items; `tartan cluster` finds them")
     from tartan.analytics import cluster
 
     failed = run.manifest.reduce is None and any(failure.kind == "item" for failure in run.failures)
     try:
         found = cluster(run, drop_failed=failed)
-    except TartanError:
-        return None
+    except TartanError as error:
+        return Groups(None, str(error))
     meaning = run.manifest.meaning()
     cut = meaning.get("cut")
     if found.n_clusters < 2 and cut is None:

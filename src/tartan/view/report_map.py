@@ -11,7 +11,7 @@ from tartan.base.format import format_number
 from tartan.errors import ConfigError, TartanError
 from tartan.view.map_image import map_png, map_svg
 from tartan.view.page import data_uri
-from tartan.view.report_sections import Findings
+from tartan.view.report_sections import Findings, left_out
 from tartan.view.scene import Scene, scene
 
 # A drawing with names that is larger gives way to a picture without them.
@@ -23,10 +23,16 @@ _SIZE: Final = {"width": 960, "height": 640}
 
 
 def item_map(run: Any, findings: Findings) -> dict[str, str] | None:
-    """Draw the map that was given, or that the run keeps; None where there is none."""
-    kept = None if findings.points is not None else _kept(run)
-    points = findings.points if kept is None else kept.points
-    made = _made(run) if points is None else None
+    """Draw the map that was given, that the run keeps, or one made here; None where there is none.
+
+    A report is written even if no map can be read or made: the section says why.
+    """
+    try:
+        kept = None if findings.points is not None else getattr(run, "map", None)
+        points = findings.points if kept is None else kept.points
+        made = _made(run) if points is None else None
+    except TartanError as error:
+        return {"drawing": "", "picture": "", "note": left_out(error)}
     points = made if points is None else points
     if points is None:
         return None
@@ -43,23 +49,12 @@ def item_map(run: Any, findings: Findings) -> dict[str, str] | None:
     return found | {"picture": data_uri(map_png(shown, **_SIZE), "image/png"), "described": described, "note": note}
 
 
-def _kept(run: Any) -> Any:
-    """Return the map that a run keeps; a report is written even if its file is damaged."""
-    try:
-        return getattr(run, "map", None)
-    except TartanError:
-        return None
-
-
 def _made(run: Any) -> np.ndarray | None:
-    """Make a map of a finished run of few items; None where that cannot be done, which is no failure of the report."""
+    """Make a map of a finished run of few items; None for others."""
     if not run.manifest.symmetric_in() or not 3 <= run.n_items <= _MOST_MADE or run.n_pairs_left:
         return None
     method = "smacof" if run.manifest.reduce is None else "damds"
-    try:
-        return np.asarray(run.embed(method, 2, random_state=0).points, np.float64)
-    except TartanError:
-        return None
+    return np.asarray(run.embed(method, 2, random_state=0).points, np.float64)
 
 
 def _scene(run: Any, points: np.ndarray, findings: Findings) -> Scene:

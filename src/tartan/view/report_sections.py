@@ -60,7 +60,7 @@ class Findings:
     points : array_like (m, L), or None
         Places of the first m items on a map.
     said : str
-        How the clusters were found.
+        How the clusters were found, or why they are left out.
     cut : float or None
         The score at which items begin to belong together.
     cut_said : str
@@ -227,16 +227,21 @@ def nearest_pairs(run: Any, seen: Overview) -> dict[str, Any] | None:
     return {"title": title, "caption": f"Of {seen.n_scores:,} pairs; {_kind_of_score(run)}", "rows": rows}
 
 
+def left_out(reason: object) -> str:
+    """Say why a part of a page is not there."""
+    return f"Left out: {reason}"
+
+
 def tree(run: Any, findings: Findings) -> dict[str, str] | None:
-    """Draw the tree of a run of an application whose answer is one; None for others, and where pairs are missing."""
+    """Draw the tree of a run of an application whose answer is one, or say why not; None where pairs are missing."""
     if not run.manifest.meaning().get("tree") or not 3 <= run.n_items <= MAX_LEAVES or not run.manifest.symmetric_in():
         return None
     if run.manifest.reduce is not None or run.n_pairs_left:
         return None
     try:
         found = run.tree(drop_failed=any(failure.kind == "item" for failure in run.failures))
-    except TartanError:
-        return None
+    except TartanError as error:
+        return {"drawing": "", "note": left_out(error)}
     labels = findings.labels
     by_group = group_colours(labels) if labels else {}
     colour = dict(zip(map(str, run.keys), (by_group[label] for label in labels))) if labels else {}
@@ -249,9 +254,16 @@ def tree(run: Any, findings: Findings) -> dict[str, str] | None:
 
 
 def clusters_found(run: Any, findings: Findings) -> dict[str, Any] | None:
-    """List the clusters with their members, and how they match the truth; None where no clusters were given."""
+    """List the clusters with their members, and how they match the truth; None where there are none.
+
+    Where clusters are left out, the caption and the reason are all there is.
+    """
     if findings.clusters is None:
-        return None
+        return (
+            {"caption": "The groups", "said": left_out(findings.said), "rows": [], "pairs_note": ""}
+            if findings.said
+            else None
+        )
     members: dict[str, list[int]] = {}
     for index, label in enumerate(findings.clusters):
         members.setdefault(str(label), []).append(index)
