@@ -201,7 +201,8 @@ class TestRun:
 
     def test_what_is_besides_a_run_is_kept_and_named(self, command: Any, words: Any) -> None:
         Path("a.tartan/thesis.tex").write_text("precious")
-        said = command("run", "vectors", "numbers.npy", "-o", "a.tartan", "--overwrite")
+        np.save("points.npy", np.eye(3))
+        said = command("run", "vectors", "points.npy", "-o", "a.tartan", "--overwrite")
         assert said.status == 2
         assert "besides a run it holds thesis.tex; move that away" in said.err
         assert tartan.open("a.tartan").finished

@@ -62,7 +62,7 @@ def test_what_a_grown_run_says(numbers: Numbers, tmp_path: Path) -> None:
     assert list(tartan.open(run).keys)[5:7] == ["005.txt", "006.txt"]
 
 
-@pytest.mark.parametrize("n_first", [1, 4, 8, 9])
+@pytest.mark.parametrize("n_first", [2, 4, 8, 9])
 def test_a_grown_run_is_like_one_from_scratch(n_first: int, tmp_path: Path) -> None:
     """Old scores keep every bit; in exact arithmetic the whole matrix is that of one run."""
 

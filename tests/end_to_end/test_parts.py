@@ -166,8 +166,8 @@ def test_a_part_that_is_stopped_ends_cleanly(numbers: Numbers, start: Start, tmp
     assert start(*words).finish().status == 0
 
 
-def test_a_single_item(numbers: Numbers, command: Command, tmp_path: Path) -> None:
-    words = ("run", f"{APPLICATIONS}:Distances", numbers(1), "-o", tmp_path / "run")
+def test_a_single_pair(numbers: Numbers, command: Command, tmp_path: Path) -> None:
+    words = ("run", f"{APPLICATIONS}:Distances", numbers(2), "-o", tmp_path / "run")
     assert [command(*words, "--part", f"{index}/2", "--quiet").status for index in (1, 2)] == [0, 0]
     assert command("resume", tmp_path / "run", "--quiet").status == 0
 

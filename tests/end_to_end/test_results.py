@@ -44,7 +44,6 @@ def small(**changes: Any) -> RandomRun:
 @pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @example(small())  # a span moves in a level of two slots
-@example(small(numbers=(1,)))
 @example(small(numbers=(1,), diagonal=True, options={"order": "quadrant"}))
 @example(small(numbers=(1, 2), options={"device": "sim"}))
 @example(small(numbers=(4, 3, 2, 1, 0, 9), prepared=True, options={"device": "sim", "host_cache": "4items"}))
@@ -133,11 +132,22 @@ def test_the_best_of_each_item(numbers: list[int], largest: bool, tile: int, k: 
     np.testing.assert_array_equal(scores, expected_scores)
 
 
-def test_one_item_is_a_finished_run_without_pairs(tmp_path: Path) -> None:
-    run = tartan.allpairs(lambda a, b: a - b, [5.0], tmp_path / "run")
-    assert (run.n_items, run.n_pairs, run.n_pairs_done) == (1, 0, 0)
-    assert run.condensed().shape == (0,)
-    assert run.matrix().shape == (1, 1)
+def test_one_item_is_refused_and_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"pairs need at least 2 items; found 1 item in the list; name more"):
+        tartan.allpairs(lambda a, b: a - b, [5.0], tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_item_makes_a_pair_with_itself_or_with_another_set() -> None:
+    class Sums(tartan.Application):
+        diagonal = True
+
+        def compare_pair(self, a: float, b: float) -> float:
+            return a + b
+
+    assert tartan.allpairs(Sums(), [5.0], workers=1).matrix().tolist() == [[10.0]]
+    sides = tartan.allpairs(lambda a, b: a + b, [5.0], against=[1.0], workers=1)
+    assert (sides.n_pairs, sides.matrix().tolist()) == (1, [[6.0]])
 
 
 @pytest.mark.slow

@@ -325,7 +325,7 @@ REFUSED: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
     "not a rule": (Product(), whole_numbers(4), {"keep": 10}, "10 is not understood"),
     "NaN": (Product(), whole_numbers(4), {"keep": tartan.over(float("nan"))}, "threshold"),
     "no output": (Product(), whole_numbers(4), {"keep": tartan.top(1, output="x")}, "there is no output 'x'"),
-    "two items": (Product(), whole_numbers(2), {}, "triples need at least 3 items, and there are 2"),
+    "two items": (Product(), whole_numbers(2), {}, "triples need at least 3 items; found 2 items in the ndarray"),
     "room for two": (Product(), whole_numbers(9), {"host_cache": "2items"}, "triples needs at least 3"),
     "a GPU": (Product(), whole_numbers(4), {"device": "sim"}, "triples are compared on the CPU"),
     "a function of two": (lambda a, b: 0, [1, 2, 3], {}, "cannot be called with three items"),

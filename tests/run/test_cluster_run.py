@@ -58,8 +58,8 @@ def test_more_ranks_than_chunks(tmp_path: Path) -> None:
     check(start(asked(n=7), tmp_path / "run", ranks=ranks(4)), 7)
 
 
-def test_a_single_item_needs_no_pair(tmp_path: Path) -> None:
-    assert start(asked(n=1), tmp_path / "run", ranks=ranks(2)).finished
+def test_a_single_pair(tmp_path: Path) -> None:
+    assert start(asked(n=2), tmp_path / "run", ranks=ranks(2)).finished
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from typing import Any
 
 from tartan.application import Application, splitter
+from tartan.base.format import counted, shown
+from tartan.errors import ConfigError
 from tartan.sources.items import Source, open_source
+from tartan.sources.paths import folders_within
 
 
 def open_items(app: Application, given: Any) -> Source:
@@ -22,3 +27,55 @@ def open_items(app: Application, given: Any) -> Source:
         If there are none, or a file that holds several items cannot be split.
     """
     return open_source(given, suffixes=app.item_suffixes, split=splitter(app))
+
+
+def require_items(app: Application, source: Source, given: Any, least: int) -> None:
+    """Refuse fewer items than are compared at a time: a run of no pairs would look like one that went well.
+
+    Parameters
+    ----------
+    app : Application
+    source : Source
+    given : object
+        What ``source`` was opened from.
+    least : int
+        2 for pairs, 3 for triples.
+
+    Raises
+    ------
+    ConfigError
+        With what was found, and where.
+    """
+    n_items = source.n_items
+    if n_items >= least:
+        return
+    what = {2: "pairs need at least 2 items", 3: "triples need at least 3 items"}[least]
+    names = _names(given)
+    where = f"in {_some(names)} ({_some(source.keys)})" if names else f"in the {type(given).__name__}"
+    folders = [within for name in names for within in folders_within(name, app.item_suffixes)]
+    raise ConfigError(
+        f"{what}; found {counted(n_items, 'item')} {where}{_way_out(folders, least)}",
+        code="no-input",
+        context={"n_items": n_items},
+    )
+
+
+def _names(given: Any) -> list[str]:
+    """Return the paths and globs that were given; none where it was something else."""
+    listed = given if isinstance(given, list | tuple) else [given]
+    paths = all(isinstance(name, str | os.PathLike) for name in listed)
+    return [os.fsdecode(name) for name in listed] if paths else []
+
+
+def _way_out(folders: Sequence[str], least: int) -> str:
+    if folders:
+        glob = os.path.join(os.path.dirname(folders[0]), "**", "*")  # noqa: PTH118, PTH120 - paths are texts here
+        return f"; more lie in {_some(folders)}: the glob {glob!r} takes them, too"
+    if least == 2:
+        return "; name more, or compare it with others by `against=`"
+    return "; name more"
+
+
+def _some(names: Sequence[str]) -> str:
+    listed = [shown(name) for name in names[:3]]
+    return ", ".join(listed) + (" and others" if len(names) > len(listed) else "")

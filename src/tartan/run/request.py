@@ -21,7 +21,7 @@ from tartan.base.progress import watched
 from tartan.core.workload import AllPairs, Candidates, Rectangle, Workload
 from tartan.errors import ConfigError, ItemError
 from tartan.options import RunOptions, parse_size
-from tartan.run.inputs import open_items
+from tartan.run.inputs import open_items, require_items
 from tartan.sources.items import Source, join_sources, local_files
 from tartan.store.items import ItemTable
 from tartan.store.manifest import Manifest
@@ -172,6 +172,8 @@ def request(
         given = _indices(pairs)
         workload = {"kind": "candidates", "file": "candidates.npy", "digest": digest(given)}
         candidates = np.sort(given, axis=1)
+    if workload["kind"] == "all" and not application.diagonal:
+        require_items(application, source, items, 2)
     kept = None if reduce is None else reduction(reduce, output_dtypes(application), bool(application.similarity))
     described = described or describe_application(application, registry)
     return Request(application, described, source, options, workload, candidates, kept)

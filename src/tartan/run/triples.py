@@ -18,7 +18,7 @@ from tartan.core.workload import AllPairs, Workload
 from tartan.errors import ConfigError, InternalError
 from tartan.options import RunOptions
 from tartan.run.healing import failed_items
-from tartan.run.inputs import open_items
+from tartan.run.inputs import open_items, require_items
 from tartan.run.plan import host_slots, sizing_of
 from tartan.run.probing import ask
 from tartan.run.reopen import refuse_other
@@ -78,8 +78,7 @@ def triple_request(
     _refuse_options(options)
     kept = _kept(keep, bool(application.similarity is not False), output_dtypes(application))
     source = open_items(application, items)
-    if source.n_items < LEAST_ITEMS:
-        raise ConfigError(f"triples need at least 3 items, and there are {source.n_items}")
+    require_items(application, source, items, LEAST_ITEMS)
     described = described or describe_application(application, registry)
     return Request(application, described, source, options, {"kind": "triples"}, reduce=kept)
 

@@ -8,6 +8,7 @@ imported only when a URL is met.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -121,6 +122,25 @@ def _list_folder(folder: str, suffixes: tuple[str, ...]) -> Iterable[Location]:
         raise ConfigError(f"folder {folder!r}: {error.strerror}", context={"input": folder}) from error
     chosen = _some(_choose(names, suffixes), _nothing_in(folder, suffixes))
     return [Location(os.path.join(folder, name)) for name in chosen]
+
+
+def folders_within(name: str, suffixes: tuple[str, ...]) -> list[str]:
+    """Return the folders inside a local folder that hold files which would be found there; none of anything else."""
+    name = os.path.expanduser(name)
+    if is_url(name) or not os.path.isdir(name):
+        return []
+    found = []
+    with contextlib.suppress(OSError), os.scandir(name) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):  # one that cannot be listed has nothing to offer
+                if _is_folder(entry) and not entry.name.startswith(".") and _holds_some(entry.path, suffixes):
+                    found.append(entry.path)
+    return sorted(found)
+
+
+def _holds_some(folder: str, suffixes: tuple[str, ...]) -> bool:
+    with os.scandir(folder) as entries:
+        return bool(_choose((entry.name for entry in entries if not _is_folder(entry)), suffixes))
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

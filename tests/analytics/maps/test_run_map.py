@@ -206,7 +206,9 @@ def test_a_map_that_cannot_be_kept_is_returned_with_a_warning(tmp_path: Path) ->
         assert len(run.embed("lmmds", keep=True, formula="squared").points) == 6
     with FolderLock(tmp_path / "r"), pytest.warns(RuntimeWarning, match="is in use"):
         assert len(run.embed(keep=True, random_state=0).points) == 6
-    one = tartan.allpairs(Places(), list(POINTS[:1]), out=tmp_path / "one")
+    of_one = Places()
+    of_one.diagonal = True
+    one = tartan.allpairs(of_one, list(POINTS[:1]), out=tmp_path / "one")
     with pytest.warns(RuntimeWarning, match="a map of one item has no directions"):
         assert len(one.embed(keep=True).points) == 1
     assert run.map is None
