@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from low_contrast import groups
 from numpy.typing import NDArray
-from sklearn.metrics import adjusted_rand_score
+from scipy.spatial.distance import pdist, squareform
+from sklearn.metrics import adjusted_rand_score, silhouette_samples
 
 from tartan.analytics import DAPWC, as_dissimilarities, cluster
-from tartan.analytics.clusters import density
-from tartan.analytics.clusters.number import number_of_clusters
+from tartan.analytics.clusters import density, find
+from tartan.analytics.clusters.cut import cut
+from tartan.analytics.clusters.dapwc import contest
+from tartan.analytics.clusters.dapwc.prepared import Prepared
+from tartan.analytics.clusters.number import _linked, _silhouettes, number_of_clusters
+from tartan.analytics.clusters.pairwise import pairwise_clusters
 from tartan.analytics.monitor import Monitor
 from tartan.errors import ConfigError, ResourceError
 
@@ -246,4 +253,44 @@ def test_more_than_forty_groups_are_found_without_their_number() -> None:
     found = cluster(D)
     assert found.n_clusters == 100
     assert adjusted_rand_score(truth, found.labels) == 1.0
-    assert found.reason.startswith("of 2 to 300 clusters 100 stand out most") or "of 2 to 160" in found.reason
+    assert found.reason.startswith("of 2 to 200 clusters 100 stand out most")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_mean_silhouettes_are_those_of_scikit_learn(seed: int) -> None:
+    points = np.random.default_rng(seed).standard_normal((60, 3))
+    linked = _linked(np.round(squareform(pdist(points)), 1), "average")  # rounded: ties, and items at one place
+    found = _silhouettes(linked, 40)
+    for k in range(2, 41):
+        labels = cut(linked.steps, 60, k)
+        each = silhouette_samples(linked.measured, labels, metric="precomputed")
+        torn = (labels[linked.nearest[0]] != labels) | (labels[linked.nearest[1]] != labels)
+        each = np.where(torn, np.minimum(each, 0), each)
+        each[np.bincount(labels)[labels] == 1] = 0
+        assert found[k - 2] == pytest.approx(each.mean(), abs=1e-12)
+
+
+@pytest.mark.parametrize("n_groups", [20, 90, 300])
+def test_clear_groups_are_counted_however_many_there_are(n_groups: int) -> None:
+    sizes = np.random.default_rng(0).integers(3, 7, n_groups)
+    labels = np.repeat(np.arange(n_groups), sizes)
+    centres = 10 * np.random.default_rng(1).standard_normal((n_groups, 30))
+    points = centres[labels] + 0.6 * np.random.default_rng(2).standard_normal((len(labels), 30))
+    matrix = as_dissimilarities(squareform(pdist(points)))
+    matrix.check()
+    assert number_of_clusters(matrix).chosen == n_groups
+
+
+def test_a_number_found_from_a_part_of_the_items_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "number_of_clusters", partial(number_of_clusters, most_items=20))
+    found = cluster(squareform(pdist(np.repeat(np.eye(3), 10, axis=0) + 0.001 * np.arange(30)[:, None])))
+    assert any("from 20 of the 30 items" in note for note in found.notes)
+
+
+def test_what_does_not_fit_into_memory_takes_no_part_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Prepared(as_dissimilarities(squareform(pdist(np.random.default_rng(0).random((30, 2))))), Monitor(0))
+    monkeypatch.setattr(case.hierarchies, "_fits", False)
+    monkeypatch.setattr(contest, "_SUMS", 1)
+    notes = " ".join(pairwise_clusters(case, 3, 0, Monitor(0)).notes)
+    assert "only single linkage took part" in notes
+    assert "no search improved them" in notes

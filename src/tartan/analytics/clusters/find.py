@@ -261,7 +261,13 @@ def _into(
         why = f"{n_clusters:,} were asked for, and only {n_found:,} items differ"
         if wanted.options or matrix.has_missing:
             why = f"{n_clusters:,} were asked for, and annealing came to {n_found:,}"
-    return Clustering(found.labels, method, why, found.found_by, found.notes, curve=curve, conversion=matrix.conversion)
+    notes = found.notes
+    if curve is not None and curve.n_items < matrix.n:
+        notes += (
+            f"the number was found from {curve.n_items:,} of the {matrix.n:,} items: groups with few of these are "
+            "missed, and a number or a cut of your own looks at all",
+        )
+    return Clustering(found.labels, method, why, found.found_by, notes, curve=curve, conversion=matrix.conversion)
 
 
 def _grouped(

@@ -17,6 +17,7 @@ Hastie, J. R. Stat. Soc. B 63, 2001), of silhouettes, for distances without coor
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +32,12 @@ from tartan.analytics.trees.hierarchy import linkage
 Matrix = NDArray[np.float64]
 
 MOST_CLUSTERS = 40
-SAMPLED_ITEMS = 2500
+SAMPLED_ITEMS = 5000  # 200 MB, and seconds for hundreds of clusters
 _REFERENCES = 20
 _REFERENCE_ITEMS = 200
 _MOST_DIMENSIONS = 64
 _EQUAL = 1e-9  # relative
+_CLEAR_STEP = 1.2
 
 
 def number_of_clusters(
@@ -61,8 +63,9 @@ def number_of_clusters(
 
     Notes
     -----
-    2 to 40 clusters are tried, and twice as many as long as the best number lies in the upper half, up to half of the
-    items. A few seconds at most, besides reading the rows of the items.
+    2 to 40 clusters are tried, or twice as many as where the linkage has its largest step, and twice as many again as
+    long as the best number lies in the upper half, up to half of the items. A few seconds at most, besides reading the
+    rows of the items.
     """
     watch = Monitor(0) if monitor is None else monitor
     random = np.random.default_rng(seed)
@@ -72,28 +75,29 @@ def number_of_clusters(
     if most < 2 or not values.any():
         return NumberCurve(np.empty(0, np.int64), np.empty(0), np.empty(0), 0.0, 0.0, 0.0, n)
     watch.report("number of clusters", tried=f"2 to {most}")
-    level, silhouettes = _curve(values, method, most)
-    dimensions = _dimensions(np.maximum(values - level, 0.0))
+    linked = _linked(values, method)
+    dimensions = _dimensions(linked.measured)
     size = min(n, _REFERENCE_ITEMS)
     beyond = max(most, size // 2)
     references = np.empty((_REFERENCES, beyond - 1))
     for reference in references:
         watch.check()
-        reference[:] = _curve(_distances(random.standard_normal((size, dimensions))), method, beyond)[1]
+        reference[:] = _silhouettes(_linked(_distances(random.standard_normal((size, dimensions))), method), beyond)
     tried = references[:, : most - 1]
     chance = references.mean(axis=0)
     margin = float((tried - chance[: most - 1]).max()) * _REFERENCES / (_REFERENCES - 1)  # each set is part of the mean
+    most = max(most, min(2 * _clear_number(linked.steps), n // 2))
     while True:
+        silhouettes = _silhouettes(linked, most)
         numbers = np.arange(2, most + 1)
         curve = NumberCurve(
-            numbers, silhouettes, chance[_like(numbers, n, size) - 2], margin, float(tried.max()), level, n
+            numbers, silhouettes, chance[_like(numbers, n, size) - 2], margin, float(tried.max()), linked.level, n
         )
-        if curve.chosen <= max(1, most // 2) or most >= n // 2:
+        if curve.best <= max(1, most // 2) or most >= n // 2:
             return curve
         most = min(2 * most, n // 2)
         watch.report("number of clusters", tried=f"2 to {most}")
         watch.check()
-        silhouettes = _curve(values, method, most)[1]
 
 
 def _like(numbers: NDArray[np.int64], n: int, size: int) -> NDArray[np.int64]:
@@ -118,34 +122,72 @@ def _distances(points: Matrix) -> Matrix:
     return np.asarray(squareform(pdist(points)), np.float64)
 
 
-def _curve(values: Matrix, method: str, most: int) -> tuple[float, Matrix]:
-    """Return the level, and the mean silhouette of 2 to ``most`` clusters measured from it."""
+class _Linked(NamedTuple):
+    """Distances (n, n) measured from a level, their linkage (n - 1, 4), and the nearest of each item, with ties."""
+
+    level: float
+    measured: Matrix
+    steps: Matrix
+    nearest: tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+def _linked(values: Matrix, method: str) -> _Linked:
     quiet = Monitor(0)
     matrix = as_dissimilarities(values)
     matrix.check()
     level = find_level(matrix, quiet).value
     measured = np.maximum(values - level, 0.0)
     np.fill_diagonal(measured, 0.0)
-    return level, _silhouettes(measured, linkage(matrix, method, monitor=quiet), most, _nearest(values))
+    return _Linked(level, measured, linkage(matrix, method, monitor=quiet), _nearest(values))
 
 
-def _silhouettes(
-    measured: Matrix, steps: Matrix, most: int, nearest: tuple[NDArray[np.int64], NDArray[np.int64]]
-) -> Matrix:
-    """Return the mean silhouette of 2 to ``most`` clusters of a linkage; each join adds two columns of sums."""
-    n = len(measured)
-    labels, found = cut(steps, n, most), np.empty(most - 1)
+def _clear_number(steps: Matrix) -> int:
+    """Return the number of clusters at which the next step of a linkage is the largest, as a share; 1 if none is."""
+    n = len(steps) + 1
+    heights = np.maximum(steps[n - 2 :: -1, 2], 0.0)  # heights[k - 1] joins k + 1 clusters
+    later, sooner = heights[: n // 2 - 1], heights[1 : n // 2]  # of k clusters: the step from k, and that to k
+    clear = later > _CLEAR_STEP * sooner
+    if not clear.any():
+        return 1
+    shares = later[clear] / np.maximum(sooner[clear], np.finfo(float).tiny)
+    return int(np.flatnonzero(clear)[shares.argmax()]) + 2
+
+
+def _silhouettes(linked: _Linked, most: int) -> Matrix:
+    """Return the mean silhouette of 2 to ``most`` clusters of a linkage; each join adds two columns of sums.
+
+    What a join does not touch stays: only items of the joined clusters, and those nearest to one of the two, look for
+    the nearest other cluster again.
+    """
+    n = len(linked.measured)
+    labels, found, items = cut(linked.steps, n, most), np.empty(most - 1), np.arange(n)
     members = np.zeros((n, most))
-    members[np.arange(n), labels] = 1.0
-    sums, sizes = measured @ members, members.sum(0)
+    members[items, labels] = 1.0
+    sums, sizes = linked.measured @ members, members.sum(0)
+    means = sums / sizes
+    means[items, labels] = np.inf
+    place = means.argmin(1)
+    other = means[items, place]
     for k in range(most, 1, -1):
-        found[k - 2] = _mean_silhouette(sums[:, :k], sizes[:k], labels, nearest)
-        a, b = sorted(int(labels[_leaf(steps, int(node))]) for node in steps[n - k, :2])
+        own = sums[items, labels] / np.maximum(sizes[labels] - 1, 1)
+        found[k - 2] = _mean_silhouette(own, other, sizes[labels] == 1, labels, linked.nearest)
+        a, b = sorted(int(labels[_leaf(linked.steps, int(node))]) for node in linked.steps[n - k, :2])
         for totals in (sums, sizes):
             totals[..., a] += totals[..., b]
             totals[..., b] = totals[..., k - 1]
+        means[:, b] = means[:, k - 1]
+        means[:, a] = sums[:, a] / sizes[a]
         labels[labels == b] = a
         labels[labels == k - 1] = b
+        joined = labels == a
+        means[joined, a] = np.inf
+        again = joined | (place == a) | (place == b)
+        place[place == k - 1] = b
+        nearer = ~again & (means[:, a] < other)
+        place[nearer], other[nearer] = a, means[nearer, a]
+        rows = np.flatnonzero(again)
+        place[rows] = means[rows, : k - 1].argmin(1)
+        other[rows] = means[rows, place[rows]]
     return found
 
 
@@ -169,16 +211,14 @@ def _nearest(values: Matrix) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _mean_silhouette(
-    sums: Matrix, sizes: Matrix, labels: NDArray[np.int64], nearest: tuple[NDArray[np.int64], NDArray[np.int64]]
+    own: Matrix,
+    other: Matrix,
+    alone: NDArray[np.bool_],
+    labels: NDArray[np.int64],
+    nearest: tuple[NDArray[np.int64], NDArray[np.int64]],
 ) -> float:
-    """Return the mean silhouette of labels, by the sums of distances (n, k) from items to clusters."""
-    items = np.arange(len(labels))
-    own = sums[items, labels] / np.maximum(sizes[labels] - 1, 1)
-    to_others = sums / sizes
-    to_others[items, labels] = np.inf
-    other = to_others.min(1)
+    """Return the mean silhouette of labels, by the mean distances (n,) to the own and to the nearest other cluster."""
     silhouettes = (other - own) / np.maximum(np.maximum(other, own), np.finfo(float).tiny)
-    alone = sizes[labels] == 1
     torn = (labels[nearest[0]] != labels) | (labels[nearest[1]] != labels)
     return float(np.where(alone, 0.0, np.where(torn, np.minimum(silhouettes, 0.0), silhouettes)).mean())
 

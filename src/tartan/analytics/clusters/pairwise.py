@@ -46,7 +46,8 @@ def pairwise_clusters(case: Prepared, n_clusters: int, seed: int, monitor: Monit
     level = case.level()
     contest = Contest(case.D, level.value, n_clusters, case.hierarchies, monitor)
     contest.enter_all(generator(seed).standard_normal(case.D.n))
-    notes = (level.note(case.unit),) if level.n_clipped else ()
+    notes: tuple[str, ...] = (level.note(case.unit),) if level.n_clipped else ()
+    notes += contest.notes
     if contest.is_agreed:
         return Grouped(contest.winner.labels, contest.winner.method, notes)
     if contest.k > _ANNEALED_CLUSTERS and case.D.n**2 * contest.k > _ANNEALED_PRODUCT:

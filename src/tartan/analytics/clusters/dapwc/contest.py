@@ -86,6 +86,16 @@ class Contest:
         return self._best
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What took no part for want of memory, a sentence each."""
+        said = []
+        if len(self._hierarchies.methods) == 1:
+            said.append(f"only single linkage took part: the pairs of {self._values.n:,} items do not fit into memory")
+        if self.k * self._values.n > _SUMS:
+            said.append(f"no search improved them: {self.k:,} clusters of {self._values.n:,} items are too many for it")
+        return tuple(said)
+
+    @property
     def is_agreed(self) -> bool:
         """Whether the search ended at one clustering from all linkages but the single one, and it is the best."""
         ends = {self._ends.get(name, b"") for name in _JUDGES}
