@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tartan.base.confined import ConfinedFolder, Entry
+from tartan.base.regular import open_regular
 from tartan.base.sync import Force, fsync, syncfs
 from tartan.base.temporary import is_abandoned, is_writers_name, temporary_names
 from tartan.errors import DiskFullError, StoreError
@@ -141,22 +142,29 @@ def arrow_file(path: Path, mode: str = "rb") -> Any:
     -------
     pyarrow.OSFile
         A context manager.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened, or is to be read and no regular file.
     """
     import pyarrow as pa
 
+    if mode == "rb":
+        open_regular(path).close()  # Arrow waits for ever at a named pipe
     return pa.OSFile(os.fsencode(path), mode)
 
 
 def is_parquet(path: Path) -> bool:
     """Whether a file begins and ends as Parquet does, with a footer that can lie in it; what it holds is not read."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             start, size = file.read(4), file.seek(0, os.SEEK_END)
             file.seek(max(0, size - 8))
             end = file.read(8)
     except OSError:
         return False
-    return start == end[4:] == _PARQUET and 12 <= int.from_bytes(end[:4], "little") + 12 <= size
+    return bool(start == end[4:] == _PARQUET and 12 <= int.from_bytes(end[:4], "little") + 12 <= size)
 
 
 class FileWriter:

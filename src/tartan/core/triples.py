@@ -139,6 +139,11 @@ class TripleGrid(Grid):
                     if self.chunk_count(chunk):
                         yield chunk
 
+    def has_lines(self, first: int, second: int, third: int) -> bool:
+        """Whether three lines of chunks are those of a chunk that holds triples."""
+        ordered = 0 <= first <= second <= third < self.n_chunks
+        return ordered and self.chunk_count(self.chunk_at(first, second, third)) > 0
+
     def chunk_count(self, chunk: tuple[int, int]) -> int:
         """Return the number of triples i < j < k in a chunk."""
         first, second, third = self.lines_of(chunk)

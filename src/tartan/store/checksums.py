@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tartan.base.checksum import NOT_KNOWN
 from tartan.base.files import FileWriter, disk_errors
+from tartan.base.regular import open_regular
 
 FILE_NAME = "checksums.bin"
 NOTED = "checksums"
@@ -44,8 +45,8 @@ def read_checksums(places: Iterable[Path], n_items: int) -> NDArray[np.uint64]:
     sums = np.full(n_items, NOT_KNOWN, np.uint64)
     for place in places:
         data = b""
-        with contextlib.suppress(OSError):
-            data = (place / FILE_NAME).read_bytes()
+        with contextlib.suppress(OSError), open_regular(place / FILE_NAME) as file:
+            data = file.read()
         records = np.frombuffer(data, _RECORD, len(data) // _RECORD.itemsize)
         sound = records[(records["check"] == _check(records)) & (records["item"] < n_items)]
         sums[sound["item"].astype(np.intp)] = sound["sum"]

@@ -7,20 +7,25 @@ same failure is in both, and reading counts it once. A failed item is one row, h
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tartan.base.files import FileWriter
+from tartan.base.json_input import parse_json
+from tartan.base.regular import open_regular
 from tartan.core.ledger import Failure
 from tartan.errors import CorruptResultError
 from tartan.store import parquet
 
 FILE_NAME = "failures.parquet"
 LOG_NAME = "failures.jsonl"
+_MOST_TEXT = 1 << 16
+_MOST_LINE_BYTES = 1 << 21  # each of two such texts takes at most 12 bytes a character
 
 
 class FailureLog:
@@ -94,9 +99,17 @@ def read_failures(folder: Path, more: Iterable[Failure] = ()) -> list[Failure]:
 def _entries(failure: Failure) -> dict[str, Any]:
     """Return what is written of a failure; of one that is no triple no third item."""
     entries = asdict(failure)
+    for name in ("reason", "traceback"):
+        entries[name] = _clip(entries[name])
     if failure.k is None:
         del entries["k"]
     return entries
+
+
+def _clip(text: str) -> str:
+    """Return a text that fits into a line of the log: one that is too long loses its middle."""
+    half = _MOST_TEXT // 2
+    return text if len(text) <= _MOST_TEXT else f"{text[:half]} ... {text[-half:]}"
 
 
 def _read_table(path: Path) -> Iterable[Failure]:
@@ -111,17 +124,32 @@ def _read_table(path: Path) -> Iterable[Failure]:
 
 def read_log(path: Path) -> Iterable[Failure]:
     """Read whole lines; skip one that a kill or a power cut tore, as its chunk is computed again."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return []
+    import msgspec
+
     found = []
-    for line in lines:
-        try:
-            found.append(Failure(**json.loads(line)))
-        except (ValueError, TypeError):
-            continue
+    for line in _lines(path):
+        with contextlib.suppress(ValueError):  # of msgspec too
+            found.append(msgspec.convert(parse_json(line), Failure))
     return found
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a log but for those that are longer than any that ``add`` writes, which are not held."""
+    try:
+        with open_regular(path) as file:
+            whole = True
+            while line := file.readline(_MOST_LINE_BYTES):
+                ends = line.endswith(b"\n")
+                if whole and (ends or len(line) < _MOST_LINE_BYTES):
+                    yield line
+                whole = ends
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise CorruptResultError(
+            f"{path} cannot be read: {error.strerror}; remove it, and `tartan resume` records no reasons but new ones",
+            context={"path": str(path)},
+        ) from error
 
 
 def _schema(pa: Any, failures: Sequence[Failure]) -> Any:

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,12 @@ import numpy as np
 
 from tartan.base.checksum import crc32c
 from tartan.base.files import FileWriter
+from tartan.base.json_input import read_json
+from tartan.base.regular import open_regular
 from tartan.errors import ConfigError, CorruptResultError, StoreError
 
 _CRC_BYTES = 4
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,12}", re.ASCII)
 _ZSTD_LEVEL = 1
 _PAYS = 0.8  # compressed over plain size, at most
 _SAMPLE_BYTES = 1 << 18
@@ -94,6 +99,7 @@ class ChunkArray:
         self.fill = fill_value(self.dtype)
         self._stored = self.dtype.newbyteorder("<")
         self._bytes = chunk * chunk * self.dtype.itemsize
+        self._most_bytes = self._bytes + self._bytes // 100 + 4096  # zstd adds less to what it cannot shrink
         self._chunks = path / "c"
         self._scratch = threading.local()
         self._constants: dict[bytes, list[bytes]] = {}
@@ -109,11 +115,11 @@ class ChunkArray:
             If the file is absent or is not what this module writes.
         """
         try:
-            meta = json.loads((path / "zarr.json").read_bytes())
+            meta = read_json(path / "zarr.json")
             codecs = [codec["name"] for codec in meta["codecs"]]
             side, _ = meta["chunk_grid"]["configuration"]["chunk_shape"]
             return cls(path, np.dtype(meta["data_type"]), int(side), compressed="zstd" in codecs)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             raise CorruptResultError(
                 f"{path}/zarr.json cannot be read ({error}); restore it from a copy, or start a new run in "
                 "another folder",
@@ -132,6 +138,12 @@ class ChunkArray:
     def exists(self, row: int, column: int) -> bool:
         """Whether the chunk was written; its contents are not looked at."""
         return self.chunk_path(row, column).exists()
+
+    def written(self) -> Iterator[tuple[int, int]]:
+        """Yield the chunks that were written, row by row: what is asked is what is there, not what might be."""
+        for row in numbered(self._chunks):
+            for column in numbered(self._chunks / str(row)):
+                yield row, column
 
     def file(
         self, row: int, column: int, block: np.ndarray, keep: np.ndarray | None = None
@@ -248,7 +260,8 @@ class ChunkArray:
         """Return what is in the file of a chunk, or None when there is none."""
         path = self.chunk_path(row, column)
         try:
-            return np.fromfile(path, np.uint8)
+            with open_regular(path, buffering=0) as file:
+                return np.fromfile(file, np.uint8, min(os.fstat(file.fileno()).st_size, self._most_bytes))
         except FileNotFoundError:
             return None
         except (IsADirectoryError, NotADirectoryError) as error:
@@ -273,6 +286,15 @@ class ChunkArray:
         except (ValueError, RuntimeError) as error:
             raise damaged(self.chunk_path(row, column), "does not match its checksum") from error
         return plain.astype(self.dtype, copy=False)
+
+
+def numbered(folder: Path) -> list[int]:
+    """Return the numbers that are names in a folder, in order; none where there is no folder."""
+    try:
+        names = [entry.name for entry in folder.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
 
 
 def fill_value(dtype: np.dtype[Any]) -> Any:

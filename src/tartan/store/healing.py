@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tartan.base.files import FileWriter
+from tartan.base.json_input import parse_json, read_json
 from tartan.core.ledger import DONE, FAILED_ITEM, FAILED_PAIR, Failure
 from tartan.errors import CorruptResultError
 from tartan.store.items import ItemTable
@@ -78,10 +79,10 @@ class Healing:
         """
         path = folder / FILE_NAME
         try:
-            found = json.loads(path.read_bytes())
+            found = read_json(path)
             if found["checksum"] != _checksum(found["body"]):
                 raise ValueError("it does not match its checksum")
-            body = json.loads(found["body"])
+            body = parse_json(found["body"])
             if not all(0 <= int(item) < n_items for item in (*body["fingerprints"], *body["anew"])):
                 raise ValueError("it names items that the run has not")
             return cls(

@@ -85,6 +85,8 @@ class StoredItems:
                 raise _corrupt(self._path, "is gone")
             return None
         columns = _read(self._path)
+        if "key" not in columns:
+            raise _corrupt(self._path, "has no column 'key'")
         if len(columns["key"]) < self._n_items:
             raise StoreError(f"{self._path} has {len(columns['key'])} items, the run {self._n_items}")
         cut = {name: column.slice(0, self._n_items) for name, column in columns.items()}

@@ -105,7 +105,7 @@ class Ledger:
 
     def committed(self) -> Iterator[tuple[int, int]]:
         """Yield the chunks that have a status, row by row."""
-        return ((row, column) for row, column in self.pairs.chunks() if self._status.exists(row, column))
+        return (chunk for chunk in self._status.written() if self.pairs.has_chunk(*chunk))
 
     def committed_ns(self, row: int, column: int) -> int | None:
         """Return when a chunk was committed last, in nanoseconds since 1970; None if it was not."""
@@ -117,7 +117,7 @@ class Ledger:
     def commit_times(self) -> list[tuple[float, int]]:
         """Return when each chunk was committed last, in seconds since 1970, and how many pairs it has."""
         times = []
-        for row, column in self.pairs.chunks():
+        for row, column in self.committed():
             with contextlib.suppress(OSError):
                 at = self._status.chunk_path(row, column).stat().st_mtime
                 times.append((at, self.pairs.n_in(row, column)))
@@ -181,7 +181,7 @@ class Ledger:
             Where to count; default: all chunks of the run.
         """
         total, wanted = np.zeros(N_CODES, np.int64), 0
-        for row, column in self.pairs.chunks() if chunks is None else chunks:
+        for row, column in self.committed() if chunks is None else chunks:
             wanted += 0 if chunks is None else self.pairs.n_in(row, column)
             with contextlib.suppress(CorruptResultError):
                 scores, itself = self._scores_of(row, column)
@@ -195,7 +195,7 @@ class Ledger:
         if not self._halves:
             return int(self.counts()[NOT_COMPUTED + 1 :].sum())
         found = np.zeros(N_CODES, np.int64)
-        for chunk in self.pairs.chunks():
+        for chunk in self.committed():
             with contextlib.suppress(CorruptResultError):
                 found += self._scores_of(*chunk)[0]
         return int(found[NOT_COMPUTED + 1 :].sum())

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from tartan.base.json_input import MOST_JSON_BYTES, parse_json
+from tartan.base.regular import read_regular
 from tartan.errors import ConfigError, CorruptResultError, RunNotFoundError, StoreError
 
 if TYPE_CHECKING:
@@ -120,10 +122,16 @@ class Manifest:
         return 0.0 if self.application.get("similarity") is False else None
 
     def to_json(self) -> str:
-        """Return the text of manifest.json."""
+        """Return the text of manifest.json; raises ConfigError if it would be too long to be read again."""
         body: dict[str, Any] = {"format": FORMAT_VERSION, **asdict(self)}
         body["checksum"] = _checksum(body)
-        return json.dumps(body, indent=1, default=plain) + "\n"
+        text = json.dumps(body, indent=1, default=plain) + "\n"
+        if len(text) > MOST_JSON_BYTES:
+            raise ConfigError(
+                f"the description of the run has {len(text):,} characters, and may have {MOST_JSON_BYTES:,}; name the "
+                "items by a folder or a pattern instead of one by one"
+            )
+        return text
 
     @classmethod
     def from_json(cls, text: str, path: Path) -> Manifest:
@@ -154,7 +162,7 @@ class Manifest:
         """Read the manifest of a run folder; raises RunNotFoundError where there is none, else as from_json."""
         path = folder / FILE_NAME
         try:
-            return cls.from_json(path.read_bytes().decode("utf-8", errors="replace"), path)
+            return cls.from_json(read_regular(path, MOST_JSON_BYTES).decode("utf-8", errors="replace"), path)
         except (FileNotFoundError, NotADirectoryError):
             raise RunNotFoundError(
                 f"{folder} is not a run: it has no {FILE_NAME}", context={"path": str(folder)}
@@ -165,7 +173,7 @@ class Manifest:
 
 def _parse(text: str, path: Path) -> dict[str, Any]:
     try:
-        body = json.loads(text)
+        body = parse_json(text)
     except ValueError as error:
         raise _corrupt(path, f"is not JSON ({error})") from error
     if not isinstance(body, dict) or not isinstance(version := body.get("format"), int):

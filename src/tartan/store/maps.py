@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tartan.base.files import FileWriter
+from tartan.base.json_input import parse_json
 from tartan.errors import CorruptResultError, StoreError
 from tartan.store import parquet
 
@@ -108,7 +109,7 @@ def read_map(folder: Path) -> StoredMap | None:
         return None
     try:
         table = parquet.read_table(path)
-        about = json.loads((table.schema.metadata or {})[_ABOUT])
+        about = parse_json((table.schema.metadata or {})[_ABOUT])
         known = about["format"] == FORMAT
         made = _decoded(table, about) if known else None
     except (OSError, ValueError, KeyError, TypeError) as error:

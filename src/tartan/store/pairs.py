@@ -70,14 +70,27 @@ class WantedPairs:
     def chunks(self) -> Iterator[tuple[int, int]]:
         """Yield the chunks (I, J), I <= J, that hold wanted pairs, row by row."""
         if isinstance(self.workload, Candidates):
-            ends = np.sort(self.workload.pairs.reshape(-1, 2), axis=1) // self._side
-            yield from (tuple(chunk) for chunk in np.unique(ends, axis=0).tolist())
+            yield from self._listed_chunks
             return
         rows, columns = (_cells(part, self._side) for part in (self.workload.rows(), self.workload.columns()))
         for row in rows:
             for column in range(max(row, columns.start), columns.stop):
                 if row != column or self.workload.count(self.rect(row, column)):
                     yield row, column
+
+    def has_chunk(self, row: int, column: int) -> bool:
+        """Whether ``chunks`` yields a chunk."""
+        if isinstance(self.workload, Candidates):
+            return (row, column) in self._listed_chunks
+        rows, columns = (_cells(part, self._side) for part in (self.workload.rows(), self.workload.columns()))
+        inside = row in rows and column in columns and row <= column
+        return inside and (row != column or bool(self.workload.count(self.rect(row, column))))
+
+    @cached_property
+    def _listed_chunks(self) -> dict[tuple[int, int], None]:
+        assert isinstance(self.workload, Candidates)
+        ends = np.sort(self.workload.pairs.reshape(-1, 2), axis=1) // self._side
+        return dict.fromkeys((row, column) for row, column in np.unique(ends, axis=0).tolist())
 
     def n_in(self, row: int, column: int) -> int:
         """Return the number of pairs of a chunk, with those of its mirror image where they count too."""

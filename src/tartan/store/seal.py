@@ -14,6 +14,8 @@ import json
 from pathlib import Path
 
 from tartan.base.files import FileWriter
+from tartan.base.json_input import MOST_JSON_BYTES, parse_json
+from tartan.base.regular import read_regular
 from tartan.base.user_key import same_seal, seal, user_key
 from tartan.errors import StoreError
 from tartan.store.manifest import FILE_NAME as MANIFEST_NAME
@@ -42,7 +44,7 @@ def write_seal(folder: Path, text: bytes, writer: FileWriter, *, beside: bool = 
         return
     seals = [seal(key, _PURPOSE, [text])]
     if beside:
-        seals.append(seal(key, _PURPOSE, [(folder / MANIFEST_NAME).read_bytes()]))
+        seals.append(seal(key, _PURPOSE, [read_regular(folder / MANIFEST_NAME, MOST_JSON_BYTES)]))
     writer.replace(folder / FILE_NAME, [json.dumps({"seals": seals}).encode() + b"\n"])
 
 
@@ -52,7 +54,7 @@ def is_sealed(folder: Path, manifest: Manifest) -> bool:
     if key is None:
         return False
     try:
-        text = (folder / MANIFEST_NAME).read_bytes()
+        text = read_regular(folder / MANIFEST_NAME, MOST_JSON_BYTES)
         if Manifest.from_json(text.decode(errors="replace"), folder / MANIFEST_NAME) != manifest:
             return False
     except (OSError, StoreError):
@@ -64,11 +66,8 @@ def is_sealed(folder: Path, manifest: Manifest) -> bool:
 def _seals(path: Path) -> list[object]:
     """Return what claims to be a seal; whatever is no list of seals holds none."""
     try:
-        if not path.is_file():
-            return []
-        with path.open("rb") as stream:
-            found = json.loads(stream.read(_MOST_BYTES))
-    except (OSError, ValueError, RecursionError):
+        found = parse_json(read_regular(path, _MOST_BYTES))
+    except (OSError, ValueError):
         return []
     seals = found.get("seals") if isinstance(found, dict) else None
     return seals if isinstance(seals, list) else []

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 from tartan.base.files import FileWriter
+from tartan.base.json_input import read_json
 from tartan.core.shares import MOST_PARTS
 from tartan.errors import CorruptResultError
 
@@ -26,7 +27,7 @@ def recorded_parts(folder: Path) -> int | None:
     """
     path = folder / FILE_NAME
     try:
-        found = json.loads(path.read_bytes())["n_parts"]
+        found = read_json(path)["n_parts"]
         if type(found) is int and 0 < found <= MOST_PARTS:
             return found
         why = f"n_parts is {found!r}"

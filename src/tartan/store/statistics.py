@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tartan.base.files import FileWriter
+from tartan.base.json_input import read_json
 from tartan.errors import CorruptResultError
 from tartan.store import manifest
 from tartan.store.checksums import FILE_NAME as CHECKSUMS_NAME
@@ -62,7 +63,7 @@ def of_writers(folder: Path) -> dict[str, dict[str, Any]]:
 
 def _read(folder: Path) -> dict[str, Any]:
     try:
-        stats: dict[str, Any] = json.loads((folder / STATISTICS_NAME).read_bytes())
+        stats: dict[str, Any] = read_json(folder / STATISTICS_NAME)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

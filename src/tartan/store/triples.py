@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Chunk = tuple[int, int]
+_PART = re.compile(r"-".join([r"(0|[1-9][0-9]{0,12})"] * 3) + r"\.parquet", re.ASCII)
 COUNTS = b"tartan.counts"
 KEYS = tuple(f"key_{end}" for end in ENDS)
 BATCH_TRIPLES = 1 << 16
@@ -116,16 +118,21 @@ class TripleFolder(RunFolder):
 
     def committed(self) -> Iterator[Chunk]:
         """Yield the chunks that have a part."""
-        return (chunk for chunk in self.pairs.chunks() if self.part(chunk).exists())
+        grid, chunks = self.pairs.grid, []
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            found = (_PART.fullmatch(entry.name) for entry in (self.path / PARTS_NAME).iterdir())
+            lines = sorted(tuple(map(int, part.groups())) for part in found if part)
+            chunks = [grid.chunk_at(*three) for three in lines if grid.has_lines(*three)]
+        return iter(chunks)
 
     def counts(self, chunks: Iterable[Chunk] | None = None) -> np.ndarray:
         """Return the number of triples of each code of the ledger, int64 (4,); see ``Ledger.counts``."""
-        looked_at = list(self.pairs.chunks() if chunks is None else chunks)
+        looked_at = list(self.committed() if chunks is None else chunks)
         total = np.zeros(N_CODES, np.int64)
         for chunk in looked_at:
             with contextlib.suppress(CorruptResultError, FileNotFoundError):
                 total += self._counts_of(chunk)
-        wanted = sum(self.pairs.n_scores(*chunk) for chunk in looked_at)
+        wanted = self.pairs.n_pairs if chunks is None else sum(self.pairs.n_scores(*chunk) for chunk in looked_at)
         total[NOT_COMPUTED] = wanted - int(total[NOT_COMPUTED + 1 :].sum())
         return total
 

@@ -9,7 +9,6 @@ failures of the run, and of each folder only the statistics stay, until they are
 from __future__ import annotations
 
 import contextlib
-import json
 import stat
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 
 from tartan.base.confined import ConfinedFolder
 from tartan.base.files import disk_errors
+from tartan.base.json_input import read_json
 from tartan.base.lock import WRITER_LEASE_NAME, WRITERS_NAME
 from tartan.base.temporary import is_writers_name
 from tartan.core.ledger import FAILED_ITEM, FAILED_PAIR, Failure
@@ -43,7 +43,7 @@ def writers_statistics(folder: Path) -> dict[str, dict[str, Any]]:
     found = {}
     for place in _places(folder):
         with contextlib.suppress(OSError, ValueError):
-            statistics = json.loads((place / STATISTICS_NAME).read_bytes())
+            statistics = read_json(place / STATISTICS_NAME)
             if isinstance(statistics, dict):
                 found[place.name] = statistics
     return found

@@ -1,0 +1,148 @@
+"""Run folders of strangers: their files may be pipes, their numbers forged, their texts endless."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tartan.cli.main import main
+from tartan.core.ledger import Failure
+from tartan.errors import CorruptResultError, StoreError
+from tartan.store import failures, statistics
+from tartan.store.failures import read_failures
+from tartan.store.folder import RunFolder
+from tartan.store.items import FILE_NAME as ITEMS_NAME
+from tartan.store.manifest import Manifest
+
+from .kit import commit_missing, describe, table, true_scores
+
+N = 10
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A finished run of files."""
+    folder = RunFolder.create(tmp_path / "run", describe(N), table(N))
+    with folder.lock():
+        commit_missing(folder, {"scores": true_scores(N)})
+        folder.write_stats({})
+    return folder.path
+
+
+def _look(path: Path) -> None:
+    """Read what info and report read."""
+    folder = RunFolder.open(path)
+    _ = folder.n_left, folder.stats, folder.failures(), folder.keys, folder.n_parts
+    folder.view().matrix()
+
+
+FILES = ["manifest.json", "stats.json", "failures.jsonl", "failures.parquet", ITEMS_NAME, "shares.json"]
+ARRAYS = ["status.zarr/zarr.json", "scores.zarr/zarr.json", "status.zarr/c/0/1", "scores.zarr/c/0/1"]
+
+
+@pytest.mark.parametrize("name", FILES + ARRAYS)
+def test_a_pipe_in_the_place_of_a_file_is_refused(run: Path, name: str) -> None:
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    with pytest.raises(StoreError, match=f"{name}.*not a regular file"):
+        _look(run)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "stats.json", "status.zarr/zarr.json"])
+def test_a_command_ends_at_a_pipe(run: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    assert main(["info", str(run)]) == 1
+    assert "not a regular file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "stats.json", "shares.json", *ARRAYS[:2]])
+def test_json_that_is_too_deep_is_damaged(run: Path, name: str) -> None:
+    (run / name).write_text(DEEP)
+    with pytest.raises(CorruptResultError, match=f"{name}.*levels deep"):
+        _look(run)
+
+
+def test_a_chunk_that_is_longer_than_any_is_damaged(run: Path) -> None:
+    before = RunFolder.open(run).n_left
+    os.truncate(run / "status.zarr/c/0/1", 1 << 40)  # of holes
+    assert RunFolder.open(run).n_left == before + 16
+
+
+def test_items_without_names_are_damaged(run: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"size": np.arange(N)}), run / ITEMS_NAME)
+    with pytest.raises(CorruptResultError, match="no column"):
+        _look(run)
+
+
+def _forge(run: Path, n_items: int, **changes: Any) -> None:
+    manifest = replace(Manifest.load(run), n_items=n_items, generations=[n_items], **changes)
+    (run / "manifest.json").write_text(manifest.to_json())
+
+
+@pytest.mark.parametrize("application", [{}, {"symmetric": False}, {"symmetric": False, "directed": ["scores"]}])
+def test_what_is_done_costs_what_is_there_whatever_the_manifest_claims(run: Path, application: dict[str, Any]) -> None:
+    _forge(run, 10**9, application=Manifest.load(run).application | application)
+    folder = RunFolder.open(run)
+    assert folder.n_left > 10**17
+    assert folder.n_known() > 0
+    assert list(folder.committed()) == [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)]
+    assert len(folder.commit_times()) == 6
+
+
+def test_more_scores_than_can_be_counted_are_refused(run: Path) -> None:
+    _forge(run, 2**40)
+    with pytest.raises(CorruptResultError, match="more scores than can be counted"):
+        RunFolder.open(run)
+
+
+@pytest.mark.parametrize("name", ["01", "x", "-1", "99999999999999999999", "3", "\u0661"])
+def test_files_of_no_chunk_do_not_count(run: Path, name: str) -> None:
+    folder = RunFolder.open(run)
+    before = list(folder.committed())
+    (run / "status.zarr/c/0" / name).write_bytes(b"")
+    (run / "status.zarr/c" / name).mkdir(exist_ok=True)
+    assert list(folder.committed()) == before == list(folder.pairs.chunks())
+
+
+def test_candidates_count_where_they_are(tmp_path: Path) -> None:
+    pairs = np.array([[0, 9], [1, 8], [5, 6]])
+    manifest = describe(N, workload={"kind": "candidates", "file": "candidates.npy"})
+    folder = RunFolder.create(tmp_path / "run", manifest, table(N), candidates=pairs)
+    with folder.lock():
+        commit_missing(folder, {"scores": true_scores(N)})
+    assert list(folder.committed()) == list(folder.pairs.chunks()) == [(0, 2), (1, 1)]
+    assert folder.n_left == 0
+    assert not folder.pairs.has_chunk(0, 0)
+
+
+def test_an_endless_line_of_failures_is_left_out(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "_MOST_LINE_BYTES", 1000)
+    lines = [{"i": i, "j": None, "stage": "read", "reason": "r" * n} for i, n in enumerate([5, 5000, 5, 900])]
+    odd = [DEEP[:900], json.dumps({"i": [1], "j": None, "stage": "read", "reason": "r"}), "3", "{"]
+    (run / "failures.jsonl").write_text("\n".join([*map(json.dumps, lines), *odd]))
+    assert [failure.i for failure in read_failures(run)] == [0, 2, 3]
+
+
+def test_long_reasons_are_written_so_that_they_are_read(run: Path) -> None:
+    folder = RunFolder.open(run, writable=True)
+    folder.add_failures([Failure(1, None, "read", "\0" * 10**6, "\U0001f600" * 10**6)])
+    found = read_failures(run)[0]
+    assert (found.i, found.reason[:2]) == (1, "\0\0")
+    assert max(len(found.reason), len(found.traceback)) < 70_000
+
+
+def test_statistics_that_are_a_list_are_damaged(run: Path) -> None:
+    (run / "stats.json").write_text("[]")
+    with pytest.raises(CorruptResultError, match="no JSON object"):
+        statistics.recorded(run)
