@@ -429,6 +429,22 @@ def test_blas_is_bounded_while_any_executor_lives() -> None:
     assert n_threads() == before
 
 
+def test_no_worker_looks_for_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search beside an import in another thread can stand still for ever; before the workers start it is safe."""
+    import threadpoolctl
+
+    by: list[str] = []
+
+    class Watched(threadpoolctl.ThreadpoolController):
+        def __init__(self) -> None:
+            by.append(threading.current_thread().name)
+            super().__init__()
+
+    monkeypatch.setattr(threadpoolctl, "ThreadpoolController", Watched)
+    ThreadExecutor(None, 4).close()
+    assert by == ["tartan-blas"]
+
+
 # Processes
 
 

@@ -250,6 +250,7 @@ class _BlasBound:
         self._n_inside = 0
         self._over = threading.Event()
         self._guard = threading.Thread()
+        self._per_thread: Any = None
 
     def enter(self) -> None:
         """Bound BLAS."""
@@ -271,21 +272,23 @@ class _BlasBound:
                 self._over.set()
                 self._guard.join()
 
-    @staticmethod
-    def bound_this_thread() -> None:
-        """Bound those libraries that count for each calling thread."""
-        from threadpoolctl import ThreadpoolController
+    def bound_this_thread(self) -> None:
+        """Bound those libraries that count for each calling thread; between ``enter`` and ``leave``."""
+        self._per_thread.limit(limits=1)
 
-        per_thread = ThreadpoolController().select(internal_api="mkl", threading_layer="openmp")
-        per_thread.limit(limits=1)
+    def _hold(self, bounded: threading.Event, over: threading.Event) -> None:
+        """Find the libraries and bound them.
 
-    @staticmethod
-    def _hold(bounded: threading.Event, over: threading.Event) -> None:
+        Here, and not in each worker: the search walks the loader's list in callbacks that need the interpreter lock,
+        and stands still for ever beside a thread that holds this lock and waits for the loader in an import.
+        """
         try:
             import numpy.linalg  # noqa: F401  (loads the library that is to be bounded)
-            from threadpoolctl import threadpool_limits
+            from threadpoolctl import ThreadpoolController
 
-            limits = threadpool_limits(limits=1, user_api="blas")
+            found = ThreadpoolController()
+            self._per_thread = found.select(internal_api="mkl", threading_layer="openmp")
+            limits = found.limit(limits=1, user_api="blas")
         finally:
             bounded.set()
         over.wait()
