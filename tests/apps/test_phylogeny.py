@@ -73,7 +73,7 @@ def test_a_vector_of_rounding_errors_fails_as_an_item() -> None:
 @pytest.mark.parametrize("k", [3, 4, 6, 7, 8, 14])
 def test_vectors_and_distances_follow_the_formulas(k: int) -> None:
     app = Phylogeny(k=k)
-    inputs = [proteins(12, 60, seed, "ACDEK" if k < 8 else "AC") for seed in range(3)]
+    inputs = [proteins(12, 60, seed, "ACDEK" if k < 8 else "DE") for seed in range(3)]
     items = [app.parse(str(i), fasta(p)) for i, p in enumerate(inputs)]
     vectors = [definition(p, k) for p in inputs]
     for item, vector in zip(items, vectors):
@@ -173,7 +173,7 @@ def test_forms_of_the_same_proteome(change: Callable[[bytes], bytes], unknown: s
     [
         ("ACDE*FGHKACDE", "skip", ["ACDE", "FGHKACDE"]),
         ("ACDEXFGHKACDE", "skip", ["ACDE", "FGHKACDE"]),
-        ("ACDE-FGHKACDE", "map", ["ACDE", "FGHKACDE"]),
+        ("ACDE.FGHKACDE", "map", ["ACDE", "FGHKACDE"]),
         ("ACDEXFGHKACDE", "map", ["ACDEGFGHKACDE"]),
         ("ACDE*XZBJOUHK", "map", ["ACDE", "XZBJOUHK".translate(MAP)]),
         ("ACDEHKA*AC*A", "skip", ["ACDEHKA", "AC", "A"]),
@@ -288,3 +288,27 @@ def test_a_proteome_and_its_copy_are_not_below_zero(k: int) -> None:
     found = app.compare(vectors, vectors, np)
     assert found.min() >= 0
     assert np.abs(found[np.arange(0, 24, 2), np.arange(1, 24, 2)]).max() < 1e-12
+
+
+PROTEIN = b"MKVLITRRADCEFGHWYNPQS"
+
+
+@pytest.mark.parametrize("letters", [b"ACGT", b"acgtn", b"ACGU"])
+@pytest.mark.parametrize("packed", [bytes, gzip.compress])
+def test_dna_is_no_proteome(letters: bytes, packed: Callable[[bytes], bytes]) -> None:
+    sequence = bytes(np.random.default_rng(0).choice(list(letters), 600).astype(np.uint8).tolist())
+    with pytest.raises(ItemError, match=r"x: 100% of its 600 letters are A, C, G, T, U or N: this is DNA or RNA"):
+        Phylogeny(k=3).parse("x", packed(b">contig 1-2\n" + sequence))
+
+
+def test_the_share_of_bases_is_of_the_whole_file() -> None:
+    bases, rest = b"ACGTCATG" * 90, PROTEIN * 80
+    Phylogeny(k=3).parse("x", b">a\n" + bases + b"\n>b\n" + rest)
+    with pytest.raises(ItemError, match=r"9[0-9]% of its"):
+        Phylogeny(k=3).parse("x", b">a\n" + bases + b"\n>b\n" + PROTEIN * 2)
+
+
+@pytest.mark.parametrize(("line", "named"), [(b"10 " + PROTEIN, "'1', a digit"), (PROTEIN + b"--KV", "'-', a gap")])
+def test_digits_and_gaps_are_named_by_their_line(line: bytes, named: str) -> None:
+    with pytest.raises(ItemError, match=f"x: line 3 holds {named}.*, within a sequence; remove"):
+        Phylogeny(k=3).parse("x", b">a-1\n" + PROTEIN + b"\n" + line + b"\n>b\n" + PROTEIN)
