@@ -18,19 +18,9 @@ if TYPE_CHECKING:
     from tartan.run.cluster_run import ClusterWays
 
 __all__ = [
-    "Run",
-    "TripleRun",
-    "add",
-    "allpairs",
-    "alltuples",
-    "fuse",
-    "open",
-    "over",
-    "resume",
-    "supported_tree",
-    "top",
+    "Run", "TripleRun", "add", "allpairs", "alltuples", "fuse", "open", "over", "resume", "supported_tree", "top",
     "under",
-]
+]  # fmt: skip
 
 
 def allpairs(
@@ -38,6 +28,7 @@ def allpairs(
     items: Any,
     out: str | Path | None = None,
     *,
+    keys: Any = None,
     against: Any = None,
     pairs: Any = None,
     reduce: Mapping[str, Any] | None = None,
@@ -70,9 +61,11 @@ def allpairs(
     app : Application, subclass of it, or function of two items
     items : str, path, array, or sequence
         A glob, a folder, files, URLs, the rows of an array, or any objects (``tartan.sources.items.open_source``).
-        A mapping ``{name: object or row}`` gives its items names.
+        A mapping ``{name: object or row}`` gives its items names. At least two, or one on each side of A x B.
     out : path, optional
         Run folder; without one the result lives in a temporary folder as long as the returned object.
+    keys : sequence of str, optional
+        Names of items that are rows or objects, all different, such as ``frame.index``; default: "0", "1", ...
     against : like items, optional
         Compare each of ``items`` with each of these (A x B) instead of with each other. Each side has its own keys and
         counts from 0; rows of unlike dtypes are compared in the wider one.
@@ -155,7 +148,7 @@ def allpairs(
     from tartan.run.share import parse_share
 
     share = None if part is None else parse_share(part)
-    ways = {"against": against, "pairs": pairs, "reduce": reduce, "described": application_source}
+    ways = {"keys": keys, "against": against, "pairs": pairs, "reduce": reduce, "described": application_source}
     asked = request(app, items, run_options(given), registry=apps, **ways)
     ranks = _ranks(cluster, insecure, rank_timeout, parse_at)
     return start(asked, out, share, ranks, overwrite=overwrite)

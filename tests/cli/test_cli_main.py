@@ -31,7 +31,7 @@ MATRIX = {
 OPTIONS = {
     "run": EXECUTION
     | {"--out", "--overwrite", "--part", "--set", "--arity", "--against", "--pairs", "--tile", "--top-k", "--threshold"}
-    | {"--largest", "--smallest"},
+    | {"--keys", "--largest", "--smallest"},
     "resume": EXECUTION | {"--retry-failed", "--trust"},
     "add": EXECUTION | {"--no-map", "--trust"},
     "info": {"--json", "--help"},

@@ -50,6 +50,23 @@ class SideKeys(Sequence[str]):
         at = range(len(self))[index]
         return self._left[at] if at < len(self._left) else self._right[at - len(self._left)]
 
+    @property
+    def numbered(self) -> bool:
+        """Whether both sets have numbers for names."""
+        return isinstance(self._left, IndexKeys) and isinstance(self._right, IndexKeys)
+
+
+def are_numbers(keys: Sequence[str]) -> bool:
+    """Whether items have no names but their numbers."""
+    return isinstance(keys, IndexKeys) or (isinstance(keys, SideKeys) and keys.numbered)
+
+
+def row_keys(n_items: int, n_left: int | None = None) -> Sequence[str]:
+    """Return the keys of items without names; of A x B, ``n_left`` of which are in A, each side counts from 0."""
+    if n_left is None:
+        return IndexKeys(n_items)
+    return SideKeys(IndexKeys(n_left), IndexKeys(n_items - n_left))
+
 
 def stems(keys: Sequence[str]) -> list[str]:
     """Return keys without their suffixes (``a.faa.gz`` is ``a``), except those that two items would then share.

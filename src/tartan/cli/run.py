@@ -33,6 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="items that are compared at a time; 3 compares all triples, and needs --top-k or --threshold",
     )
     add("--against", metavar="INPUT", nargs="+", help="compare INPUTs with these, not among themselves")
+    add("--keys", metavar="FILE", type=Path, help="names of the rows of an array, one a line, in UTF-8")
     add("--pairs", metavar="FILE", type=Path, help="compare only these pairs: CSV, Parquet or .npy")
     add("--tile", type=positive_int, metavar="N", help="side of a chunk of the result; fixed for the run")
     add(
@@ -62,10 +63,12 @@ def execute(args: argparse.Namespace) -> int:
         options["tile"] = args.tile
     if args.arity == 3:
         return _triples(args, application, options | {"application_source": source})
+    if args.keys is not None:
+        options["keys"] = _keys(args.keys)
     if args.against:
         options["against"] = args.against
     if args.pairs is not None:
-        items, options["pairs"] = _pairs(args, application)
+        items, options["pairs"] = _pairs(args, application, options.pop("keys", None))
     reduce = _reduction(args)
     if reduce is not None:
         options["reduce"] = reduce
@@ -85,7 +88,13 @@ def _triples(args: argparse.Namespace, application: Any, options: dict[str, Any]
     import tartan
     from tartan.run.triples import refuse_of_pairs
 
-    given = {"--against": args.against, "--pairs": args.pairs, "--part": args.part, "--order": args.order}
+    given = {
+        "--against": args.against,
+        "--keys": args.keys,
+        "--pairs": args.pairs,
+        "--part": args.part,
+        "--order": args.order,
+    }
     refuse_of_pairs(given | {"--cluster": args.cluster or args.scheduler_file, "--parse-at": args.parse_at})
     run = tartan.alltuples(application, args.inputs, args.out, keep=_reduction(args), **options)
     return conclude(run, args, finished_before=run.found_finished)
@@ -108,12 +117,26 @@ def _reduction(args: argparse.Namespace) -> dict[str, Any] | None:
     return None
 
 
-def _pairs(args: argparse.Namespace, application: Any) -> tuple[Any, Any]:
+def _keys(path: Path) -> list[str]:
+    """Read names, one a line."""
+    from tartan.base.regular import open_regular
+    from tartan.errors import ConfigError
+
+    try:
+        with open_regular(path) as file:
+            text: str = file.read().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or f"it is no text in UTF-8 ({error})"
+        raise ConfigError(f"--keys {path}: {reason}", context={"option": "--keys", "path": str(path)}) from error
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+
+
+def _pairs(args: argparse.Namespace, application: Any, keys: Any) -> tuple[Any, Any]:
     from tartan.cli.shared.pairs_file import read_pairs
     from tartan.run.inputs import open_items
     from tartan.sources.items import join_sources
 
-    source = open_items(application, args.inputs)
+    source = open_items(application, args.inputs, keys)
     if not args.against:
         return source, read_pairs(args.pairs, source.keys)
     both = join_sources(source, open_items(application, args.against), allow_repeats=True)

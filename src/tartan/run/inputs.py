@@ -3,30 +3,56 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from tartan.application import Application, splitter
 from tartan.base.format import counted, shown
+from tartan.base.keys import are_numbers, distinct
 from tartan.errors import ConfigError
-from tartan.sources.items import Source, open_source
+from tartan.sources.items import Source, open_source, with_keys
 from tartan.sources.paths import folders_within
 
 
-def open_items(app: Application, given: Any) -> Source:
+def open_items(app: Application, given: Any, keys: Any = None) -> Source:
     """Open inputs as an application reads them: the files of its suffixes, each split where it holds several items.
 
     Parameters
     ----------
     app : Application
     given : as ``items`` of ``tartan.allpairs``
+    keys : as ``keys`` of ``tartan.allpairs``
 
     Raises
     ------
     ConfigError
-        If there are none, or a file that holds several items cannot be split.
+        If there are none, a file that holds several items cannot be split, or the keys do not fit.
     """
-    return open_source(given, suffixes=app.item_suffixes, split=splitter(app))
+    source = open_source(given, suffixes=app.item_suffixes, split=splitter(app))
+    return source if keys is None else with_keys(source, _checked_keys(source, keys))
+
+
+def _checked_keys(source: Source, keys: Any) -> list[str]:
+    """Return names for items that have none, as text."""
+    context = {"option": "--keys"}
+    if not are_numbers(source.keys):
+        raise ConfigError(
+            "`keys=` is for items with numbers for names, as rows have; these have others, such as "
+            f"{shown(source.keys[0])}: leave it out",
+            context=context,
+        )
+    if isinstance(keys, str | bytes | Mapping | Set) or not isinstance(keys, Iterable):
+        raise ConfigError(f"`keys=` is {shown(keys)}; give names in the order of the items", context=context)
+    names = [str(key) for key in keys]
+    if len(names) != source.n_items:
+        raise ConfigError(
+            f"`keys=` has {counted(len(names), 'name')} for {counted(source.n_items, 'item')}; each has one",
+            context=context,
+        )
+    if "" in names:
+        raise ConfigError(f"`keys=` is empty for item {names.index('')}, counted from 0", context=context)
+    distinct(names)
+    return names
 
 
 def require_items(app: Application, source: Source, given: Any, least: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from tartan.application import Application, as_application
 from tartan.base.format import shown
+from tartan.base.keys import are_numbers
 from tartan.base.urls import is_url
 from tartan.errors import ConfigError, StoreError
 from tartan.options import RunOptions
@@ -22,7 +23,7 @@ from tartan.run.inputs import open_items
 from tartan.run.request import Request
 from tartan.run.trust import require_consent
 from tartan.sources.files import FileSource
-from tartan.sources.items import JoinedSource, Source, join_sources, rows_of_run
+from tartan.sources.items import Source, join_sources, rows_of_run, with_keys
 from tartan.sources.paths import Location
 from tartan.store.folder import RunFolder
 from tartan.store.items import ItemTable
@@ -86,10 +87,16 @@ def reopened(folder: RunFolder, options: RunOptions, registry: Registry, given: 
         application = as_application(given.app, manifest.arity)
         described = describe_application(application, registry)
     if given.items is not None:
-        source = open_items(application, given.items)
+        source = _with_stored_keys(open_items(application, given.items), folder)
     else:
         source = open_inputs(folder.path, manifest, folder.items, application)
     return Request(application, described, source, options, manifest.workload, reduce=manifest.reduce)
+
+
+def _with_stored_keys(source: Source, folder: RunFolder) -> Source:
+    """Give items that are given again without names those that they have in the run."""
+    unnamed = folder.items is not None and are_numbers(source.keys) and source.n_items == len(folder.keys)
+    return with_keys(source, folder.keys) if unnamed else source
 
 
 def _require_trust(folder: RunFolder, given: Given) -> None:
@@ -200,8 +207,8 @@ def open_inputs(path: Path, manifest: Manifest, items: ItemTable | None, app: Ap
         sources.append(source)
     dtype = rows_of_run(sources[0]) if len(manifest.generations) > 1 else None
     joined = join_sources(*sources, allow_repeats=True, sides=manifest.workload["kind"] == "rectangle", dtype=dtype)
-    if isinstance(joined, JoinedSource) and items is not None and len(items) == joined.n_items:
-        joined.keys = items.keys  # by which each was found, whatever the names would be chosen today
+    if not isinstance(joined, FileSource) and items is not None and len(items) == joined.n_items:
+        with_keys(joined, items.keys)  # by which each was found, whatever the names would be chosen today
     return joined
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from tartan.application import Application, as_application, directed_outputs, output_dtypes, stored_once
 from tartan.base.checks import FINITE, POSITIVE, number, one_of, whole
+from tartan.base.keys import are_numbers
 from tartan.base.machine import package_version, tartan_version
 from tartan.base.progress import watched
 from tartan.core.workload import AllPairs, Candidates, Rectangle, Workload
@@ -90,9 +91,9 @@ class Request:
         return dict(self.source.describe())
 
     def items(self) -> ItemTable | None:
-        """Return the keys and fingerprints of the items; None for the rows of an array."""
+        """Return the keys and fingerprints of the items; None for rows without names."""
         source = self.source
-        if source.kind == "array":
+        if source.kind == "array" and are_numbers(source.keys):
             return None
         stamps = source.fingerprints()
         if stamps is None:
@@ -138,6 +139,7 @@ def request(
     items: Any,
     options: RunOptions,
     *,
+    keys: Any = None,
     against: Any = None,
     pairs: Any = None,
     reduce: Mapping[str, Any] | None = None,
@@ -148,7 +150,7 @@ def request(
 
     Parameters
     ----------
-    app, items, against, pairs, reduce
+    app, items, keys, against, pairs, reduce
         As in ``tartan.allpairs``, and more than eight for that reason.
     options : RunOptions
     described : dict, optional
@@ -162,7 +164,7 @@ def request(
         If the application, an input or a parameter is wrong.
     """
     application = as_application(app)
-    source = open_items(application, items)
+    source = open_items(application, items, keys)
     workload: dict[str, Any] = {"kind": "all"}
     candidates = None
     if against is not None:

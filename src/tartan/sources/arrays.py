@@ -111,8 +111,8 @@ class MappedSource(ArraySource):
         self._mapping: Any = array.base
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel to another process by the path, not by the rows."""
-        return _open_npy, (absolute(str(self.path)),)
+        """Travel to another process by the path and the keys, not by the rows."""
+        return _open_npy, (absolute(str(self.path)),), {"keys": self.keys}
 
     def read_block(self, start: int, stop: int) -> np.ndarray:
         """Return rows, and give back the pages of all others; those still in use are found again in the page cache."""

@@ -209,6 +209,20 @@ class CastSource:
         return found
 
 
+def with_keys(source: Source, keys: Sequence[str]) -> Source:
+    """Give items other keys, all different; return their source.
+
+    Parameters
+    ----------
+    source : Source
+        No files: these are found by their keys.
+    keys : sequence of str
+    """
+    assert isinstance(source, ArraySource | SequenceSource | JoinedSource | CastSource)
+    source.keys = keys
+    return source
+
+
 def join_sources(
     *sources: Source, allow_repeats: bool = False, sides: bool = False, dtype: np.dtype[Any] | None = None
 ) -> Source:
@@ -332,7 +346,8 @@ def _joined_keys(sources: Sequence[Source]) -> list[str]:
         for index, key in enumerate(source.keys):
             # Array-like keys of sequences count on; a file goes by its path; a suffix ends every dispute.
             other = absolute(paths[index]) if paths else str(start + index)
-            candidates = itertools.chain((key, other), (f"{other}#{count}" for count in itertools.count(2)))
+            first = (other,) if isinstance(source.keys, IndexKeys) else (key, other)
+            candidates = itertools.chain(first, (f"{other}#{count}" for count in itertools.count(2)))
             taken[next(name for name in candidates if name not in taken)] = None
     return list(taken)
 

@@ -279,7 +279,7 @@ class RunFolder(Ledger):
 
     @property
     def items(self) -> ItemTable | None:
-        """Keys and fingerprints, read when first used; None for array items."""
+        """Keys and fingerprints, read when first used; None for rows without names."""
         return self._stored_items.table
 
     @property

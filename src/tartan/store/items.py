@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tartan.base.files import FileWriter
-from tartan.base.keys import IndexKeys, SideKeys
+from tartan.base.keys import row_keys
 from tartan.errors import CorruptResultError, StoreError
 from tartan.store import parquet
 
@@ -71,7 +71,7 @@ class StoredItems:
 
     @cached_property
     def table(self) -> ItemTable | None:
-        """The items, or None where the run has array items.
+        """The items, or None where they are rows without names.
 
         Raises
         ------
@@ -99,9 +99,7 @@ class StoredItems:
         """Stable keys of all items; each side of A x B has its own."""
         if self.table is not None:
             return self.table.keys
-        if self._n_left is None:
-            return IndexKeys(self._n_items)
-        return SideKeys(IndexKeys(self._n_left), IndexKeys(self._n_items - self._n_left))
+        return row_keys(self._n_items, self._n_left)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tartan.base.json_input import MOST_JSON_BYTES, parse_json
+from tartan.base.keys import row_keys
 from tartan.base.regular import read_regular
 from tartan.errors import ConfigError, CorruptResultError, RunNotFoundError, StoreError
 
@@ -245,8 +246,10 @@ def compare(
     found += _option_differences(old, new)
     if new.n_items != old.n_items:
         found += _count_differences(old, new.n_items, old_items, new_items)
-    elif old_items is not None and new_items is not None:
-        found += _key_differences(old_items.keys, new_items.keys, old.workload.get("n_left", old.n_items))
+    elif old_items is not None or new_items is not None:
+        n_left = old.workload.get("n_left")
+        before, now = (row_keys(old.n_items, n_left) if one is None else one.keys for one in (old_items, new_items))
+        found += _key_differences(before, now, old.n_items if n_left is None else n_left)
     if old.inputs.get("kind") != new.inputs.get("kind"):
         kinds = old.inputs.get("kind"), new.inputs.get("kind")
         found.append(Difference("input", f"kind of input: the run has {kinds[0]}, now it is {kinds[1]}"))
