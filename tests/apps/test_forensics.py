@@ -434,3 +434,29 @@ def test_the_header_of_every_format_says_the_size(kind: str, data: bytes) -> Non
 def test_whatever_a_file_begins_with_has_a_size_or_none(rest: bytes, start: bytes) -> None:
     found = photo_size(io.BytesIO(start + rest))
     assert found is None or min(found) >= 0
+
+
+def with_sub_image(width: int, height: int) -> bytes:
+    """Return a TIFF of 64 x 48 pixels with a SubIFD that says another size."""
+
+    def saved_at(offset: int) -> bytes:
+        stream = io.BytesIO()
+        Image.fromarray(np.zeros((48, 64), np.uint8)).save(stream, "TIFF", tiffinfo={330: offset})
+        return stream.getvalue() + bytes(len(stream.getvalue()) % 2)
+
+    entries = [struct.pack("<HHII", tag, 4, 1, side) for tag, side in ((256, width), (257, height))]
+    return saved_at(len(saved_at(1 << 20))) + struct.pack("<H", 2) + b"".join(entries) + bytes(4)
+
+
+def test_thumbnails_of_raw_files_are_refused() -> None:
+    stream = io.BytesIO()
+    Image.fromarray(np.zeros((48, 64), np.uint8)).save(stream, "TIFF", tiffinfo={254: 1})
+    for data in (stream.getvalue(), with_sub_image(640, 480)):
+        with pytest.raises(ItemError, match=r"a.NEF: its first image, of 64 x 48 pixels, is the thumbnail .* develop"):
+            Forensics().parse("a.NEF", data)
+        assert photo_size(io.BytesIO(data)) is None
+
+
+def test_smaller_images_beside_the_first_are_left_alone() -> None:
+    data = with_sub_image(32, 24)
+    assert Forensics().parse("a.tif", data).shape == photo_size(io.BytesIO(data)) == (48, 64)

@@ -21,7 +21,7 @@ from tartan.application import Application, Meaning
 from tartan.apps.forensics import cuda
 from tartan.apps.forensics.cuda import KERNELS
 from tartan.apps.forensics.describe import described
-from tartan.apps.forensics.headers import JPEG, photo_size, reader_of, refuse_unlike
+from tartan.apps.forensics.headers import JPEG, is_reduced, photo_size, reader_of, refuse_unlike
 from tartan.apps.forensics.prnu import GREY_SCALE, noise_pattern, pce_tile, spectrum
 from tartan.base.bounds import slack_of_means
 from tartan.errors import ConfigError, ItemError
@@ -205,6 +205,8 @@ class Forensics(Application):
             )
         try:
             with reader(io.BytesIO(data)) as image:
+                if is_reduced(image):
+                    raise _thumbnail(key, image.width, image.height)
                 rows, columns = self._window(key, image.height, image.width)
                 pixels = _pixels(key, image)
         except (ItemError, MemoryError):
@@ -331,6 +333,14 @@ def _pixels(key: str, image: Any) -> np.ndarray:
             context={"key": key},
         )
     return np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"))
+
+
+def _thumbnail(key: str, width: int, height: int) -> ItemError:
+    return ItemError(
+        f"{key}: its first image, of {width} x {height} pixels, is the thumbnail of a larger one, as in RAW files "
+        "(NEF, DNG); give the whole photo: develop it, unturned, to TIFF, for example by: dcraw -T -t 0 FILE",
+        context={"key": key},
+    )
 
 
 def _unreadable(key: str, kind: str, error: Exception) -> ItemError:

@@ -10,6 +10,8 @@ from tartan.errors import ConfigError
 JPEG = b"\xff\xd8\xff"
 _NAMED = 2
 _MOST_SEGMENTS = 10_000
+_MOST_SUB_IFDS = 64
+_NEW_SUBFILE_TYPE, _WIDTH, _HEIGHT, _SUB_IFDS = 254, 256, 257, 330  # tags of TIFF
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # the other three are tables
 _WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD9)}
 
@@ -25,7 +27,7 @@ def photo_size(file: BinaryIO) -> tuple[int, int] | None:
         return None
     try:
         with reader(file) as image:
-            return int(image.height), int(image.width)
+            return None if is_reduced(image) else (int(image.height), int(image.width))
     except Exception:  # whatever a damaged file makes the reader do: it fails when it is loaded, with its reason
         return None
 
@@ -39,6 +41,27 @@ def reader_of(start: bytes) -> Callable[[Any], Any] | None:
     if start[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
         return TiffImagePlugin.TiffImageFile
     return BmpImagePlugin.BmpImageFile if start.startswith(b"BM") else None
+
+
+def is_reduced(image: Any) -> bool:
+    """Say whether what Pillow has opened is the thumbnail of a larger photo, as in RAW files that are TIFF.
+
+    NewSubfileType says so, or a SubIFD that is larger; the SubIFDs of a pyramid are smaller than its first image.
+    """
+    from PIL.TiffImagePlugin import ImageFileDirectory_v2, TiffImageFile
+
+    if not isinstance(image, TiffImageFile):
+        return False
+    if image.tag_v2.get(_NEW_SUBFILE_TYPE, 0) & 1:
+        return True
+    for offset in image.tag_v2.get(_SUB_IFDS, ())[:_MOST_SUB_IFDS]:
+        image.fp.seek(0)
+        directory = ImageFileDirectory_v2(image.fp.read(16 if image.tag_v2._bigtiff else 8))
+        image.fp.seek(offset)
+        directory.load(image.fp)
+        if directory.get(_WIDTH, 0) * directory.get(_HEIGHT, 0) > image.width * image.height:
+            return True
+    return False
 
 
 def refuse_unlike(sizes: dict[tuple[int, int], list[str]], *, even: bool) -> None:
