@@ -13,7 +13,7 @@ import pytest
 
 from tartan.cli.main import main
 from tartan.core.ledger import Failure
-from tartan.errors import CorruptResultError, StoreError
+from tartan.errors import ConfigError, CorruptResultError, StoreError
 from tartan.store import failures, statistics
 from tartan.store.failures import read_failures
 from tartan.store.folder import RunFolder
@@ -92,18 +92,31 @@ def _forge(run: Path, n_items: int, **changes: Any) -> None:
 
 @pytest.mark.parametrize("application", [{}, {"symmetric": False}, {"symmetric": False, "directed": ["scores"]}])
 def test_what_is_done_costs_what_is_there_whatever_the_manifest_claims(run: Path, application: dict[str, Any]) -> None:
-    _forge(run, 10**9, application=Manifest.load(run).application | application)
+    _forge(run, 10**8, application=Manifest.load(run).application | application)
     folder = RunFolder.open(run)
-    assert folder.n_left > 10**17
+    assert folder.n_left > 10**15
     assert folder.n_known() > 0
     assert list(folder.committed()) == [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)]
     assert len(folder.commit_times()) == 6
 
 
-def test_more_scores_than_can_be_counted_are_refused(run: Path) -> None:
-    _forge(run, 2**40)
-    with pytest.raises(CorruptResultError, match="more scores than can be counted"):
-        RunFolder.open(run)
+@pytest.mark.parametrize(("workload", "n_items"), [("all", 10**8 + 1), ("all", 2**40), ("triples", 10**7)])
+def test_more_items_than_a_run_can_have_are_refused(run: Path, workload: str, n_items: int) -> None:
+    kept = {"kind": "top-k", "k": 1} if workload == "triples" else None
+    _forge(run, n_items, workload={"kind": workload}, reduce=kept)
+    with pytest.raises(CorruptResultError, match=r"more than the .* that a run can have"):
+        Manifest.load(run)
+
+
+def test_no_run_is_made_that_could_not_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="divide them into several runs"):
+        RunFolder.create(tmp_path / "run", describe(10**8 + 1))
+
+
+def test_parts_of_a_run_of_too_many_chunks_are_refused(run: Path) -> None:
+    _forge(run, 10**8)
+    with pytest.raises(ConfigError, match="larger --tile"):
+        RunFolder.open(run).pairs.shares(4)
 
 
 @pytest.mark.parametrize("name", ["01", "x", "-1", "99999999999999999999", "3", "\u0661"])

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 FILE_NAME = "manifest.json"
+MOST_ITEMS = {2: 10**8, 3: 2 * 10**6}
+"""By how many are compared at a time: scores are counted in 64 bits, and each item takes some bytes of every reader."""
 _NAMED = 3  # items listed by key before "and N more"
 
 

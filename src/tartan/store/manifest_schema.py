@@ -12,6 +12,8 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from tartan.store.manifest import MOST_ITEMS
+
 _NUMBERS = re.compile(r"[<>=|]?[fiubc]\d+|(float|u?int|complex)\d+|bool")
 _Count = Annotated[int, Meta(ge=1, le=2**40)]
 _Size = Annotated[int, Meta(ge=0, le=2**40)]
@@ -112,8 +114,8 @@ def _contradiction(body: dict[str, Any]) -> str | None:
     n_items, generations = body["n_items"], body["generations"]
     if not generations or generations != sorted(generations) or generations[-1] != n_items:
         return f"{n_items} items do not follow from the generations {generations[:9]}"
-    if n_items ** (3 if body["workload"]["kind"] == "triples" else 2) >= 2**63:
-        return f"{n_items} items make more scores than can be counted"
+    if n_items > (most := MOST_ITEMS[3 if body["workload"]["kind"] == "triples" else 2]):
+        return f"{n_items:,} items are more than the {most:,} that a run can have"
     if body["workload"].get("n_left", 0) > n_items:
         return "the first set has more items than there are"
     output = (body["reduce"] or {}).get("output")

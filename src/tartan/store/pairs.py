@@ -12,8 +12,10 @@ import numpy as np
 from tartan.core.grid import Rect
 from tartan.core.shares import shares
 from tartan.core.workload import AllPairs, Candidates, Rectangle, Workload
-from tartan.errors import CorruptResultError
+from tartan.errors import ConfigError, CorruptResultError
 from tartan.store.manifest import Manifest
+
+_MOST_DIVIDED = 1 << 24  # chunks are listed for that
 
 
 class WantedPairs:
@@ -86,6 +88,14 @@ class WantedPairs:
         inside = row in rows and column in columns and row <= column
         return inside and (row != column or bool(self.workload.count(self.rect(row, column))))
 
+    @property
+    def _most_chunks(self) -> int:
+        """How many chunks there are at most."""
+        if isinstance(self.workload, Candidates):
+            return len(self._listed_chunks)
+        rows, columns = (len(_cells(part, self._side)) for part in (self.workload.rows(), self.workload.columns()))
+        return rows * (columns + 1) // 2 if isinstance(self.workload, AllPairs) else rows * columns
+
     @cached_property
     def _listed_chunks(self) -> dict[tuple[int, int], None]:
         assert isinstance(self.workload, Candidates)
@@ -101,7 +111,19 @@ class WantedPairs:
         return 2 * n_cells - (int(self.with_itself(rect.r0, rect.r1).sum()) if row == column else 0)
 
     def shares(self, n_parts: int) -> list[list[tuple[int, int]]]:
-        """Return for each of some parts the chunks that it computes; what is done does not matter."""
+        """Return for each of some parts the chunks that it computes; what is done does not matter.
+
+        Raises
+        ------
+        ConfigError
+            If the run has too many chunks to be divided.
+        """
+        n_chunks = self._most_chunks
+        if n_chunks > _MOST_DIVIDED:
+            raise ConfigError(
+                f"{self._folder} has {n_chunks:,} chunks, and up to {_MOST_DIVIDED:,} can be divided into parts; "
+                "start it with a larger --tile"
+            )
         chunks = list(self.chunks())
         return shares(chunks, [self.workload.count(self.rect(*chunk)) for chunk in chunks], n_parts)
 
