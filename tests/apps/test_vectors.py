@@ -254,6 +254,11 @@ def test_nan_and_inf_are_named_with_their_position(metric: str, dtype: str, valu
         ("euclidean", [1e200, 0.0, 0.0], "too large: its norm is 1e+200"),
         ("manhattan", [1e200, 0.0, 0.0], "too large: its norm is 1e+200"),
         ("cosine", [1e200, 0.0, 0.0], None),
+        ("cosine", [1e-200, 0.0, 0.0], None),
+        ("euclidean", [1e-200, 0.0, 0.0], "too small: its norm is 1e-200 and distances vanish below"),
+        ("sqeuclidean", [1e-30, 0.0, 0.0], "too small: its norm is 1e-30 and distances vanish below 1.08e-19"),
+        ("manhattan", [1e-200, 0.0, 0.0], "too small: its norm is 1e-200 and distances vanish below 1.18e-38"),
+        ("euclidean", [1e-30, 0.0, 0.0], None),
     ],
 )
 def test_vectors_without_a_distance_are_named(metric: str, row: list[float], reason: str | None) -> None:
@@ -266,7 +271,19 @@ def test_vectors_without_a_distance_are_named(metric: str, row: list[float], rea
         assert found is not None
         assert found[0] is None
         assert (found[1] or "").startswith(reason)
-        assert np.isnan(Vectors(metric=metric).preprocess_block(items, np)[1]).any() or row[0] == 1e200
+        assert np.isnan(Vectors(metric=metric).preprocess_block(items, np)[1]).any() or row[0] in (1e200, 1e-200, 1e-30)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "manhattan"])
+@pytest.mark.parametrize("scale", [10.0**power for power in range(-44, 39, 2)])
+def test_distances_of_any_scale_are_right_or_refused(metric: str, scale: float) -> None:
+    items = (scale * np.random.default_rng(0).standard_normal((6, 40))).astype(np.float32)
+    app = Vectors(metric=metric)
+    if app.check_block(items) is not None:
+        assert not 1e-16 < scale < 1e15
+        return
+    true = cdist(items.astype(np.float64), items.astype(np.float64), {"manhattan": "cityblock"}.get(metric, metric))
+    np.testing.assert_allclose(scores(app, items, items), true, rtol=2e-5)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int64", "bool"])

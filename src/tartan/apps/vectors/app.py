@@ -15,7 +15,7 @@ import numpy as np
 
 from tartan.application import Application, Meaning
 from tartan.apps.vectors.cuda import KERNELS
-from tartan.apps.vectors.metrics import BLOCK_ELEMENTS, METRICS, Euclidean, Metric, UnitProduct, row_slices
+from tartan.apps.vectors.metrics import BLOCK_ELEMENTS, METRICS, Euclidean, Metric, UnitProduct, row_slices, work_dtype
 from tartan.apps.vectors.rounding import PRECISIONS, Rounded, widened
 from tartan.errors import ConfigError, ItemError
 
@@ -231,7 +231,9 @@ class Vectors(Application):
         limit = self._metric.limit(rows.dtype)
         if limit is not None:
             largest, power = limit
-            suspicious |= np.maximum(high, -low) > largest / rows.shape[1] ** (1 / power)
+            most = np.maximum(high, -low)
+            suspicious |= most > largest / rows.shape[1] ** (1 / power)
+            suspicious |= (most > 0) & (most < self._least(rows.dtype, rows.shape[1], power))
         marks: np.ndarray = suspicious
         return marks
 
@@ -247,15 +249,25 @@ class Vectors(Application):
         limit = self._metric.limit(row.dtype)
         if limit is None:
             return None
-        norm = _norm(row, limit[1])
-        if norm <= limit[0]:
+        norm = _norm(row, limit[1]) if row.any() else 0.0
+        least = self._least(row.dtype, len(row), limit[1])
+        if norm == 0 or least <= norm <= limit[0]:
             return None
         way_out = "scale the data"
         if self.precision != PRECISIONS[0]:
             way_out += " or set precision=float32"
         elif self.dtype == "float32":
             way_out += " or set dtype=float64"
+        if norm < least:
+            return f"too small: its norm is {norm:.3g} and distances vanish below {least:.3g}; {way_out}"
         return f"too large: its norm is {norm:.3g} and distances overflow above {limit[0]:.3g}; {way_out}"
+
+    def _least(self, rows: np.dtype[Any], n_values: int, power: int) -> float:
+        """Return the least p-norm of a row, but for 0, whose powers and distances are normal numbers."""
+        scores = self.outputs["scores"]
+        work = work_dtype(rows, scores) if self.precision == PRECISIONS[0] else np.dtype(np.float32)
+        steps = power if self.metric == "sqeuclidean" else 1
+        return max(_tiny(work) * n_values, _tiny(scores) ** (power / steps)) ** (1 / power)
 
 
 def _rounded(metric: str, scores: np.dtype[Any], precision: str) -> Metric:
@@ -307,6 +319,11 @@ def _require_vectors(items: Any) -> None:
     problem = _type_problem(items.dtype)
     if problem is not None:
         raise ConfigError(f"the array cannot be compared: {problem}")
+
+
+def _tiny(dtype: np.dtype[Any]) -> float:
+    """Return the smallest normal number."""
+    return float(np.finfo(dtype).tiny)
 
 
 def _norm(row: np.ndarray, power: int) -> float:
