@@ -111,6 +111,9 @@ def test_more_items_than_a_run_can_have_are_refused(run: Path, workload: str, n_
 def test_no_run_is_made_that_could_not_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="divide them into several runs"):
         RunFolder.create(tmp_path / "run", describe(10**8 + 1))
+    folder = RunFolder.create(tmp_path / "small", describe(N), table(N))
+    with folder.lock(), pytest.raises(ConfigError, match="divide them into several runs"):
+        folder.extend(10**8 + 1)
 
 
 def test_parts_of_a_run_of_too_many_chunks_are_refused(run: Path) -> None:
@@ -137,6 +140,10 @@ def test_candidates_count_where_they_are(tmp_path: Path) -> None:
     assert list(folder.committed()) == list(folder.pairs.chunks()) == [(0, 2), (1, 1)]
     assert folder.n_left == 0
     assert not folder.pairs.has_chunk(0, 0)
+    (folder.path / "candidates.npy").unlink()
+    os.mkfifo(folder.path / "candidates.npy")
+    with pytest.raises(CorruptResultError, match="not a regular file"):
+        _ = RunFolder.open(folder.path).n_left
 
 
 def test_an_endless_line_of_failures_is_left_out(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -480,6 +480,7 @@ class RunFolder(Ledger):
         dense.describe_all({**arrays, STATUS: self._status}, self._write_access(), n_items)
 
     def _check_extension(self, n_items: int, table: ItemTable | None) -> None:
+        manifest.refuse_too_many(n_items, self.arity)
         old = self.keys
         if n_items <= len(old):
             raise ConfigError(f"{self.path} has {len(old)} items already, {n_items} were given; add new ones")

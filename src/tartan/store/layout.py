@@ -62,11 +62,7 @@ def check_request(description: Manifest, table: ItemTable | None) -> None:
     """Refuse a request that cannot become a folder."""
     if table is not None and len(table) != description.n_items:
         raise InternalError(f"{description.n_items} items, {len(table)} keys")
-    if description.n_items > (most := manifest.MOST_ITEMS[description.arity]):
-        raise ConfigError(
-            f"{description.n_items:,} items are more than the {most:,} that a run can have; divide them into "
-            "several runs"
-        )
+    manifest.refuse_too_many(description.n_items, description.arity)
     reserved = _RESERVED if description.arity == 2 else _RESERVED_OF_TRIPLES
     for name in description.outputs:
         if name in reserved or not name.replace("_", "").replace("-", "").isalnum():

@@ -213,6 +213,14 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
+def refuse_too_many(n_items: int, arity: int) -> None:
+    """Refuse more items than a run can have, of which so many are compared at a time."""
+    if n_items > (most := MOST_ITEMS[arity]):
+        raise ConfigError(
+            f"{n_items:,} items are more than the {most:,} that a run can have; divide them into several runs"
+        )
+
+
 @dataclass(frozen=True)
 class Difference:
     """One way in which a new request is not the run that a folder holds.

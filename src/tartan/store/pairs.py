@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tartan.base.regular import open_regular
 from tartan.core.grid import Rect
 from tartan.core.shares import shares
 from tartan.core.workload import AllPairs, Candidates, Rectangle, Workload
@@ -166,7 +167,8 @@ def digest(pairs: np.ndarray) -> str:
 
 def _load_candidates(path: Path, wanted: str | None) -> np.ndarray:
     try:
-        pairs = np.asarray(np.load(path, allow_pickle=False), np.int64).reshape(-1, 2)
+        with open_regular(path) as file:
+            pairs = np.asarray(np.load(file, allow_pickle=False), np.int64).reshape(-1, 2)
     except (OSError, ValueError, EOFError) as error:
         raise _corrupt(path, f"cannot be read ({error})") from error
     if wanted is not None and digest(pairs) != wanted:
