@@ -259,7 +259,9 @@ def test_runs_that_cannot_be_fused_are_refused(tmp_path: Path, capsys: pytest.Ca
     simulate(tmp_path, 3, 1, localisations=1, density=0.3)
     (tmp_path / "good.csv").write_text("x,y,sigma\n0,0,0.01\n1,0,0.01\n0,2,0.01\n")
     out = tmp_path / "out"
-    one = tartan.allpairs(Microscopy(), tmp_path / "good.csv", tmp_path / "one", quiet=True)
+    (tmp_path / "bad.csv").write_text("x,y,sigma\n")
+    both = [tmp_path / "good.csv", tmp_path / "bad.csv"]
+    one = tartan.allpairs(Microscopy(), both, tmp_path / "one", quiet=True, max_failures=2)
     assert "has 1 particles that could be read; fusion takes two or more" in refusal(capsys, one.path, "-o", out)
     run = tartan.allpairs(Microscopy(), tmp_path / "particles.json", tmp_path / "run", quiet=True)
     assert "lies in the run" in refusal(capsys, run.path, "-o", run.path)

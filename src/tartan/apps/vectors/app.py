@@ -267,7 +267,8 @@ class Vectors(Application):
         scores = self.outputs["scores"]
         work = work_dtype(rows, scores) if self.precision == PRECISIONS[0] else np.dtype(np.float32)
         steps = power if self.metric == "sqeuclidean" else 1
-        return max(_tiny(work) * n_values, _tiny(scores) ** (power / steps)) ** (1 / power)
+        least = max(_tiny(work) * n_values, _tiny(scores) ** (power / steps))
+        return float(least ** (1 / power))
 
 
 def _rounded(metric: str, scores: np.dtype[Any], precision: str) -> Metric:
