@@ -262,3 +262,28 @@ def test_any_bytes_are_read_or_refused(data: bytes, key: str) -> None:
 def test_a_file_of_no_particles_fails_as_one_item(key: str, data: bytes) -> None:
     with pytest.raises(ItemError, match="it holds no particle"):
         split_file(key, data)
+
+
+def test_squared_uncertainties_are_refused_by_the_name_of_their_variable() -> None:
+    data = saved({"subParticles": first_layout()})
+    for part in split_file("a.mat", data) or []:
+        with pytest.raises(ItemError, match=r"^a.mat#0: it is one of 'subParticles', .* squared; save .* = sqrt"):
+            read_particle("a.mat#0", part)
+    assert len(split_file("a.mat", data) or []) == len(PARTICLES)
+    assert split_file("a.mat", saved({"subParticles": first_layout(), "particles": first_layout()})) is not None
+
+
+@pytest.mark.parametrize(
+    "name", ["uncertainty", "uncertainty_nm", "uncertainty [nm]", "uncertainty_xy [nm]", "Uncertainty_XY"]
+)
+@pytest.mark.parametrize("width", ["sigma", "sigma_nm", "sigma [nm]"])
+def test_the_width_of_the_spot_is_no_uncertainty(name: str, width: str) -> None:
+    data = f"x [nm],y [nm],{width},{name}\n1,2,135,9\n3,4,136,8\n".encode()
+    np.testing.assert_array_equal(read_particle("a.csv", data), [[1, 2, 9], [3, 4, 8]])
+
+
+def test_a_sigma_beside_another_precision_is_refused() -> None:
+    data = b"x,y,sigma,locprecnm\n1,2,135,9\n"
+    with pytest.raises(ItemError, match=r"^a.csv: it has 'sigma', .* and 'locprecnm'; rename .* to 'uncertainty'"):
+        read_particle("a.csv", data)
+    assert read_particle("a.csv", data.replace(b"locprecnm", b"uncertainty"))[0].tolist() == [1, 2, 9]

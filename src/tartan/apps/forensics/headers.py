@@ -54,11 +54,12 @@ def is_reduced(image: Any) -> bool:
         return False
     if image.tag_v2.get(_NEW_SUBFILE_TYPE, 0) & 1:
         return True
+    file: Any = image.fp
     for offset in image.tag_v2.get(_SUB_IFDS, ())[:_MOST_SUB_IFDS]:
-        image.fp.seek(0)
-        directory = ImageFileDirectory_v2(image.fp.read(16 if image.tag_v2._bigtiff else 8))
-        image.fp.seek(offset)
-        directory.load(image.fp)
+        file.seek(0)
+        directory = ImageFileDirectory_v2(file.read(16 if image.tag_v2._bigtiff else 8))
+        file.seek(offset)
+        directory.load(file)
         if directory.get(_WIDTH, 0) * directory.get(_HEIGHT, 0) > image.width * image.height:
             return True
     return False

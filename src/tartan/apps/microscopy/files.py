@@ -26,7 +26,20 @@ _MOST_JSON_BYTES = 1 << 28
 _NPY = b"\x93NUMPY"
 _X = ("x", "x_px", "x_nm", "x [px]", "x [nm]")
 _Y = ("y", "y_px", "y_nm", "y [px]", "y [nm]")
-_SIGMA = ("sigma", "uncertainty", "sigma_px", "sigma_nm", "uncertainty [px]", "uncertainty [nm]", "uncertainty_xy [nm]")
+#: What names an uncertainty precedes sigma, which is the width of the spot where a table has both.
+_UNCERTAINTY = tuple(
+    name + unit for name in ("uncertainty", "uncertainty_xy") for unit in ("", "_px", "_nm", " [px]", " [nm]")
+)
+_SIGMA = ("sigma", *_UNCERTAINTY, "sigma_px", "sigma_nm")
+_OF_UNCERTAINTIES = ("uncertaint", "precision", "locprec")
+#: Name under which smlm_classification2d keeps particles; their sigma is squared.
+_SQUARED = "subParticles"
+_WITH_ROOTS = (
+    f"it is one of {_SQUARED!r}, the name that smlm_classification2d gives particles whose sigma is squared; save them "
+    "as 'particles', with roots: for k = 1:numel(subParticles), particles{k} = subParticles{k}; "
+    "particles{k}.sigma = sqrt(particles{k}.sigma); end; save('file.mat', 'particles', '-v7') "
+    "(without the root if yours are not squared)"
+)
 _PARTICLE = ("particle", "group", "id")
 
 
@@ -194,9 +207,12 @@ def _of_mat(data: bytes) -> list[Points | str]:
         variables = read_mat(data)
     except MatError as error:
         raise ValueError(str(error)) from None
-    for name in ("particles", "Particles", "particle", "subParticles"):
+    for name in ("particles", "Particles", "particle"):
         if isinstance(variables.get(name), MatCells | MatStructs):
             return _each(variables[name].values)
+    squared = variables.get(_SQUARED)
+    if isinstance(squared, MatCells | MatStructs):
+        return [_WITH_ROOTS] * max(1, len(squared.values))  # one by one: a run of this file alone says why, too
     lists = [value for value in variables.values() if isinstance(value, MatCells | MatStructs)]
     if len(lists) == 1:
         return _each(lists[0].values)
@@ -244,7 +260,7 @@ def _of_csv(data: bytes) -> list[Points | str]:
     except csv.Error as error:
         raise ValueError(f"it is no CSV: {error}") from None
     header = [name.strip().lower() for name in rows[0]]
-    places = [_column(header, names) for names in (_X, _Y, _SIGMA)]
+    places = [_column(header, _X), _column(header, _Y), _uncertainty_column(header)]
     if any(name in ("z", "z_nm", "z [nm]") for name in header):
         raise ValueError("it has a column z: particles are registered in two dimensions; leave z out")
     _require_one_unit(header, places)
@@ -265,6 +281,20 @@ def _column(header: list[str], names: tuple[str, ...]) -> int:
             return header.index(name)
     listed = ", ".join(header[:6])
     raise ValueError(f"its first line is {listed[:80]!r}, without a column {names[0]!r}; expected a header: x,y,sigma")
+
+
+def _uncertainty_column(header: list[str]) -> int:
+    """Return the column of uncertainties, and refuse to take sigma for it where another column may be meant."""
+    if any(name in header for name in _UNCERTAINTY):
+        return _column(header, _UNCERTAINTY)
+    place = _column(header, _SIGMA)
+    other = next((name for name in header if any(word in name for word in _OF_UNCERTAINTIES)), None)
+    if other is not None:
+        raise ValueError(
+            f"it has {header[place]!r}, which may be the width of the spot, and {other[:60]!r}; rename the column that "
+            "holds the uncertainty of x and y to 'uncertainty'"
+        )
+    return place
 
 
 def _require_one_unit(header: list[str], places: list[int]) -> None:
