@@ -147,7 +147,7 @@ def test_candidates_count_where_they_are(tmp_path: Path) -> None:
 
 
 def test_an_endless_line_of_failures_is_left_out(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failures, "_MOST_LINE_BYTES", 1000)
+    monkeypatch.setattr(failures, "MOST_LINE_BYTES", 1000)
     lines = [{"i": i, "j": None, "stage": "read", "reason": "r" * n} for i, n in enumerate([5, 5000, 5, 900])]
     odd = [DEEP[:900], json.dumps({"i": [1], "j": None, "stage": "read", "reason": "r"}), "3", "{"]
     (run / "failures.jsonl").write_text("\n".join([*map(json.dumps, lines), *odd]))

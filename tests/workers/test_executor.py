@@ -442,7 +442,7 @@ def test_no_worker_looks_for_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(threadpoolctl, "ThreadpoolController", Watched)
     ThreadExecutor(None, 4).close()
-    assert by == ["tartan-blas"]
+    assert set(by) <= {"tartan-blas"}  # none where another executor lives
 
 
 # Processes

@@ -25,7 +25,7 @@ from tartan.store import parquet
 FILE_NAME = "failures.parquet"
 LOG_NAME = "failures.jsonl"
 _MOST_TEXT = 1 << 16
-_MOST_LINE_BYTES = 1 << 21  # each of two such texts takes at most 12 bytes a character
+MOST_LINE_BYTES = 1 << 21  # each of two such texts takes at most 12 bytes a character
 
 
 class FailureLog:
@@ -138,9 +138,9 @@ def _lines(path: Path) -> Iterator[bytes]:
     try:
         with open_regular(path) as file:
             whole = True
-            while line := file.readline(_MOST_LINE_BYTES):
+            while line := file.readline(MOST_LINE_BYTES):
                 ends = line.endswith(b"\n")
-                if whole and (ends or len(line) < _MOST_LINE_BYTES):
+                if whole and (ends or len(line) < MOST_LINE_BYTES):
                     yield line
                 whole = ends
     except FileNotFoundError:

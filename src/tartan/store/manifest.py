@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 FILE_NAME = "manifest.json"
-MOST_ITEMS = {2: 10**8, 3: 2 * 10**6}
-"""By how many are compared at a time: scores are counted in 64 bits, and each item takes some bytes of every reader."""
 _NAMED = 3  # items listed by key before "and N more"
 
 
@@ -215,6 +213,8 @@ def plain(value: Any) -> Any:
 
 def refuse_too_many(n_items: int, arity: int) -> None:
     """Refuse more items than a run can have, of which so many are compared at a time."""
+    from tartan.store.manifest_schema import MOST_ITEMS
+
     if n_items > (most := MOST_ITEMS[arity]):
         raise ConfigError(
             f"{n_items:,} items are more than the {most:,} that a run can have; divide them into several runs"

@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from tartan.store.manifest import MOST_ITEMS
+MOST_ITEMS = {2: 10**8, 3: 2 * 10**6}
+"""By how many are compared at a time: scores are counted in 64 bits, and each item takes some bytes of every reader."""
 
 _NUMBERS = re.compile(r"[<>=|]?[fiubc]\d+|(float|u?int|complex)\d+|bool")
 _Count = Annotated[int, Meta(ge=1, le=2**40)]

@@ -16,7 +16,8 @@ from tartan.analytics.clusters import density, find
 from tartan.analytics.clusters.cut import cut
 from tartan.analytics.clusters.dapwc import contest
 from tartan.analytics.clusters.dapwc.prepared import Prepared
-from tartan.analytics.clusters.number import _linked, _silhouettes, number_of_clusters
+from tartan.analytics.clusters.hierarchies import Hierarchies
+from tartan.analytics.clusters.number import linked_distances, mean_silhouettes, number_of_clusters
 from tartan.analytics.clusters.pairwise import pairwise_clusters
 from tartan.analytics.monitor import Monitor
 from tartan.errors import ConfigError, ResourceError
@@ -259,8 +260,10 @@ def test_more_than_forty_groups_are_found_without_their_number() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_mean_silhouettes_are_those_of_scikit_learn(seed: int) -> None:
     points = np.random.default_rng(seed).standard_normal((60, 3))
-    linked = _linked(np.round(squareform(pdist(points)), 1), "average")  # rounded: ties, and items at one place
-    found = _silhouettes(linked, 40)
+    linked = linked_distances(
+        np.round(squareform(pdist(points)), 1), "average"
+    )  # rounded: ties, and items at one place
+    found = mean_silhouettes(linked, 40)
     for k in range(2, 41):
         labels = cut(linked.steps, 60, k)
         each = silhouette_samples(linked.measured, labels, metric="precomputed")
@@ -289,8 +292,8 @@ def test_a_number_found_from_a_part_of_the_items_says_so(monkeypatch: pytest.Mon
 
 def test_what_does_not_fit_into_memory_takes_no_part_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Prepared(as_dissimilarities(squareform(pdist(np.random.default_rng(0).random((30, 2))))), Monitor(0))
-    monkeypatch.setattr(case.hierarchies, "_fits", False)
-    monkeypatch.setattr(contest, "_SUMS", 1)
+    case.hierarchies = Hierarchies(case.D, Monitor(0), memory_bytes=0)
+    monkeypatch.setattr(contest, "MOST_SUMS", 1)
     notes = " ".join(pairwise_clusters(case, 3, 0, Monitor(0)).notes)
     assert "only single linkage took part" in notes
     assert "no search improved them" in notes

@@ -75,20 +75,22 @@ def number_of_clusters(
     if most < 2 or not values.any():
         return NumberCurve(np.empty(0, np.int64), np.empty(0), np.empty(0), 0.0, 0.0, 0.0, n)
     watch.report("number of clusters", tried=f"2 to {most}")
-    linked = _linked(values, method)
+    linked = linked_distances(values, method)
     dimensions = _dimensions(linked.measured)
     size = min(n, _REFERENCE_ITEMS)
     beyond = max(most, size // 2)
     references = np.empty((_REFERENCES, beyond - 1))
     for reference in references:
         watch.check()
-        reference[:] = _silhouettes(_linked(_distances(random.standard_normal((size, dimensions))), method), beyond)
+        reference[:] = mean_silhouettes(
+            linked_distances(_distances(random.standard_normal((size, dimensions))), method), beyond
+        )
     tried = references[:, : most - 1]
     chance = references.mean(axis=0)
     margin = float((tried - chance[: most - 1]).max()) * _REFERENCES / (_REFERENCES - 1)  # each set is part of the mean
     most = max(most, min(2 * _clear_number(linked.steps), n // 2))
     while True:
-        silhouettes = _silhouettes(linked, most)
+        silhouettes = mean_silhouettes(linked, most)
         numbers = np.arange(2, most + 1)
         curve = NumberCurve(
             numbers, silhouettes, chance[_like(numbers, n, size) - 2], margin, float(tried.max()), linked.level, n
@@ -122,7 +124,7 @@ def _distances(points: Matrix) -> Matrix:
     return np.asarray(squareform(pdist(points)), np.float64)
 
 
-class _Linked(NamedTuple):
+class LinkedDistances(NamedTuple):
     """Distances (n, n) measured from a level, their linkage (n - 1, 4), and the nearest of each item, with ties."""
 
     level: float
@@ -131,14 +133,15 @@ class _Linked(NamedTuple):
     nearest: tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
-def _linked(values: Matrix, method: str) -> _Linked:
+def linked_distances(values: Matrix, method: str) -> LinkedDistances:
+    """Measure distances (n, n) from their level, and link them."""
     quiet = Monitor(0)
     matrix = as_dissimilarities(values)
     matrix.check()
     level = find_level(matrix, quiet).value
     measured = np.maximum(values - level, 0.0)
     np.fill_diagonal(measured, 0.0)
-    return _Linked(level, measured, linkage(matrix, method, monitor=quiet), _nearest(values))
+    return LinkedDistances(level, measured, linkage(matrix, method, monitor=quiet), _nearest(values))
 
 
 def _clear_number(steps: Matrix) -> int:
@@ -153,7 +156,7 @@ def _clear_number(steps: Matrix) -> int:
     return int(np.flatnonzero(clear)[shares.argmax()]) + 2
 
 
-def _silhouettes(linked: _Linked, most: int) -> Matrix:
+def mean_silhouettes(linked: LinkedDistances, most: int) -> Matrix:
     """Return the mean silhouette of 2 to ``most`` clusters of a linkage; each join adds two columns of sums.
 
     What a join does not touch stays: only items of the joined clusters, and those nearest to one of the two, look for

@@ -25,7 +25,7 @@ LOWER = 1e-9  # of the cost: less is rounding
 _EACH_IMPROVED_ITEMS = 300  # up to which clusters are joined and split from every beginning, not from the best only
 _STARTED_ITEMS = 200  # up to which random labels begin the search as well
 _STARTS = 10
-_SUMS = 1 << 28  # of items to clusters, which the search keeps in memory
+MOST_SUMS = 1 << 28  # of items to clusters, which the search keeps in memory
 _SEARCH = "search from "
 _JUDGES = ("average linkage", "complete linkage", "weighted linkage", f"{WARD} linkage")
 
@@ -91,7 +91,7 @@ class Contest:
         said = []
         if len(self._hierarchies.methods) == 1:
             said.append(f"only single linkage took part: the pairs of {self._values.n:,} items do not fit into memory")
-        if self.k * self._values.n > _SUMS:
+        if self.k * self._values.n > MOST_SUMS:
             said.append(f"no search improved them: {self.k:,} clusters of {self._values.n:,} items are too many for it")
         return tuple(said)
 
@@ -147,7 +147,7 @@ class Contest:
 
     @property
     def _searches(self) -> bool:
-        return 1 < self.k < self._values.n and self.k * self._values.n <= _SUMS
+        return 1 < self.k < self._values.n and self.k * self._values.n <= MOST_SUMS
 
     def _offer(self, method: str, begin: Labels, end: Labels, cost: float) -> None:
         """Keep labels that cost less than the best; of equal ones those whose clusters are nearer below the level."""
@@ -168,7 +168,7 @@ class Contest:
 
 def _cost(D: Measured, labels: Labels, k: int) -> float:
     """Return H of labels; of many clusters only the pairs within them are read."""
-    if k * D.n <= _SUMS:
+    if k * D.n <= MOST_SUMS:
         return Grouping(D, labels, k).cost
     order = np.argsort(labels, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
