@@ -297,11 +297,11 @@ PROTEIN = b"MKVLITRRADCEFGHWYNPQS"
 @pytest.mark.parametrize("packed", [bytes, gzip.compress])
 def test_dna_is_no_proteome(letters: bytes, packed: Callable[[bytes], bytes]) -> None:
     sequence = bytes(np.random.default_rng(0).choice(list(letters), 600).astype(np.uint8).tolist())
-    with pytest.raises(ItemError, match=r"x: 100% of its 600 letters are A, C, G, T, U or N: this is DNA or RNA"):
+    with pytest.raises(ItemError, match=r"x: 100% of its first 600 letters are A, C, G, T, U or N: this is DNA or RNA"):
         Phylogeny(k=3).parse("x", packed(b">contig 1-2\n" + sequence))
 
 
-def test_the_share_of_bases_is_of_the_whole_file() -> None:
+def test_the_share_of_bases_is_of_many_sequences() -> None:
     bases, rest = b"ACGTCATG" * 90, PROTEIN * 80
     Phylogeny(k=3).parse("x", b">a\n" + bases + b"\n>b\n" + rest)
     with pytest.raises(ItemError, match=r"9[0-9]% of its"):

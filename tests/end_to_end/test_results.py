@@ -138,6 +138,14 @@ def test_one_item_is_refused_and_leaves_no_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_the_only_file_says_why_it_cannot_be_read(tmp_path: Path) -> None:
+    from tartan.apps.microscopy import Microscopy
+
+    (tmp_path / "p.csv").write_text("x,y,sigma,locprecnm\n1,2,100,5\n3,4,100,5\n5,9,100,5\n")
+    with pytest.raises(ConfigError, match=r"found 1 item in .* which cannot be read: p\.csv: it has 'sigma', which"):
+        tartan.allpairs(Microscopy(), tmp_path / "p.csv", tmp_path / "run")
+
+
 def test_one_item_makes_a_pair_with_itself_or_with_another_set() -> None:
     class Sums(tartan.Application):
         diagonal = True

@@ -67,6 +67,8 @@ pub enum FastaError {
     BadByte {
         byte: u8,
         offset: usize,
+        /// From 1, by line feeds.
+        line: usize,
     },
     Truncated {
         compressed: usize,
@@ -105,7 +107,14 @@ impl fmt::Display for FastaError {
                 f,
                 "the file does not begin with a '>' header but with {found:?}; is it protein FASTA?"
             ),
-            Self::BadByte { byte, offset } => write!(
+            Self::BadByte { byte: byte @ (b'-' | b'0'..=b'9'), line, .. } => write!(
+                f,
+                "line {line} holds '{}', {}, within a sequence; remove comments, gaps and digits: \
+                 sed -e '/^;/d' -e '/^>/!s/[-0-9]//g' FILE > NEW (of a file in gzip, what zcat gives)",
+                *byte as char,
+                if *byte == b'-' { "a gap of an alignment" } else { "a digit" }
+            ),
+            Self::BadByte { byte, offset, .. } => write!(
                 f,
                 "byte 0x{byte:02x} at offset {offset} of the text is no sequence letter; is it protein FASTA?"
             ),
@@ -230,6 +239,9 @@ fn check_limits(written: u64, read: u64, limits: FileLimits) -> Result<(), Fasta
 fn letter_table(unknown: Unknown) -> [u8; 256] {
     let mut table = [REFUSE; 256];
     table[0x20..0x7f].fill(BREAK);
+    // What alignments and numbered lines hold would break strings that are there.
+    table[b'-' as usize] = REFUSE;
+    table[b'0' as usize..=b'9' as usize].fill(REFUSE);
     table[b' ' as usize] = IGNORE;
     table[b'\t' as usize] = IGNORE;
     let mut set = |letter: u8, code: u8| {
@@ -267,6 +279,8 @@ struct Encoder {
     place: Place,
     /// Bytes of text before this piece.
     offset: usize,
+    /// Line feeds before the line that is read.
+    lines: usize,
 }
 
 impl Encoder {
@@ -276,6 +290,7 @@ impl Encoder {
             codes: Vec::new(),
             place: Place::Outside,
             offset: 0,
+            lines: 0,
         }
     }
 
@@ -304,6 +319,7 @@ impl Encoder {
                     |offset| FastaError::BadByte {
                         byte: line[offset],
                         offset: self.offset + at + offset,
+                        line: self.lines + 1,
                     },
                 )?;
                 if !line.is_empty() {
@@ -312,6 +328,7 @@ impl Encoder {
             }
             if end < text.len() {
                 self.place = Place::LineStart;
+                self.lines += usize::from(text[end] == b'\n');
             }
             at = end + 1;
         }
@@ -322,8 +339,10 @@ impl Encoder {
     /// Position of the first header, or the length of a text without one.
     fn find_header(&mut self, text: &[u8]) -> Result<usize, FastaError> {
         let Some(first) = text.iter().position(|byte| !byte.is_ascii_whitespace()) else {
+            self.lines += line_feeds(text);
             return Ok(text.len());
         };
+        self.lines += line_feeds(&text[..first]);
         if text[first] != b'>' {
             let shown = &text[first..text.len().min(first + 20)];
             return Err(FastaError::NoHeader {
@@ -340,6 +359,10 @@ impl Encoder {
             _ => Ok(()),
         }
     }
+}
+
+fn line_feeds(text: &[u8]) -> usize {
+    memchr::memchr_iter(b'\n', text).count()
 }
 
 /// Write the codes of one line; Err is the position of a byte that is refused.

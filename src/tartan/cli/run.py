@@ -118,13 +118,11 @@ def _reduction(args: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def _keys(path: Path) -> list[str]:
-    """Read names, one a line."""
-    from tartan.base.regular import open_regular
+    """Read names, one a line; of a pipe, too, such as ``<(cut -f1 table.tsv)``."""
     from tartan.errors import ConfigError
 
     try:
-        with open_regular(path) as file:
-            text: str = file.read().decode("utf-8-sig")
+        text = path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or f"it is no text in UTF-8 ({error})"
         raise ConfigError(f"--keys {path}: {reason}", context={"option": "--keys", "path": str(path)}) from error

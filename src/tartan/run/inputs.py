@@ -9,7 +9,7 @@ from typing import Any
 from tartan.application import Application, splitter
 from tartan.base.format import counted, shown
 from tartan.base.keys import are_numbers, distinct
-from tartan.errors import ConfigError
+from tartan.errors import ConfigError, ItemError
 from tartan.sources.items import Source, open_source, with_keys
 from tartan.sources.paths import folders_within
 
@@ -80,7 +80,7 @@ def require_items(app: Application, source: Source, given: Any, least: int) -> N
     where = f"in {_some(names)} ({_some(source.keys)})" if names else f"in the {type(given).__name__}"
     folders = [within for name in names for within in folders_within(name, app.item_suffixes)]
     raise ConfigError(
-        f"{what}; found {counted(n_items, 'item')} {where}{_way_out(folders, least)}",
+        f"{what}; found {counted(n_items, 'item')} {where}{_why_unread(app, source) or _way_out(folders, least)}",
         code="no-input",
         context={"n_items": n_items},
     )
@@ -91,6 +91,17 @@ def _names(given: Any) -> list[str]:
     listed = given if isinstance(given, list | tuple) else [given]
     paths = all(isinstance(name, str | os.PathLike) for name in listed)
     return [os.fsdecode(name) for name in listed] if paths else []
+
+
+def _why_unread(app: Application, source: Source) -> str:
+    """Say why the only file cannot be read, such as one that was to hold several items; "" if it can, or is none."""
+    if source.kind != "files" or source.n_items != 1:
+        return ""
+    try:
+        app.parse(source.keys[0], source.read(0))
+    except ItemError as error:
+        return f", which cannot be read: {error}"
+    return ""
 
 
 def _way_out(folders: Sequence[str], least: int) -> str:

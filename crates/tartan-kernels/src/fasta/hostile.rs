@@ -43,7 +43,9 @@ fn plain_codes(data: &[u8], unknown: Unknown) -> Result<Vec<u8>, FastaError> {
                     None if b" \t".contains(&byte) => {}
                     None => {
                         let offset = offset + place;
-                        return Err(FastaError::BadByte { byte, offset });
+                        let before = &text[..offset];
+                        let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
+                        return Err(FastaError::BadByte { byte, offset, line });
                     }
                 }
             }
@@ -67,6 +69,7 @@ fn plain_code(byte: u8, unknown: Unknown) -> Option<u8> {
     };
     match (known, byte) {
         (Some(code), _) => Some(code as u8),
+        (None, b'-' | b'0'..=b'9') => None,
         (None, 0x21..0x7f) => Some(BREAK),
         _ => None,
     }

@@ -30,7 +30,7 @@ fn reads_records_lines_and_cases() {
 #[test]
 fn breaks_at_stops_and_unknown_letters() {
     assert_eq!(
-        letters(b">a\nAC*DX-E*\n", Unknown::Skip).unwrap(),
+        letters(b">a\nAC*DX.E*\n", Unknown::Skip).unwrap(),
         "||AC|D||E||"
     );
     assert_eq!(
@@ -48,7 +48,14 @@ fn refuses_what_is_no_fasta() {
         Err(FastaError::NoHeader { .. })
     ));
     let bad = letters(b">a\nAC\x00D", Unknown::Skip);
-    assert_eq!(bad, Err(FastaError::BadByte { byte: 0, offset: 5 }));
+    let (byte, offset, line) = (0, 5, 2);
+    assert_eq!(bad, Err(FastaError::BadByte { byte, offset, line }));
+    let gap = letters(b"\n>a-1\r\nAC\n\nA-D", Unknown::Map).unwrap_err();
+    assert!(gap
+        .to_string()
+        .starts_with("line 5 holds '-', a gap of an alignment"));
+    let digit = letters(b">a 1\n 10 AC", Unknown::Skip).unwrap_err();
+    assert!(digit.to_string().starts_with("line 2 holds '1', a digit"));
     assert_eq!(
         letters("\u{feff}>a\nAC\n".as_bytes(), Unknown::Skip).unwrap(),
         "||AC|"

@@ -20,7 +20,7 @@ from tartan import _native
 from tartan.application import Application, Meaning
 from tartan.apps.phylogeny.cuda import KERNELS, distance_tile
 from tartan.apps.phylogeny.describe import described
-from tartan.apps.phylogeny.letters import find_no_protein
+from tartan.apps.phylogeny.letters import find_dna
 from tartan.apps.phylogeny.resampling import resampled_proteome
 from tartan.base.machine import memory
 from tartan.errors import ConfigError, ItemError
@@ -135,7 +135,7 @@ class Phylogeny(Application):
                 vector = self._count(data)
         except ValueError as error:
             raise ItemError(f"{key}: {error}", context={"key": key}) from error
-        problem = find_no_protein(data) or self.describe_failure(vector)
+        problem = find_dna(data) or self.describe_failure(vector)
         if problem is not None:
             raise ItemError(f"{key}: {problem}", context={"key": key})
         return vector
